@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from vitreous.api.asking import evaluate as evaluate
     from vitreous.api.asking import predict as predict
     from vitreous.api.asking import serve as serve
-    from vitreous.api.asking import translate as translate
-    from vitreous.api.calibration import calibrate as calibrate
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
     from vitreous.api.checking import verify as verify
     from vitreous.api.comparing import compare as compare
     from vitreous.api.cross_validation import cross_validate as cross_validate
+    from vitreous.api.deploying import calibrate as calibrate
+    from vitreous.api.deploying import export as export
+    from vitreous.api.deploying import optimize as optimize
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import attribute as attribute
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from vitreous.api.models import compare_recipes as compare_recipes
     from vitreous.api.models import convert as convert
     from vitreous.api.models import describe as describe
-    from vitreous.api.models import export as export
     from vitreous.api.models import list_recipes as list_recipes
     from vitreous.api.models import push_to_hub as push_to_hub
     from vitreous.api.predictor import Predictor as Predictor
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
     from vitreous.api.teaching import learn as learn
+    from vitreous.api.translating import translate as translate
     from vitreous.checkpoints import list_families as list_families
     from vitreous.checkpoints import list_formats as list_formats
     from vitreous.checkpoints import load as load
@@ -90,7 +91,7 @@ _MODULES = {
     "ViTConfig": "models.config",
     "attribute": "api.inspecting",
     "benchmark": "api.models",
-    "calibrate": "api.calibration",
+    "calibrate": "api.deploying",
     "capture_attention": "inspection.capture",
     "check_data": "api.checking",
     "compare": "api.comparing",
@@ -101,7 +102,7 @@ _MODULES = {
     "doctor": "api.checking",
     "embed": "api.features",
     "evaluate": "api.asking",
-    "export": "api.models",
+    "export": "api.deploying",
     "inspect": "api.inspecting",
     "learn": "api.teaching",
     "list_families": "checkpoints",
@@ -111,6 +112,7 @@ _MODULES = {
     "list_recipes": "api.models",
     "list_studies": "api.studying",
     "load": "checkpoints",
+    "optimize": "api.deploying",
     "pack_data": "api.checking",
     "predict": "api.asking",
     "pretrain": "api.learning",
@@ -122,7 +124,7 @@ _MODULES = {
     "study": "api.studying",
     "train": "api.learning",
     "train_translator": "api.learning",
-    "translate": "api.asking",
+    "translate": "api.translating",
     "verify": "api.checking",
 }
 

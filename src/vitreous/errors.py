@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -62,6 +63,16 @@ def is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ValueError:  # it is imported, and without a spec: a stand-in
         return True
+
+
+class LazyModule:
+    """A module that is imported when something of it is used for the first time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> object:
+        return getattr(import_module(self.name), attribute)
 
 
 def cache_folder() -> Path:

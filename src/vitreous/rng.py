@@ -9,10 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+
+from vitreous.errors import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:  # exported models answer without it
+    torch = LazyModule("torch")
 
 
 def hashed(seed: int, purpose: str, *key: int) -> np.random.SeedSequence:

@@ -81,7 +81,6 @@ LACKING = {
     },
     "serve": {
         "--seed": NOT_RANDOM,
-        "--workers": "requests decide what is decoded, on all cores",
         "--batch-size": "it is --max-batch: batches are as large as requests make them",
     },
     "study": {
@@ -98,8 +97,9 @@ LACKING = {
     },
     "export": {
         "--seed --workers --batch-size": NO_IMAGES,
-        "--device --precision": "model and program are compared on the CPU in fp32",
+        "--device": "model and program are compared on the CPU",
     },
+    "optimize": {"--seed": NOT_RANDOM, "--precision": "it tries them all"},
     "bench": {"--seed --workers": NO_IMAGES},
     "compare": {"--seed": NOT_RANDOM, "--config --set": "the runs have their own configurations"},
     "doctor": {" ".join(SHARED): "a run has all of them in its config.toml"},

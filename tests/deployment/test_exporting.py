@@ -151,3 +151,35 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert result["format"] == "torch"
     assert result["max_abs_difference"] < 1e-5
     assert result["bytes"] == (tmp_path / "mine.pt2").stat().st_size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_openvino_folders(precision: str, tmp_path: Path) -> None:
+    """Written, read back, and a MODEL; int8 of ONNX too."""
+    pytest.importorskip("openvino")
+    pytest.importorskip("nncf")
+    model = model_of("plain")
+    model.task = "classification"
+    samples = [torch.randn(1, 3, 16, 16).numpy() for _ in range(8)]
+    folder = tmp_path / "mine-openvino"
+    written = export(model, folder, precision=precision, samples=samples)
+    assert (written.format, written.precision) == ("openvino", precision)
+    assert {each.name for each in folder.iterdir()} == {"model.xml", "model.bin", "about.json"}
+    about = json.loads((folder / "about.json").read_text())
+    assert about["labels"] == ["cat", "dog", "Vögel"]
+    assert about["precision"] == precision
+    program = open_image_model(folder)
+    images = torch.randn(5, 3, 16, 16)
+    tolerance = {"fp32": 1e-4, "bf16": 0.1, "int8": 0.3}[precision]
+    with torch.no_grad():
+        difference = (program(images) - model(images)).abs().max() / model(images).abs().max()
+    assert difference < tolerance
+    if precision == "int8":
+        small = export(model, tmp_path / "small.onnx", precision="int8", samples=samples)
+        assert small.max_abs_difference > 0
+        with torch.no_grad():
+            found = open_image_model(small.path)(images)
+            assert (found - model(images)).abs().max() / model(images).abs().max() < tolerance
+    with pytest.raises(InputError, match=r"export needs weights, and .* is an exported"):
+        vt.export(folder, tmp_path / "again.onnx", progress=False)

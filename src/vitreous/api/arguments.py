@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
 
 
 ImageSize = int | tuple[int, int]
@@ -124,16 +128,49 @@ def model_name(model: Any) -> str:
     return str(path) if isinstance(path, str | Path) else type(model).__name__
 
 
-def computation(device: str, precision: str, batch_size: int, workers: int | None) -> dict[str, Any]:
-    """Return where and how images are computed: the device, and as many threads that decode as it has cores
-    where `workers` is None. Memory that a batch has freed is kept for the next one."""
+def computation(device: str, precision: str, batch_size: int | None, workers: int | None) -> dict[str, Any]:
+    """Return where and how images are computed: the device, as many threads that decode as it has cores where
+    `workers` is None, and batches of 16 on a CPU and 64 on a GPU where `batch_size` is None. Memory that a
+    batch has freed is kept for the next one."""
     from vitreous.data.workers import worker_count
     from vitreous.training.memory import keep_freed_memory
     from vitreous.training.precision import pick_device
 
     keep_freed_memory()
     here, threads = pick_device(device), worker_count(workers)
-    return {"device": here, "precision": precision, "batch_size": batch_size, "workers": threads}
+    size = batch_size or BATCH[here.type]
+    return {"device": here, "precision": precision, "batch_size": size, "workers": threads}
+
+
+def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
+    """Return what computes MODEL fastest: what `vitreous.optimize` has chosen for it, where nothing else is
+    asked for, and said on stderr; or MODEL itself."""
+    from vitreous.deployment.answering import optimized
+
+    plain = precision == "auto" and device in ("auto", "cpu") and not fields
+    chosen = optimized(model) if plain else None
+    if chosen is None:
+        return model
+    say(chosen.sentence)
+    if chosen.file is not None:
+        return chosen.file
+    from vitreous.deployment.optimizing import open_chosen
+
+    return open_chosen(resolve_model(model), chosen)
+
+
+def weights_folder(model: Any) -> Path | None:
+    """Return the folder that holds the weights of MODEL, where it is a run or a folder."""
+    path = path_of_run(model)
+    if not isinstance(path, str | Path):
+        return None
+    folders = (Path(path).expanduser() / "model", Path(path).expanduser())
+    return next((each for each in folders if (each / "model.safetensors").is_file()), None)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence about how something is computed on stderr."""
+    print(f"vitreous: {sentence}", file=sys.stderr)
 
 
 def check_beams(beams: int) -> None:

@@ -1,31 +1,34 @@
-"""`vitreous.evaluate`, `predict`, `translate` and `serve`: what a trained model answers."""
+"""`vitreous.evaluate`, `predict` and `serve`: what a trained model answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
-    check_beams,
     computation,
+    fastest,
     model_fields,
     path_of_run,
     progress_bar,
+    say,
     settings_tree,
+    weights_folder,
 )
 from vitreous.api.data import data_source
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError, require_packages
-from vitreous.results import Result
 
 if TYPE_CHECKING:
+    from vitreous.deployment.answering import Predictions
     from vitreous.evaluation.result import Evaluation
-    from vitreous.tasks.answering import Predictions
 
 
 def evaluate(
@@ -34,10 +37,10 @@ def evaluate(
     *,
     tta: bool = False,
     image_size: ImageSize | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     workers: int | None = None,
     device: str = "auto",
-    precision: str = "fp32",
+    precision: str = "auto",
     settings: Settings | None = None,
     config: str | Path | None = None,
     progress: bool = True,
@@ -54,11 +57,11 @@ def evaluate(
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.
     """
-    from vitreous.data.workers import worker_count
+    from vitreous.evaluation.outputs import automatic_precision
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import open_answerer, task_of
     from vitreous.tasks.task import module_of
-    from vitreous.training.precision import computing, pick_device
+    from vitreous.training.precision import computing
 
     model = path_of_run(model)
     task = task_of(model) or task_named("classification")
@@ -68,11 +71,21 @@ def evaluate(
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
     source = None if data is None else data_source(data, numbers=task.numeric)
-    task, answerer = open_answerer(model, tta=tta, **overrides)
+    quick = model if tta else fastest(model, precision, device, overrides)
+    task, answerer = open_answerer(quick, tta=tta, **overrides)
     held = task.held_out(str(model), answerer, source, tree)
-    here = pick_device(device)
+    how = computation(device, precision, batch_size, workers)
+    here = how["device"]
     module_of(answerer).to(here)
-    how = {"device": here, "batch_size": batch_size, "workers": worker_count(workers)}
+    precision = automatic_precision(
+        answerer,
+        held.examples if isinstance(held.examples, ImageDataset) else None,
+        how.pop("precision"),
+        here,
+        folder=weights_folder(model),
+        workers=how["workers"],
+        say=say,
+    )
     with computing(precision, here), progress_bar("evaluating", progress) as advance:
         evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
     return replace(evaluation, model=str(model), source=held.source, part=held.part)
@@ -89,10 +102,10 @@ def predict(
     engine: str | None = None,
     actors: int | None = None,
     image_size: ImageSize | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     workers: int | None = None,
     device: str = "auto",
-    precision: str = "fp32",
+    precision: str = "auto",
     settings: Settings | None = None,
     config: str | Path | None = None,
     progress: bool = True,
@@ -115,17 +128,24 @@ def predict(
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
     """
+    if top is not None and top < 1:
+        raise InputError(f"--top {top} names no label: use 1 or more")
+    model = path_of_run(model)
+    others = tta, out, engine, actors, settings, config, image_size
+    if threshold is None and not any(others) and device in ("auto", "cpu"):
+        found = predict_without_torch(
+            model, images, top or 5, batch_size, workers, precision=precision, progress=progress
+        )
+        if found is not None:
+            return found
     from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
     from vitreous.api.predictor import Predictor
     from vitreous.tasks import task_named
     from vitreous.tasks.answer_tables import ENDINGS, check_table
-    from vitreous.tasks.answering import Predictions, task_of
     from vitreous.tasks.answering import predict as ask
+    from vitreous.tasks.answering import task_of
     from vitreous.training.run import default_path
 
-    if top is not None and top < 1:
-        raise InputError(f"--top {top} names no label: use 1 or more")
-    model = path_of_run(model)
     task = task_of(model) or task_named("classification")
     if threshold is not None and not 0 <= threshold <= 1:
         raise InputError(f"--threshold {threshold:g} is not a probability: give a number from 0 to 1")
@@ -157,89 +177,59 @@ def predict(
         folder = default_path(Path(model).name, root=Path(task.answer_folder))
     named: dict[str, Any] = {"top": top, "threshold": threshold, "out": folder}
     options = {name: value for name, value in named.items() if value is not None}
+    quick = model if tta or folder else fastest(model, precision, device, overrides)
     with progress_bar("predicting", progress) as advance:
         how = computation(device, precision, batch_size, workers)
         found = ask(
-            model, listed, progress=advance, overrides=overrides, table=table, tta=tta, **how, **options
+            quick,
+            listed,
+            progress=advance,
+            overrides=overrides,
+            table=table,
+            tta=tta,
+            weights=weights_folder(model),
+            say=say,
+            **how,
+            **options,
         )
     failed = {each.path: each.reason for each in missing}
     return replace(found, failed={**failed, **found.failed})
 
 
-class TranslatedText(NamedTuple):
-    """A text, its translation, and the translation's log probability divided by a power of its length; no
-    score with one beam, and where there was nothing to translate."""
-
-    source: str
-    text: str
-    score: float | None
-
-
-@dataclass(frozen=True)
-class Translations(Result):
-    """The translations of texts, in order."""
-
-    rows: tuple[TranslatedText, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"translations": self.table()}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each text."""
-        return [each._asdict() for each in self.rows]
-
-    def __iter__(self) -> Iterator[TranslatedText]:
-        return iter(self.rows)
-
-
-def translate(
+def predict_without_torch(
     model: Any,
-    texts: str | Sequence[str],
+    images: Any,
+    top: int,
+    batch_size: int | None,
+    workers: int | None,
     *,
-    beams: int = 4,
-    length_penalty: float = 0.6,
-    batch_size: int = 128,
-    device: str = "auto",
-    precision: str = "fp32",
-) -> Translations:
-    """Translate texts with a model of `train_translator`.
+    precision: str,
+    progress: bool,
+) -> Predictions | None:
+    """Classify images with an exported file, or with the one that was chosen for MODEL, without PyTorch; None
+    where that is not to be had, or for so many images that PyTorch's way of decoding is worth its loading."""
+    from vitreous.deployment.answering import BATCH, MANY, open_torchless, optimized, predict_exported
+    from vitreous.deployment.engines import is_program
 
-    Args:
-        model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
-            loaded.
-        texts: one or many; an empty one stays empty.
-        beams: how many translations the search follows; 1 is greedy.
-        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
-
-    Raises:
-        InputError: no such run or another model, no text at all, or one that is too long.
-    """
-    from vitreous.evaluation.text_models import Translator
-    from vitreous.tasks.answering import has_weights
-    from vitreous.training.precision import computing, pick_device
-
-    check_beams(beams)
-    lines = [texts] if isinstance(texts, str) else list(texts)
-    if not any(line.strip() for line in lines):
-        raise InputError("there is no text to translate, neither after the run nor in standard input")
-    opened, here = path_of_run(model), pick_device(device)
-    if isinstance(opened, str | Path) and not has_weights(str(opened)):
-        raise InputError(f"no such run: {opened}; to make one: vitreous translate train")
-    translator = Translator.load(opened) if isinstance(opened, str | Path) else Translator.of(opened)
-    translator.model.to(here)
-    with computing(precision, here):
-        found = iter(
-            translator.translate(
-                [line for line in lines if line.strip()],
-                beams=beams,
-                length_penalty=length_penalty,
-                batch_size=batch_size,
-            )
+    if not isinstance(model, str | Path) or precision not in ("auto", "fp32"):
+        return None
+    chosen = optimized(model) if precision == "auto" else None
+    file = Path(model) if is_program(model) else chosen.file if chosen else None
+    if file is None:
+        return None
+    listed, missing = image_list(images)
+    found = open_torchless(file) if len(listed) < MANY else None
+    if found is None:
+        return None
+    if chosen:
+        say(chosen.sentence)
+    bar = progress_bar("predicting", progress) if len(listed) > BATCH else nullcontext()
+    with bar as advance:
+        answers = predict_exported(
+            found, listed, top=top, batch_size=batch_size or BATCH, workers=workers, progress=advance
         )
-    pairs = [(line, next(found) if line.strip() else None) for line in lines]
-    return Translations(
-        tuple(TranslatedText(line, each.text if each else "", each and each.score) for line, each in pairs)
-    )
+    failed = {each.path: each.reason for each in missing}
+    return replace(answers, failed={**failed, **answers.failed})
 
 
 def print_address(url: str, about: Mapping[str, Any]) -> None:
@@ -263,7 +253,7 @@ def serve(
     metrics_port: int | None = None,
     access_log: bool = False,
     workers: int | None = None,
-    precision: str = "fp32",
+    precision: str = "auto",
     image_size: ImageSize | None = None,
     device: str = "auto",
     settings: Settings | None = None,
@@ -308,24 +298,18 @@ def serve(
         raise InputError("--tls-cert and --tls-key go together: give both")
     packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
     require_packages(*packages, extra="serve", what="serving")
+    from vitreous.api.deploying import open_to_serve
     from vitreous.deployment.serving import running
     from vitreous.deployment.serving.endpoints import Limits
-    from vitreous.deployment.serving.workers import shared_counters, supervise
-    from vitreous.tasks.answering import task_of
-    from vitreous.tasks.serving import serve_models
-    from vitreous.training.precision import pick_device
+    from vitreous.deployment.serving.exported import serve_models
 
     models = dict(model) if isinstance(model, Mapping) else {"": model}
     specs = {name: str(path_of_run(each)) for name, each in models.items()}
-    for spec in specs.values():
-        if task := task_of(spec):
-            task.check_options("serve", image_size=image_size, set=settings, config=config)
+    fields = model_fields(settings_tree(settings, config), image_size)
     serve_here = partial(
         serve_models,
         specs,
-        overrides=model_fields(settings_tree(settings, config), image_size),
-        device=pick_device(device),
-        precision=precision,
+        open_one=partial(open_to_serve, device=device, precision=precision, fields=fields),
         limits=Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline),
         hosts=running.hosts_of(host, allow_host or ()),
         token=None if token_file is None else running.read_token(Path(token_file)),
@@ -342,6 +326,8 @@ def serve(
         if workers is None:
             serve_here(opened, announce, metrics_at=(host, metrics_port))
             return
+        from vitreous.deployment.serving.workers import shared_counters, supervise
+
         with shared_counters(), running.metrics_at(host, metrics_port):
             serve_there = partial(serve_here, metrics_at=(host, None) if metrics_port is None else None)
             supervise(serve_there, opened, workers, ready=announce)

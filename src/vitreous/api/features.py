@@ -18,7 +18,9 @@ from vitreous.api.arguments import (
     path_of_run,
     progress_bar,
     resolve_model,
+    say,
     settings_tree,
+    weights_folder,
 )
 from vitreous.data.image_list import Failure, image_list
 from vitreous.errors import InputError, is_installed, writing_to
@@ -101,11 +103,11 @@ def embed(
     out: str | Path | None = None,
     engine: str | None = None,
     actors: int | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     image_size: ImageSize | None = None,
     workers: int | None = None,
     device: str = "auto",
-    precision: str = "fp32",
+    precision: str = "auto",
     settings: Settings | None = None,
     config: str | Path | None = None,
     progress: bool = True,
@@ -129,6 +131,7 @@ def embed(
     from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
     from vitreous.api.predictor import Predictor
     from vitreous.evaluation.features import feature_outputs
+    from vitreous.evaluation.outputs import automatic_precision
     from vitreous.training.precision import computing
 
     if out is not None and is_folder(out):
@@ -148,7 +151,10 @@ def embed(
     listed, missing = image_list(images)
     fields = model_fields(settings_tree(settings, config), image_size)
     opened, how = resolve_model(model, **fields), computation(device, precision, batch_size, workers)
-    with computing(how.pop("precision"), how["device"]), progress_bar("features", progress) as advance:
+    precision = automatic_precision(
+        opened, listed, how.pop("precision"), how["device"], folder=weights_folder(model), say=say
+    )
+    with computing(precision, how["device"]), progress_bar("features", progress) as advance:
         outputs = feature_outputs(opened, listed, progress=advance, **how)
     failed = (*missing, *(Failure(path, reason) for path, reason in outputs.failed.items()))
     features = Embeddings(outputs.values.numpy(), outputs.names, failed, len(outputs.names))
@@ -163,12 +169,12 @@ def probe(
     *,
     shots: Sequence[int] | None = None,
     draws: int = 3,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     image_size: ImageSize | None = None,
     workers: int | None = None,
     seed: int = 0,
     device: str = "auto",
-    precision: str = "fp32",
+    precision: str = "auto",
     settings: Settings | None = None,
     config: str | Path | None = None,
     progress: bool = True,
@@ -190,6 +196,7 @@ def probe(
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
     from vitreous.data.sources import open_data
+    from vitreous.evaluation.outputs import automatic_precision
     from vitreous.evaluation.probing import SHOTS, beside_baselines, check_draws
     from vitreous.evaluation.probing import probe as probe_features
     from vitreous.tasks.images import check_data_settings, data_config
@@ -205,6 +212,9 @@ def probe(
     splits = open_data(data, data_config(tree))
     options: dict[str, Any] = {"shots": numbers, "seed": seed, "draws": draws}
     options |= computation(device, precision, batch_size, workers)
+    options["precision"] = automatic_precision(
+        opened, splits.train, precision, options["device"], folder=weights_folder(model), say=say
+    )
     with progress_bar("extracting features", progress) as advance:
         found = probe_features(opened, splits, progress=advance, **options)
     return beside_baselines(found, opened, splits, **options)

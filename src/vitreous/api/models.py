@@ -1,9 +1,8 @@
-"""`vitreous.describe`, `convert`, `push_to_hub`, `export` and `benchmark` a model; recipes; the cache."""
+"""`vitreous.describe`, `convert`, `push_to_hub` and `benchmark` a model; recipes; the cache."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from vitreous.api.arguments import (
     Settings,
     is_fresh,
     model_fields,
-    model_name,
     path_of_run,
     resolve_model,
     settings_tree,
@@ -24,7 +22,6 @@ from vitreous.results import Result
 
 if TYPE_CHECKING:
     from vitreous.deployment.bench import Comparison
-    from vitreous.deployment.exporting import Exported
     from vitreous.models.description import Description
     from vitreous.training.recipes import Recipe
 
@@ -175,54 +172,6 @@ def push_to_hub(
     return address
 
 
-def export(
-    model: Any,
-    out: str | Path | None = None,
-    *,
-    format: str | None = None,
-    image_size: ImageSize | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> Exported:
-    """Write a model as a program for other engines, and compare the outputs of both.
-
-    The program takes any number of normalized images of one size ("images") and gives "logits" and
-    "features". Labels and preprocessing are in the file.
-
-    Args:
-        model: a run, a checkpoint in any format, a model name, or a model.
-        out: the file: .onnx (ONNX) or .pt2 (torch.export); by default the model's name with .onnx.
-        format: "onnx" or "torch", where the suffix of `out` does not say.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        progress: print on stderr that it has begun, since it takes a while.
-
-    Raises:
-        InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
-            format, or a program whose outputs differ.
-    """
-    from vitreous.deployment.engines import check_weights, engine_named
-    from vitreous.deployment.exporting import export as export_program
-
-    fields = model_fields(settings_tree(settings, config), image_size)
-    path = (
-        Path(out) if out else Path(file_stem(model_name(model)) + (".pt2" if format == "torch" else ".onnx"))
-    )
-    format = engine_named(path, format)
-    check_weights(model, "export")
-    opened = resolve_model(model, **fields)
-    if progress:
-        print(f"vitreous: tracing the model and writing {path} ...", file=sys.stderr)
-    return export_program(opened, path, format)
-
-
-def file_stem(model: str) -> str:
-    """Return a file name for MODEL: "ViT-Ti-16" for "ViT-Ti/16", "mine" for runs/mine."""
-    path = Path(model)
-    name = path.resolve().name if path.exists() else model.rpartition(":")[2].replace("/", "-")
-    return name.removesuffix(path.suffix) if path.is_file() else name
-
-
 def benchmark(
     model: str = "ViT-Ti/16",
     *,
@@ -314,6 +263,7 @@ def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
 KINDS = {
     "features": "features of frozen models, kept for probes",
     "studies": "runs of studies",
+    "engines": "models that OpenVINO has compiled",
     "data": "images and labels that were given in memory",
 }
 
@@ -346,7 +296,7 @@ def clear_cache(kind: str | None = None) -> CacheUse:
     """Delete what the cache holds, or one kind of it. Returns what was deleted.
 
     Args:
-        kind: "features", "studies" or "data".
+        kind: "features", "studies", "engines" or "data".
 
     Raises:
         InputError: there is no such kind, or a file cannot be deleted.

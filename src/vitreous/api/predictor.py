@@ -20,16 +20,19 @@ from vitreous.api.arguments import (
     path_of_run,
     resolve_model,
     settings_tree,
+    weights_folder,
 )
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.deployment.predictor import ClassPredictor
 from vitreous.errors import InputError, nearest
+from vitreous.evaluation.outputs import automatic_precision
+from vitreous.models.program import Program
 from vitreous.tasks.answer_tables import answer_columns
 from vitreous.tasks.answering import open_answerer
 from vitreous.tasks.task import Task, module_of
-from vitreous.training.precision import computing
+from vitreous.training.precision import computing, with_cast_weights
 
 Columns = dict[str, Any]  # a column's values by its name: a list, or an array with a row for each image
 
@@ -54,11 +57,11 @@ class Predictor:
         model: Any,
         output: str = "labels",
         *,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         image_size: ImageSize | None = None,
         workers: int | None = None,
         device: str = "auto",
-        precision: str = "fp32",
+        precision: str = "auto",
         settings: Settings | None = None,
         config: str | Path | None = None,
         **options: Any,
@@ -145,11 +148,22 @@ class Opened(NamedTuple):
 def open_features(predictor: Predictor, **how: Any) -> Opened:
     """Open a model for what its head sees."""
     model = resolve_model(predictor.model, **predictor.fields).to(how["device"]).eval()
+    model = in_precision(predictor, model, how)
 
     def features(images: Tensor) -> Columns:
         return {"features": model.features(images).flatten(1).float().cpu().numpy()}
 
     return Opened(partial(by_batches, model, features, how), model)
+
+
+def in_precision(predictor: Predictor, model: Any, how: dict[str, Any]) -> Any:
+    """Decide the precision, "auto" by what was compared before; return the model, for bf16 with its weights
+    cast once."""
+    folder = weights_folder(predictor.model)
+    how["precision"] = automatic_precision(model, None, how["precision"], how["device"], folder=folder)
+    return (
+        with_cast_weights(model) if how["precision"] == "bf16" and not isinstance(model, Program) else model
+    )
 
 
 def open_labels(predictor: Predictor, **how: Any) -> Opened:
@@ -160,6 +174,8 @@ def open_labels(predictor: Predictor, **how: Any) -> Opened:
     if task.answer_folder:
         raise InputError(f"the answers of {task.noun} are files: use vitreous predict --out FOLDER")
     model = module_of(answerer).to(how["device"]).eval()
+    if model is answerer:
+        model = answerer = in_precision(predictor, model, how)
     if options or not task.gives_probabilities:
         return Opened(partial(by_rows, task, answerer, how, options), model)
     classifier = ClassPredictor(answerer, how["device"])

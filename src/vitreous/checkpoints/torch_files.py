@@ -214,10 +214,12 @@ def write_torch(tensors: Mapping[str, Tensor], path: Path) -> None:
             raise OSError(errno.EIO, reason, str(path)) from error
 
 
-def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Raises OSError where the file cannot be written."""
+def write_safetensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Raises OSError where the file cannot be written. metadata: more of the file's header."""
     try:
-        save_file(dict(tensors), path, metadata={"format": "pt"})
+        save_file(dict(tensors), path, metadata={"format": "pt", **(metadata or {})})
     except SafetensorError as error:
         number = re.search(r"\(os error (\d+)\)", str(error))
         if number is None:

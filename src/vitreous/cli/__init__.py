@@ -117,10 +117,17 @@ COMMANDS = {
         ),
     ),
     "export": Command(
-        "Export a model to ONNX or torch.export, verified by the outputs.",
+        "Export a model to ONNX, torch.export or OpenVINO, verified by the outputs.",
         (
             "vitreous export ViT-Ti/16 --image-size 32 --out vit.pt2",
             "vitreous export runs/mine --out mine.onnx --json",
+        ),
+    ),
+    "optimize": Command(
+        "Find the fastest way to compute a model on this machine: engine, bf16, int8, token merging.",
+        (
+            "vitreous optimize runs/mine photos/ --engines eager",
+            "vitreous optimize runs/mine photos/ --budget 1% --engines eager --json",
         ),
     ),
     "bench": Command(
@@ -157,8 +164,9 @@ COMMANDS = {
 }
 # The module with the commands, each a function of its name.
 MODULES = {
-    "asking": ("calibrate", "embed", "evaluate", "predict", "probe", "serve"),
-    "models": ("bench", "cache", "convert", "describe", "export", "list-models", "recipe"),
+    "asking": ("embed", "evaluate", "predict", "probe", "serve"),
+    "deploying": ("calibrate", "export", "optimize"),
+    "models": ("bench", "cache", "convert", "describe", "list-models", "recipe"),
     "checking": ("data check", "data pack", "doctor", "verify"),
     "inspecting": ("compare", "inspect"),
     "learning": ("cross-validate", "pretrain", "train", "translate"),

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
@@ -14,19 +14,14 @@ import vitreous as vt
 from vitreous.cli.options import (
     EXPORTED,
     MODEL_HELP,
+    AnsweringOptions,
     AnyModel,
-    BatchSize,
-    ConfigFile,
-    Device,
-    DeviceOptions,
     Images,
     Int,
     Json,
     Language,
     LoadingOptions,
-    Settings,
     TrainedModel,
-    Workers,
 )
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
 from vitreous.errors import InputError
@@ -67,40 +62,6 @@ def evaluate(
         print_table(table.headers, table.rows, words=table.words)
     for path, reason in found.failed.items():
         print(f"could not be decoded: {path}: {reason}")
-
-
-class CalibrateOptions(TypedDict, total=False):
-    """Where and how a model is calibrated."""
-
-    out: Annotated[Path, Parameter(name="--out", help="the folder for the model; by default the run's own")]
-    batch_size: Annotated[BatchSize, Parameter(help="images in one step; 64 by default")]
-    workers: Workers
-    device: Device
-    settings: Settings
-    config: ConfigFile
-
-
-def calibrate(
-    run: TrainedModel,
-    data: Annotated[
-        str | None,
-        Parameter(help="images that it did not learn from; by default the validation part of the run's data"),
-    ] = None,
-    /,
-    *,
-    json: Json = False,
-    **options: Unpack[CalibrateOptions],
-) -> None:
-    """Fit a temperature of a classifier's probabilities, and store the model with it."""
-    found = vt.calibrate(run, data, **options)
-    if json:
-        print_json(found.to_json())
-        return
-    print(
-        f"temperature {found.temperature:.3g}, fitted on {found.count} images: {found.source}, {found.part}\n"
-        f"expected calibration error there: {percent(found.error_before)} before, "
-        f"{percent(found.error_after)} after\nmodel   {found.folder}"
-    )
 
 
 Engine = Annotated[
@@ -227,7 +188,7 @@ def probe(
     print(f"few-shot intervals: over {draws} samples of the shots; the others: over the test images")
 
 
-class ServeOptions(DeviceOptions, total=False):
+class ServeOptions(AnsweringOptions, total=False):
     """A model that answers over HTTP."""
 
     host: Annotated[str, Parameter(help="127.0.0.1 (the default), or 0.0.0.0 to be reached from elsewhere")]

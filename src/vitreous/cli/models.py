@@ -1,10 +1,8 @@
-"""`vitreous describe`, `convert`, `export` and `bench` a model; `list-models`, `recipe` and `cache`."""
+"""`vitreous describe`, `convert` and `bench` a model; `list-models`, `recipe` and `cache`."""
 
 from __future__ import annotations
 
 import sys
-import time
-from pathlib import Path
 from typing import Annotated, Unpack
 
 from cyclopts import Parameter
@@ -84,37 +82,10 @@ def convert(
     print(f"{converted.path} ({converted.format}), largest difference {converted.max_abs_difference:.1e}")
 
 
-def export(
-    model: Model,
-    /,
-    *,
-    out: Annotated[
-        Path | None,
-        Parameter(help="the file: .onnx (ONNX), or .pt2 (torch.export); by default MODEL.onnx"),
-    ] = None,
-    format: Annotated[
-        str | None, Parameter(help="onnx or torch, where the suffix of the file does not say")
-    ] = None,
-    json: Json = False,
-    **options: Unpack[ModelOptions],
-) -> None:
-    """Write a model as a program for other engines, and compare what both make of the same images."""
-    started = time.perf_counter()
-    written = vt.export(model, out, format=format, **options)
-    seconds = time.perf_counter() - started
-    if json:
-        print_json({"model": model, **written.to_json(), "seconds": round(seconds, 2)})
-        return
-    print(
-        f"{written.path} ({written.format}), {written.bytes / 1e6:.1f} MB, largest difference "
-        f"{written.max_abs_difference:.1e}"
-    )
-
-
 def bench(
     *,
     model: Annotated[
-        str, Parameter(help="a name: ViT-Ti/16, ViT-B/16, ...; or an exported .onnx or .pt2 file")
+        str, Parameter(help="a name: ViT-Ti/16, ViT-B/16, ...; or an exported file")
     ] = "ViT-Ti/16",
     batch_size: Annotated[Int, Parameter(help="images in one call")] = 16,
     train: Annotated[bool, Parameter(help="time a training step (AdamW) instead of inference")] = False,
@@ -232,7 +203,7 @@ def recipe(
 
 def cache(
     kind: Annotated[
-        str | None, Parameter(help="with --clear: features, studies or data; by default all of them")
+        str | None, Parameter(help="with --clear: features, studies, engines or data; by default all of them")
     ] = None,
     /,
     *,

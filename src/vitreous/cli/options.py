@@ -66,7 +66,7 @@ MODEL_HELP = (
     "model name such as ViT-B/16 (fresh weights)"
 )
 Model = Annotated[str, Parameter(help=MODEL_HELP)]
-EXPORTED = ", or an exported .onnx or .pt2 file"
+EXPORTED = ", or an exported .onnx or .pt2 file or OpenVINO folder"
 AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
 Like = Annotated[
@@ -124,20 +124,34 @@ class ModelOptions(TypedDict, total=False):
     config: ConfigFile
 
 
+BATCH_HELP = "images in one step; by default 16 on a CPU, 64 on a GPU"
+
+
 class DeviceOptions(ModelOptions, total=False):
+    """A model that is measured or inspected."""
+
+    device: Device
+    precision: Annotated[str, Parameter(name="--precision", help="fp32 (the default), or bf16")]
+
+
+class AnsweringOptions(ModelOptions, total=False):
     """A model at work."""
 
     device: Device
     precision: Annotated[
         str,
-        Parameter(name="--precision", help="fp32 (the default), bf16, or auto: bf16 where that is faster"),
+        Parameter(
+            name="--precision",
+            help="auto (the default): what `optimize` has chosen, or bf16 where that is faster and gives the "
+            "same answers; fp32; bf16",
+        ),
     ]
 
 
-class LoadingOptions(DeviceOptions, total=False):
+class LoadingOptions(AnsweringOptions, total=False):
     """A model at work on many images."""
 
-    batch_size: Annotated[BatchSize, Parameter(help="images in one step; 64 by default")]
+    batch_size: Annotated[BatchSize, Parameter(help=BATCH_HELP)]
     workers: Workers
 
 

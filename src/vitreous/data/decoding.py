@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
-from torch.nn import functional as F
 
-from vitreous.errors import is_installed
+from vitreous.errors import LazyModule, is_installed
 from vitreous.models.preprocessing import upright
+
+if TYPE_CHECKING:
+    import torch
+else:  # exported models answer without it
+    torch = LazyModule("torch")
 
 JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 APPLICATION_1, SCAN = 0xE1, 0xDA
@@ -281,12 +284,12 @@ class EncodedImage:
         assert self.data is not None
         return open_image(self.data, self.name)
 
-    def pixels(self, *, until: int | None = None) -> UInt8[Tensor, "C H W"]:
+    def pixels(self, *, until: int | None = None) -> UInt8[torch.Tensor, "C H W"]:
         """All upright 8-bit pixels. What is below row `until` is perhaps not decoded: anything may be
         there. Raises BadImage."""
         return self.channels_first(self.turbo(1, until or self.size[0]))
 
-    def rough(self, at_least: tuple[int, int], *, until: int | None = None) -> UInt8[Tensor, "C H W"]:
+    def rough(self, at_least: tuple[int, int], *, until: int | None = None) -> UInt8[torch.Tensor, "C H W"]:
         """Upright pixels for training: of a JPEG with the faster cosine transform and enlargement of color,
         and at a half, a quarter or an eighth of its size where that is not below `at_least` (H, W), since
         libjpeg then leaves out coefficients. (Its other fractions are slower than the whole.) `until` as
@@ -295,7 +298,7 @@ class EncodedImage:
         part = next((n for n in (8, 4, 2) if height >= n * tall and width >= n * wide), 1)
         return self.channels_first(self.turbo(part, until or height, fastdct=True, fastupsample=True))
 
-    def channels_first(self, pixels: UInt8[np.ndarray, "H W c"] | None) -> UInt8[Tensor, "C H W"]:
+    def channels_first(self, pixels: UInt8[np.ndarray, "H W c"] | None) -> UInt8[torch.Tensor, "C H W"]:
         """As a tensor, channels last in memory as the pixels are; those of Pillow if there are none."""
         if pixels is None:
             pixels = np.array(self.upright()).reshape(*self.size, -1)
@@ -323,7 +326,7 @@ class EncodedImage:
             return None
         return whole
 
-    def shrunk(self, side: int) -> UInt8[Tensor, "C H W"]:
+    def shrunk(self, side: int) -> UInt8[torch.Tensor, "C H W"]:
         """The whole image with its shorter side at `side` pixels, or as it is if that is smaller."""
         height, width = self.size
         scale = side / min(height, width)
@@ -331,7 +334,7 @@ class EncodedImage:
             return self.pixels()
         size = (max(round(height * scale), 1), max(round(width * scale), 1))
         pixels = self.rough(size)
-        return F.interpolate(pixels[None], size=size, mode="bicubic", antialias=True)[0]
+        return torch.nn.functional.interpolate(pixels[None], size=size, mode="bicubic", antialias=True)[0]
 
     def upright(self) -> Image.Image:
         """The whole image, upright, in gray or RGB."""

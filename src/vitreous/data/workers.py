@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -13,11 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
+from vitreous.errors import InputError, LazyModule
 
-from vitreous.errors import InputError
+if TYPE_CHECKING:
+    import torch
+else:  # exported models answer without it
+    torch = LazyModule("torch")
 
 QUEUED = 64  # items whose results wait for those before them
 MANY = 64  # items, for which it pays to start processes
@@ -56,7 +60,8 @@ def pool(threads: int) -> AbstractContextManager[Executor | None]:
 def one_core() -> None:
     """Keep torch from starting threads of its own inside each of ours, where they would compete for the
     cores."""
-    torch.set_num_threads(1)
+    if "torch" in sys.modules:
+        torch.set_num_threads(1)
 
 
 def in_threads(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -130,13 +130,13 @@ def compare(
     return Comparison(config, way, contenders, absent)
 
 
-def take_turns(calls: dict[str, Call], way: Way) -> dict[str, list[float]]:
+def take_turns(calls: Mapping[str, Call], way: Way) -> dict[str, list[float]]:
     """Seconds of each call of each; the order turns round from round to round."""
     for call in calls.values():  # compiling, and what is set up once
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(way.rounds):
-        for name in calls if turn % 2 else reversed(calls):
+        for name in calls if turn % 2 else reversed([*calls]):
             wait(way.device)
             began = time.perf_counter()
             calls[name]()
@@ -153,13 +153,16 @@ def wait(device: torch.device) -> None:
 def prepared(model: nn.Module, config: ViTConfig, way: Way) -> Call:
     """One call of a model, with everything that it needs."""
     model = model.to(way.device).train(way.training)
-    forward = torch.compile(model) if way.compiled else model
+    compile_model = ENGINES["compiled"].prepare
+    assert compile_model
+    if way.compiled:
+        model = torch.compile(model) if way.training else compile_model(model)  # type: ignore[assignment]
     random = torch.Generator().manual_seed(0)
     images = torch.randn(way.batch, config.channels, *config.image_size, generator=random).to(way.device)
 
     def answer() -> None:
         with torch.inference_mode(), computing(way.precision, way.device):
-            forward(images)
+            model(images)
 
     if not way.training:
         return answer
@@ -169,7 +172,7 @@ def prepared(model: nn.Module, config: ViTConfig, way: Way) -> Call:
     def step() -> None:
         optimizer.zero_grad()
         with computing(way.precision, way.device):
-            loss = nn.functional.cross_entropy(logits(forward(images)), targets)
+            loss = nn.functional.cross_entropy(logits(model(images)), targets)
         torch.autograd.backward(loss)
         optimizer.step()
 

@@ -1,49 +1,84 @@
-"""Exported programs at work: a file that `vitreous.export` wrote, computed by its own engine as a model."""
+"""Engines: what computes a model. Two compute a PyTorch module, the others a file that `vitreous.export`
+wrote; that of ONNX Runtime or OpenVINO is opened and computed without importing PyTorch."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
-from torch import Tensor
 
-from vitreous.checkpoints import open_model
-from vitreous.checkpoints.native import KINDS
-from vitreous.errors import InputError, nearest, require_packages
+from vitreous.errors import InputError, LazyModule, cache_folder, nearest, require_packages
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.program import Compute, Program
 
-DESCRIPTION = ("kind", "task", "model", "preprocessing", "labels")  # of a model, in the file
+if TYPE_CHECKING:
+    import torch
+
+    from vitreous.models.program import Program
+else:  # exported models answer without it
+    torch = LazyModule("torch")
+
+ABOUT = ("kind", "task", "model", "preprocessing", "labels", "license", "parameters", "inputs", "precision")
+PIXELS = "pixels"  # inputs that are images as they are, uint8 (B, H, W, C), for probabilities
+GRAPH, DESCRIPTION = "model.xml", "about.json"  # in a folder of OpenVINO
+BF16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}  # of /proc/cpuinfo
+Compute = Callable[[NDArray[Any]], list[NDArray[np.float32]]]
 
 
 class Engine(NamedTuple):
-    """What runs programs of a format.
+    """What computes a model.
 
     Attributes:
-        ending: of the files.
         package: whose version is the engine's.
-        open: returns the description that is in a file, JSON by name, and what computes its outputs on the
-            CPU.
+        prepare: makes a module in evaluation mode compute its forward pass with this engine; None where it
+            computes files.
+        ending: of its files; of a folder the end of its name, where nothing else tells the format.
+        open: returns the description that is in a file, JSON by name, and what computes its outputs.
     """
 
-    ending: str
     package: str
-    open: Callable[[Path], tuple[Mapping[str, str], Compute]]
+    prepare: Callable[[torch.nn.Module], torch.nn.Module] | None = None
+    ending: str = ""
+    open: Callable[[Path], tuple[Mapping[str, str], Compute]] | None = None
+
+
+class Exported(NamedTuple):
+    """An exported file that is open: what it says of itself, and what computes its outputs."""
+
+    path: Path
+    about: dict[str, Any]
+    compute: Compute
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return Preprocessing.model_validate(self.about["preprocessing"])
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the outputs, or their numbers."""
+        return list(self.about["labels"] or map(str, range(self.about["model"]["num_classes"])))
 
 
 def is_program(spec: Any) -> bool:
-    """Return whether MODEL means an exported program, by the ending of a file."""
-    return isinstance(spec, str | Path) and engine_of(Path(spec)) is not None and Path(spec).is_file()
+    """Return whether MODEL means an exported file or folder that is there."""
+    if not isinstance(spec, str | Path):
+        return False
+    path = Path(spec)
+    return (path / GRAPH).is_file() or (path.is_file() and engine_of(path) is not None)
 
 
 def engine_of(path: Path) -> str | None:
-    """Return the name of the engine for files with this ending."""
-    return next((name for name, engine in ENGINES.items() if path.suffix == engine.ending), None)
+    """Return the name of the engine for files with this ending, or for a folder that is one of OpenVINO."""
+    if (path / GRAPH).is_file():
+        return "openvino"
+    files = ((name, engine.ending) for name, engine in ENGINES.items() if engine.ending)
+    return next((name for name, ending in files if path.name.endswith(ending)), None)
 
 
 def open_image_model(spec: str | Path, **overrides: Any) -> Any:
@@ -52,6 +87,8 @@ def open_image_model(spec: str | Path, **overrides: Any) -> Any:
     Raises:
         InputError: none of these; or overrides, which a program cannot follow.
     """
+    from vitreous.checkpoints import open_model
+
     if not is_program(spec):
         return open_model(spec, **overrides)
     if overrides:
@@ -61,30 +98,56 @@ def open_image_model(spec: str | Path, **overrides: Any) -> Any:
     return open_program(Path(spec))
 
 
-def open_program(path: Path) -> Program:
-    """Open an exported program.
+def open_exported(path: Path) -> Exported:
+    """Open an exported file, without PyTorch unless that computes it.
 
     Raises:
-        InputError: its engine is not installed, the file is damaged, or its model is of another kind.
+        InputError: its engine is not installed, the file is damaged, or does not say what it is.
     """
-    about, compute = ENGINES[engine_named(path)].open(path)
+    opened = ENGINES[engine_named(path)].open
+    assert opened  # of every engine that has an ending
+    described, compute = opened(path)
     try:
-        described = {name: json.loads(about[name]) for name in DESCRIPTION}
-        config = KINDS[described["kind"]].model_validate(described["model"])
-        preprocessing = Preprocessing.model_validate(described["preprocessing"])
-    except (KeyError, TypeError, ValueError, ValidationError):
+        about = {name: json.loads(described.get(name, "null")) for name in ABOUT}
+        found = Exported(path, about, compute)
+        found.preprocessing, about["kind"], about["model"].get("num_classes")
+    except (AttributeError, TypeError, ValueError, ValidationError):
         raise InputError(
             f"{path} does not say what its model is: write it again with vitreous export"
         ) from None
-    if described["task"] == "segmentation":
+    if about["task"] == "segmentation":
         raise InputError(f"{path} is an exported segmenter, which other programs run: give its run instead")
-    digest = hashlib.sha256(path.read_bytes()).digest()
-    return Program(path, compute, config, preprocessing, described["labels"], described["task"], digest)
+    return found
+
+
+def open_program(path: Path) -> Program:
+    """Open an exported file as a module.
+
+    Raises:
+        InputError: as `open_exported`, or its model is of another kind.
+    """
+    from vitreous.checkpoints.native import KINDS
+    from vitreous.models.program import Program
+
+    found = open_exported(path)
+    if found.about["inputs"] == PIXELS:
+        raise InputError(
+            f"{path} takes pixels and gives probabilities, for other programs: export it without "
+            "--with-preprocessing"
+        )
+    try:
+        config = KINDS[found.about["kind"]].model_validate(found.about["model"])
+    except (KeyError, ValidationError):
+        raise InputError(f"{path} is of a kind of model that is not known here: export it again") from None
+    weights = path / "model.bin" if path.is_dir() else path
+    digest = hashlib.sha256(weights.read_bytes()).digest()
+    about = found.about
+    return Program(path, found.compute, config, found.preprocessing, about["labels"], about["task"], digest)
 
 
 def check_weights(model: Any, what: str) -> None:
     """Raise InputError for a program where weights are needed."""
-    if isinstance(model, Program) or is_program(model):
+    if is_program(model) or (hasattr(model, "compute") and hasattr(model, "digest")):
         path = getattr(model, "path", model)
         raise InputError(f"{what} needs weights, and {path} is an exported program: give the model it is of")
 
@@ -98,46 +161,115 @@ def open_onnx(path: Path) -> tuple[Mapping[str, str], Compute]:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class of its own for each cause
         raise damaged(path, error) from None
+    name = session.get_inputs()[0].name
+    return session.get_modelmeta().custom_metadata_map, lambda images: session.run(None, {name: images})
 
-    def compute(images: Tensor) -> list[Tensor]:
-        return [torch.from_numpy(each) for each in session.run(None, {"images": images.numpy()})]
 
-    return session.get_modelmeta().custom_metadata_map, compute
+def open_openvino(path: Path) -> tuple[Mapping[str, str], Compute]:
+    """Open a folder with OpenVINO, in the precision that the folder names: with int8 what is not quantized is
+    bf16 where the processor has it. What OpenVINO has compiled is cached for the next time."""
+    require_packages("openvino", extra="cpu", what=str(path))
+    try:
+        described = (path / DESCRIPTION).read_text(encoding="utf-8")
+        about = {name: json.dumps(value) for name, value in json.loads(described).items()}
+    except (OSError, ValueError, AttributeError):
+        raise InputError(
+            f"{path} does not say what its model is: write it again with vitreous export"
+        ) from None
+    full = json.loads(about.get("precision", "null")) not in ("bf16", "int8")
+    return about, openvino_compute(path / GRAPH, full=full)
+
+
+def openvino_compute(graph: Any, *, full: bool) -> Compute:
+    """Return what computes a graph, a file or a model of OpenVINO, in fp32 if `full`."""
+    import openvino
+
+    core = openvino.Core()
+    hints = {"PERFORMANCE_HINT": "LATENCY", **({"INFERENCE_PRECISION_HINT": "f32"} if full else {})}
+    if isinstance(graph, Path):
+        hints["CACHE_DIR"] = str(cache_folder() / "engines")
+    try:
+        compiled = core.compile_model(graph, "CPU", hints)
+    except Exception as error:  # openvino has one class for all causes
+        raise damaged(graph, error) from None
+
+    def compute(images: NDArray[Any]) -> list[NDArray[np.float32]]:
+        found = compiled(images)
+        return [np.asarray(found[each]) for each in range(len(found))]
+
+    return compute
 
 
 def open_torch(path: Path) -> tuple[Mapping[str, str], Compute]:
     """Open a file with torch.export."""
-    extra = {f"{name}.json": "" for name in DESCRIPTION}
+    extra = {f"{name}.json": "null" for name in ABOUT}
     try:
         program = torch.export.load(path, extra_files=extra).module()
     except Exception as error:  # whatever a damaged archive makes it stumble on
         raise damaged(path, error) from None
 
-    def compute(images: Tensor) -> list[Tensor]:
-        found: Sequence[Tensor] = program(images)
-        return list(found)
+    def compute(images: NDArray[Any]) -> list[NDArray[np.float32]]:
+        with torch.inference_mode():
+            found: Sequence[torch.Tensor] = program(torch.from_numpy(images))
+        return [each.numpy() for each in found]
 
-    return {name: extra[f"{name}.json"] for name in DESCRIPTION}, compute
+    return {name: extra[f"{name}.json"] for name in ABOUT}, compute
 
 
 def damaged(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} is not a program that can be run: {' '.join(str(error).split())[:200]}")
 
 
+def eager(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a model as it is: PyTorch computes operation by operation."""
+    return model
+
+
+def compiled(model: torch.nn.Module) -> torch.nn.Module:
+    """Compile the forward pass of a model: on a CPU with its weights as constants ("freezing"), which are
+    laid out once as the products want them; on a GPU replayed as CUDA graphs."""
+    from torch._inductor import config
+
+    cuda = next(model.parameters()).is_cuda
+    forward = torch.compile(model.forward, mode="reduce-overhead" if cuda else None)
+
+    def frozen(images: torch.Tensor) -> torch.Tensor:
+        with config.patch(freezing=not cuda):  # an option of torch.compile of this name has no effect
+            return forward(images)
+
+    model.forward = frozen
+    return model
+
+
+def has_bf16() -> bool:
+    """Return whether the processor multiplies in bf16, as far as the system says."""
+    try:
+        flags = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        return False
+    return bool(flags and BF16_FLAGS & set(flags[1].split()))
+
+
 ENGINES = {
-    "onnx": Engine(".onnx", "onnxruntime", open_onnx),
-    "torch": Engine(".pt2", "torch", open_torch),
+    "eager": Engine("torch", prepare=eager),
+    "compiled": Engine("torch", prepare=compiled),
+    "onnx": Engine("onnxruntime", ending=".onnx", open=open_onnx),
+    "openvino": Engine("openvino", ending="openvino", open=open_openvino),
+    "torch": Engine("torch", ending=".pt2", open=open_torch),
 }
 
 
 def engine_named(path: Path, format: str | None = None) -> str:
     """Return the engine for a file, which must be the one that is wanted. Raises InputError."""
-    if format is not None and format not in ENGINES:
-        raise InputError(f"unknown format {format!r}: {nearest(format, list(ENGINES))}")
+    files = {name: engine.ending for name, engine in ENGINES.items() if engine.ending}
+    if format is not None and format not in files:
+        raise InputError(f"unknown format {format!r}: {nearest(format, list(files))}")
     found = engine_of(path)
+    if format == "openvino" and found is None and not path.suffix:
+        return format
     if found is not None and format in (None, found):
         return found
     if format:
-        raise InputError(f"{path}: a file of format {format} ends in {ENGINES[format].ending}")
-    endings = " or ".join(f"{engine.ending} ({name})" for name, engine in ENGINES.items())
+        raise InputError(f"{path}: a file of format {format} ends in {files[format]}")
+    endings = " or ".join(f"{ending} ({name})" for name, ending in files.items())
     raise InputError(f"{path}: its ending names no format: end it in {endings}")

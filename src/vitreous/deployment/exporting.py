@@ -1,8 +1,8 @@
-"""A model as a program that runs without this package: ONNX, or PyTorch's own exported program.
+"""A model as a file for other programs: ONNX, PyTorch's exported program, OpenVINO, or weights for
+JavaScript.
 
-Both take any number of images of one size, as `model.preprocessing` makes them, and carry labels and
-preprocessing with them. The exported file is run by its own engine and compared with the model
-before it is moved to its final name.
+A program takes any number of images of one size, as `model.preprocessing` makes them, or pixels. It is run by
+its own engine and compared with the model before it is moved to its final name.
 """
 
 from __future__ import annotations
@@ -10,19 +10,33 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.checkpoints.native import description
 from vitreous.checkpoints.saving import on_cpu
-from vitreous.deployment.engines import ENGINES, engine_named
+from vitreous.checkpoints.torch_files import write_safetensors
+from vitreous.deployment.engines import (
+    DESCRIPTION,
+    ENGINES,
+    GRAPH,
+    PIXELS,
+    engine_named,
+    has_bf16,
+    openvino_compute,
+)
+from vitreous.deployment.from_pixels import FromPixels
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -31,7 +45,10 @@ from vitreous.results import Result
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
 BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two
 LARGEST_ONNX = 1_900_000_000  # bytes of weights; a file of protocol buffers ends at 2 GiB
+ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "openvino": "-openvino", "safetensors": ".safetensors"}
+OPSET = 18  # of ONNX files
 LEAST = -3e38  # less than any number of an image
+SIDES = 61, 47  # (H, W) of the pixels that a program with preprocessing is traced with
 
 
 class Outputs(nn.Module):
@@ -49,42 +66,78 @@ class Outputs(nn.Module):
 
 
 @dataclass(frozen=True)
-class Exported(Result):
+class ExportedFile(Result):
     """What was written, and how far its outputs are from the model's."""
 
     path: Path
     format: str
+    precision: str
     bytes: int
     max_abs_difference: float
+    opset: int | None = None  # of an ONNX file
 
 
-def export(model: Model, path: Path, format: str | None = None) -> Exported:
-    """Write `model` as a program.
+def export(
+    model: Model,
+    path: Path,
+    format: str | None = None,
+    *,
+    precision: str = "fp32",
+    samples: Sequence[NDArray[np.float32]] = (),
+    with_preprocessing: bool = False,
+) -> ExportedFile:
+    """Write `model` as a file.
 
     Args:
-        path: a file; its ending tells the format where `format` is None.
-        format: "onnx" or "torch".
+        path: a file, or for OpenVINO a folder; its ending tells the format where `format` is None.
+        format: "onnx", "torch", "openvino" or "safetensors".
+        precision: "fp32"; "bf16" for OpenVINO; "int8" for ONNX and OpenVINO, calibrated on `samples`.
+        samples: prepared images (1, C, H, W).
+        with_preprocessing: take pixels, uint8 (B, H, W, C), and give probabilities.
 
     Raises:
-        InputError: another ending or format, a package is missing, the model is too large for the format, or
-            the program computes something else; then nothing is written.
+        InputError: another ending, format or precision, a package is missing, the model is too large for the
+            format, or the program computes something else; then nothing is written.
     """
-    format = engine_named(path, format)
-    engine = ENGINES[format]
+    weights = path.suffix == ".safetensors" and format in (None, "safetensors")
+    format = "safetensors" if weights else engine_named(path, format)
+    known = {"onnx": ("fp32", "int8"), "openvino": ("fp32", "bf16", "int8")}.get(format, ("fp32",))
+    if with_preprocessing:
+        if format == "safetensors":
+            raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
+        known = ("fp32",)
+    if precision not in known:
+        inside = " with preprocessing" if with_preprocessing else ""
+        raise InputError(
+            f"a file of format {format}{inside} computes in {' or '.join(known)}, not in {precision}: change "
+            "--precision"
+        )
     if format == "onnx":
         check_onnx(model)
-    outputs = Outputs(on_cpu(model)).eval()
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{engine.ending}")
+    if format == "openvino":
+        require_packages("openvino", extra="cpu", what="export to OpenVINO")
+    if precision == "int8":
+        require_packages("nncf", extra="cpu", what="int8")
+    copied = on_cpu(model)
+    outputs = (FromPixels if with_preprocessing else Outputs)(copied).eval()
+    about = {**export_metadata(copied), "precision": precision}
+    about |= {"inputs": PIXELS} if with_preprocessing else {}
+    ending = path.suffix or (".openvino" if format == "openvino" else "")
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{ending}")
     try:
         with torch.no_grad(), quiet(), writing_to(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            WRITERS[format](outputs, traced(outputs), unfinished)
-            difference = checked(outputs, engine.open(unfinished)[1])
+            difference = WRITERS[format](outputs, unfinished, about, samples)
+            if path.is_dir() and unfinished.is_dir():
+                shutil.rmtree(path)
             os.replace(unfinished, path)
     finally:
-        if unfinished.exists():
+        if unfinished.is_dir():
+            shutil.rmtree(unfinished)
+        elif unfinished.exists():
             unfinished.unlink()
-    return Exported(path, format, path.stat().st_size, difference)
+    size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))
+    return ExportedFile(path, format, precision, size, difference, OPSET if format == "onnx" else None)
 
 
 def check_onnx(model: Model) -> None:
@@ -97,30 +150,30 @@ def check_onnx(model: Model) -> None:
         )
 
 
-def traced(outputs: Outputs) -> torch.export.ExportedProgram:
-    """The model's operations, for any number of images."""
-    batch = {0: torch.export.Dim("batch")}
-    return torch.export.export(outputs, (images(outputs.model, 2),), dynamic_shapes=(batch,))
+def traced(outputs: nn.Module) -> torch.export.ExportedProgram:
+    """The model's operations, for any number of images; with the preprocessing for images of any size."""
+    dynamic = {axis: torch.export.Dim(name, max=2**15) for axis, name in enumerate(signature(outputs)[2])}
+    return torch.export.export(outputs, (inputs(outputs, 2),), dynamic_shapes=(dynamic,))
 
 
-def images(model: Model, count: int) -> Float[Tensor, "B C H W"]:
-    """Noise in place of images that were normalized."""
+def inputs(outputs: nn.Module, count: int) -> Tensor:
+    """Noise in place of images: pixels, or images that were normalized."""
     random = torch.Generator().manual_seed(count)
+    model: Any = outputs.model
+    if isinstance(outputs, FromPixels):
+        height, width = (side + 7 * count for side in SIDES)
+        shape = count, height, width, model.preprocessing.channels
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=random)
     return torch.randn(count, model.config.channels, *model.config.image_size, generator=random)
 
 
-def checked(outputs: Outputs, run: Callable[[Tensor], list[Tensor]]) -> float:
+def checked(outputs: nn.Module, run: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]) -> float:
     """The largest difference between what model and program make of the same images.
 
     Raises:
         InputError: it is above the tolerance.
     """
-    difference, scale = 0.0, 1.0
-    for count in BATCHES:
-        batch = images(outputs.model, count)
-        for ours, theirs in zip(outputs(batch), run(batch), strict=True):
-            difference = max(difference, (ours - theirs).abs().max().item())
-            scale = max(scale, ours.abs().max().item())
+    difference, scale = differing(outputs, run)
     if not difference <= TOLERANCE * scale:
         raise InputError(
             f"the exported program differs from the model by {difference:.1e} (tolerance "
@@ -129,18 +182,81 @@ def checked(outputs: Outputs, run: Callable[[Tensor], list[Tensor]]) -> float:
     return difference
 
 
-def export_metadata(model: Model) -> dict[str, str]:
-    """Return what the model is, what its outputs mean and how inputs are prepared, as JSON."""
-    return {name: json.dumps(value, ensure_ascii=False) for name, value in description(model).items()}
+def differing(
+    outputs: nn.Module, run: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]
+) -> tuple[float, float]:
+    """Return the largest difference, and the largest output or 1."""
+    difference, scale = 0.0, 1.0
+    for count in BATCHES:
+        batch = inputs(outputs, count)
+        for ours, theirs in zip(outputs(batch), run(batch.numpy()), strict=True):
+            difference = max(difference, float(np.abs(ours.numpy() - theirs).max()))
+            scale = max(scale, ours.abs().max().item())
+    return difference, scale
 
 
-def write_onnx(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
+def export_metadata(model: Model) -> dict[str, Any]:
+    """Return what the model is, what its outputs mean, how inputs are prepared, and its license."""
+    parameters = sum(each.numel() for each in model.parameters())
+    license = model.origin.license if model.origin else None
+    return {**description(model), "license": license, "parameters": parameters}
+
+
+def as_json(about: dict[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in about.items()}
+
+
+def signature(outputs: nn.Module) -> tuple[str, list[str], tuple[str, ...]]:
+    """Return the names of the input, of the outputs, and of the input's axes that may have any length."""
+    if isinstance(outputs, FromPixels):
+        return PIXELS, ["probabilities"], ("batch", "height", "width")
+    return (
+        "images",
+        ["logits"] if isinstance(outputs.model, Segmenter) else ["logits", "features"],
+        ("batch",),
+    )
+
+
+def verified(outputs: nn.Module, path: Path, format: str, precision: str = "fp32") -> float:
+    """Return how far a file's outputs are from the model's; of a lower precision without a tolerance."""
+    run: Any = ENGINES[format].open
+    run = run(path)[1]
+    return checked(outputs, run) if precision == "fp32" else differing(outputs, run)[0]
+
+
+def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+    program = traced(outputs)
     keep_padding(program.graph)
-    names = ["logits"] if isinstance(outputs.model, Segmenter) else ["logits", "features"]
-    onnx = torch.onnx.export(program, input_names=["images"], output_names=names, verbose=False)
-    assert onnx is not None
-    onnx.model.metadata_props.update(export_metadata(outputs.model))
-    onnx.save(path)
+    source, names, axes = signature(outputs)
+    written = torch.onnx.export(
+        program, input_names=[source], output_names=names, verbose=False, opset_version=OPSET
+    )
+    assert written is not None
+    graph = written.model
+    name_axes(graph.graph, axes)
+    graph.metadata_props.update(as_json(about))
+    written.save(path)
+    if about["precision"] == "int8":
+        import onnx
+
+        loaded = onnx.load(path)
+        del loaded.graph.value_info[:]
+        described = list(loaded.metadata_props)
+        small = quantized(loaded, [{source: each} for each in samples])
+        del small.metadata_props[:]
+        small.metadata_props.extend(described)
+        onnx.save(small, path)
+    return verified(outputs, path, "onnx", about["precision"])
+
+
+def name_axes(graph: Any, names: Sequence[str]) -> None:
+    """Give the axes of any length the names that people read, in the place of s77."""
+    known = dict(zip((str(axis) for axis in graph.inputs[0].shape), names, strict=False))
+    values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
+    for shape in (value.shape for value in values if value.shape is not None):
+        for place, axis in enumerate(shape):
+            if str(axis) in known:
+                shape[place] = known[str(axis)]
 
 
 def keep_padding(graph: torch.fx.Graph) -> None:
@@ -156,24 +272,79 @@ def keep_padding(graph: torch.fx.Graph) -> None:
             pooling.replace_input_with(padded, same)
 
 
-def write_torch(outputs: Outputs, program: torch.export.ExportedProgram, path: Path) -> None:
-    torch.export.save(
-        program, path, extra_files={f"{k}.json": v for k, v in export_metadata(outputs.model).items()}
-    )
+def write_torch(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+    extra = {f"{name}.json": value for name, value in as_json(about).items()}
+    torch.export.save(traced(outputs), path, extra_files=extra)
+    return verified(outputs, path, "torch")
+
+
+def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+    import openvino
+
+    source, names, _ = signature(outputs)
+    graph = openvino.convert_model(traced(outputs))
+    graph.input(0).get_tensor().set_names({source})
+    for output, name in zip(graph.outputs, names, strict=True):
+        output.get_tensor().set_names({name})
+    if about["precision"] == "int8":
+        graph = quantized(graph, samples)
+    # Before it is rounded to a lower precision it must be the model.
+    difference = checked(outputs, openvino_compute(graph, full=True)) if about["precision"] == "bf16" else 0.0
+    path.mkdir()
+    openvino.save_model(graph, path / GRAPH, compress_to_fp16=False)
+    described = json.dumps(about, ensure_ascii=False, indent=1)
+    (path / DESCRIPTION).write_text(described, encoding="utf-8")
+    if about["precision"] == "bf16" and not has_bf16():
+        return difference
+    return verified(outputs, path, "openvino", about["precision"])
+
+
+def write_weights(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+    """Write the weights under the model's own names in float32, with the description in the file's header."""
+    state = {
+        name: tensor.float().contiguous()
+        for name, tensor in outputs.model.state_dict().items()  # type: ignore[union-attr]
+    }
+    write_safetensors(state, path, metadata=as_json(about))
+    return 0.0
+
+
+def quantized(graph: Any, samples: Sequence[Any]) -> Any:
+    """Return a graph of OpenVINO or ONNX with products in int8, calibrated on samples, by NNCF."""
+    if not samples:
+        raise InputError("int8 needs images to calibrate on: give a run, or name DATA with --data")
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        import nncf
+
+        nncf.set_log_level(logging.ERROR)
+        return nncf.quantize(
+            graph,
+            nncf.Dataset(samples),
+            preset=nncf.QuantizationPreset.MIXED,
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(samples),
+        )
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the exporter's log messages and warnings."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Silence the exporters' log messages and warnings."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "nncf")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
-WRITERS = {"onnx": write_onnx, "torch": write_torch}
+WRITERS: dict[str, Callable[[Any, Path, dict[str, Any], Sequence[Any]], float]] = {
+    "onnx": write_onnx,
+    "torch": write_torch,
+    "openvino": write_openvino,
+    "safetensors": write_weights,
+}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from itertools import compress, repeat
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,54 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.data.segmentation.masked import Mask
+from vitreous.deployment.answering import Choice, Prediction
 from vitreous.errors import InputError
 from vitreous.evaluation.augmented import AveragedViews
 from vitreous.models.names import Runnable
 from vitreous.models.segmenter import Segmenter
-from vitreous.results import percent
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A label, and what probability the model gives it."""
-
-    label: str
-    probability: float
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """The most probable labels of one image, in descending order, and the first of them.
-
-    Attributes:
-        labels: all that reach a threshold, where one was given.
-    """
-
-    path: str
-    label: str
-    probability: float
-    top: tuple[Choice, ...]
-    labels: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(cls, path: str, top: tuple[Choice, ...], labels: tuple[str, ...] | None = None) -> Prediction:
-        return cls(path, top[0].label, top[0].probability, top, labels)
-
-    def to_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        if self.labels is None:
-            del fields["labels"]
-        return fields
-
-    def line(self) -> str:
-        """Return the prediction for people, in a line."""
-        some = self.top[1:] if self.labels is None else self.top
-        others = ", ".join(f"{each.label} {percent(each.probability)}" for each in some)
-        if self.labels is not None:
-            said = f"{self.path}  {' | '.join(self.labels) or '-'}"
-        else:
-            said = f"{self.path}  {self.label}  {percent(self.probability)}"
-        return f"{said}  ({others})" if others else said
 
 
 def output_labels(model: Runnable | AveragedViews) -> list[str]:

@@ -15,7 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.checkpoints.files import model_folder, read_json
-from vitreous.deployment.predictor import Choice, ClassPredictor
+from vitreous.deployment.answering import Choice
+from vitreous.deployment.predictor import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.models.config import Origin
 from vitreous.models.names import Model

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -15,10 +17,19 @@ from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
+from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError
+from vitreous.models.bit import BiT
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
 from vitreous.training.distributed import ALONE, World
+from vitreous.training.precision import WIDE, Precision, answering_precision, computing, pick_precision
+
+AGREEMENT = 0.995  # of top-1 answers with those in fp32: less, and a precision is not chosen
+MEASURED = 128  # images
+WORTH = 512  # images: of fewer, comparing two precisions takes longer than the faster one saves
+AGREED = "precision.json"  # beside the weights
 
 Progress = Callable[[int, int], None]
 
@@ -141,3 +152,79 @@ def image_batches(
                 failed[bad.name] = bad.reason
         if some:
             yield some
+
+
+def automatic_precision(
+    model: Any,
+    images: ImageDataset | None,
+    wanted: str,
+    device: torch.device,
+    *,
+    folder: Path | None = None,
+    workers: int = 0,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Precision:
+    """Return the precision of inference. "auto" is bf16 where the device gains from it, and its top-1 answers
+    agree with those in fp32 for `AGREEMENT` of the images; without a head the answer is the most similar of
+    the other images.
+
+    Args:
+        images: to compare on, the first time; None: bf16 only if it was compared before.
+        folder: of the weights, beside which the comparison is stored.
+        say: is called with a sentence about it.
+    """
+    if wanted != "auto":
+        return answering_precision(wanted, device)
+    comparable = isinstance(model, ViT | BiT) and model.task != "regression"
+    if not comparable or pick_precision("auto", device, width_of(model)) == "fp32":
+        return "fp32"
+    here = {"device": str(device), "torch": torch.__version__, "weights": weights_key(model)}
+    record = None if folder is None else folder / AGREED
+    known: dict[str, Any] = {}
+    if record is not None:
+        with suppress(OSError, ValueError):
+            known = json.loads(record.read_text(encoding="utf-8"))
+    if not here.items() <= known.items():
+        if images is None or len(images) < WORTH:
+            return "fp32"
+        agreed, count = agreement(model, images, device, workers)
+        known = {**here, "agreed": agreed, "images": count}
+        if record is not None:
+            with suppress(OSError):
+                record.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    chosen: Precision = "bf16" if known["agreed"] >= AGREEMENT * known["images"] else "fp32"
+    say(
+        f"computing in {chosen}: bf16 gives the same answer as fp32 for {known['agreed']} of "
+        f"{known['images']} calibration images"
+    )
+    return chosen
+
+
+def width_of(model: Any) -> int:
+    return int(getattr(model.config, "width", WIDE))
+
+
+def weights_key(model: nn.Module) -> str:
+    """A number that another training of the same model does not have."""
+    return f"{sum(float(each.detach().double().sum()) for each in model.parameters()):.12g}"
+
+
+def agreement(model: Any, images: ImageDataset, device: torch.device, workers: int) -> tuple[int, int]:
+    """Return for how many images, and of how many, the answers in bf16 are those in fp32."""
+    rows = np.unique(np.linspace(0, len(images) - 1, MEASURED).astype(int)).tolist()
+    some = []
+    for row in rows:
+        with suppress(BadImage):
+            some.append(images.image(row))
+    answers = []
+    for precision in ("fp32", "bf16"):
+        with computing(precision, device):
+            found = compute_outputs(
+                model, ImageList(some), device=device, batch_size=16, workers=workers
+            ).values
+        found = found.flatten(1)
+        if model.config.num_classes is None:
+            unit = torch.nn.functional.normalize(found - found.mean(dim=0), dim=1)
+            found = (unit @ unit.T).fill_diagonal_(-2.0)
+        answers.append(found.argmax(dim=1))
+    return int((answers[0] == answers[1]).sum()), len(some)

@@ -6,20 +6,25 @@ import base64
 import io
 import math
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from PIL import Image
-from torch import Tensor
+
+from vitreous.errors import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+else:  # exported models answer without it
+    torch = LazyModule("torch")
 
 EVENLY = 4  # the colors of a map end at its largest value, and at no less than so many times its mean
 PHOTOGRAPH = 96  # images with at least so many pixels a side are stored as JPEG; smaller ones without loss
 Pixels = UInt8[np.ndarray, "_ _ _"]  # rows, columns, RGB; or RGBA where something is left clear
 
 
-def rgb(image: UInt8[Tensor, "C H W"]) -> Pixels:
+def rgb(image: UInt8[torch.Tensor, "C H W"]) -> Pixels:
     """Return RGB pixels: gray is repeated, of more than three channels the first three are used."""
     shown = image[:3] if image.shape[0] >= 3 else image[:1].expand(3, -1, -1)
     return shown.permute(1, 2, 0).contiguous().cpu().numpy()
@@ -34,21 +39,21 @@ def inferno() -> UInt8[np.ndarray, "256 3"]:
     return (colormaps["inferno"](np.arange(256))[:, :3] * 255).round().astype(np.uint8)
 
 
-def heat(values: Float[Tensor, "H W"]) -> Pixels:
+def heat(values: Float[torch.Tensor, "H W"]) -> Pixels:
     """Return values in 0 ... 1 as colors from black over red to yellow."""
     steps = (values.float().nan_to_num().clamp(0, 1) * 256).long().clamp(max=255)
     return inferno()[steps.cpu().numpy()]
 
 
-def to_scale(values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+def to_scale(values: Float[torch.Tensor, "rows columns"]) -> Float[torch.Tensor, "rows columns"]:
     """Return a map as shares of the end of its color scale, so that an even map looks even: four times even
     attention, or the largest value if it is more."""
     return values / torch.maximum(values.max(), EVENLY * values.mean()).clamp_min(1e-12)
 
 
-def overlay(image: Pixels, values: Float[Tensor, "rows columns"]) -> Pixels:
+def overlay(image: Pixels, values: Float[torch.Tensor, "rows columns"]) -> Pixels:
     """Lay a heat map over the image in gray, to its scale and interpolated between patches."""
-    smooth = F.interpolate(
+    smooth = torch.nn.functional.interpolate(
         to_scale(values)[None, None].float(), size=image.shape[:2], mode="bilinear", align_corners=False
     )[0, 0]
     gray = image.mean(axis=2, keepdims=True) * 0.45
@@ -56,7 +61,7 @@ def overlay(image: Pixels, values: Float[Tensor, "rows columns"]) -> Pixels:
     return (gray * (1 - share) + heat(smooth) * share).round().astype(np.uint8)
 
 
-def stretched(values: Float[Tensor, "n C H W"]) -> UInt8[Tensor, "n C H W"]:
+def stretched(values: Float[torch.Tensor, "n C H W"]) -> UInt8[torch.Tensor, "n C H W"]:
     """Scale each image by its own largest absolute value; zero is middle gray."""
     largest = values.abs().amax(dim=(1, 2, 3), keepdim=True).clamp_min(1e-12)
     return ((values / largest + 1) * 127.5).round().to(torch.uint8)

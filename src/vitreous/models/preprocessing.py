@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps
 from pydantic import Field, model_validator
-from torch import Tensor
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, LazyModule
 from vitreous.models.config_parts import Config, Positive, Sides
 
-ImageLike = Image.Image | str | Path | np.ndarray | Tensor
+if TYPE_CHECKING:
+    import torch
+else:  # exported models answer without it
+    torch = LazyModule("torch")
+
+ImageLike = Union[Image.Image, str, Path, np.ndarray, "torch.Tensor"]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 MOST_RESIZED = 1 << 26  # pixels
@@ -108,16 +111,16 @@ class Preprocessing(Config):
             return (tall - height) // 2, (wide - width) // 2
         return round((tall - height) / 2), round((wide - width) / 2)
 
-    def normalize(self, pixels: UInt8[Tensor, "*B C H W"]) -> Float[Tensor, "*B C H W"]:
+    def normalize(self, pixels: UInt8[torch.Tensor, "*B C H W"]) -> Float[torch.Tensor, "*B C H W"]:
         """Compute (pixel / 255 - mean) / std, channel by channel."""
         return scale_and_shift(pixels, *(each.to(pixels.device) for each in self.factor_and_shift()))
 
-    def factor_and_shift(self) -> tuple[Float[Tensor, "C 1 1"], Float[Tensor, "C 1 1"]]:
+    def factor_and_shift(self) -> tuple[Float[torch.Tensor, "C 1 1"], Float[torch.Tensor, "C 1 1"]]:
         """Return normalization as one product and one sum: pixel x factor + shift."""
         mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in (self.mean, self.std))
         return (1 / (255 * std)).float(), (-mean / std).float()
 
-    def denormalize(self, images: Float[Tensor, "*B C H W"]) -> UInt8[Tensor, "*B C H W"]:
+    def denormalize(self, images: Float[torch.Tensor, "*B C H W"]) -> UInt8[torch.Tensor, "*B C H W"]:
         """Invert `normalize`, to show what the model sees."""
         mean = torch.tensor(self.mean, device=images.device).view(-1, 1, 1)
         std = torch.tensor(self.std, device=images.device).view(-1, 1, 1)
@@ -125,7 +128,7 @@ class Preprocessing(Config):
 
     def __call__(
         self, images: ImageLike | Iterable[ImageLike]
-    ) -> Float[Tensor, "C H W"] | Float[Tensor, "B C H W"]:
+    ) -> Float[torch.Tensor, "C H W"] | Float[torch.Tensor, "B C H W"]:
         """Turn one image into (C, H, W), or several into (B, C, H, W), ready for the model.
 
         As the `transform` of a torch dataset it gives samples that a loader puts into batches:
@@ -140,14 +143,18 @@ class Preprocessing(Config):
         Raises:
             InputError: no image, a file that cannot be read, or numbers that are not an image.
         """
-        if isinstance(images, np.ndarray | Tensor) and images.ndim == 4:
-            images = list(images)
-        if isinstance(images, ImageLike) or not isinstance(images, Iterable):
-            return self.normalize(to_tensor(self.image(as_pil(images))))
-        pixels = [to_tensor(self.image(as_pil(image))) for image in images]
+        given: Any = list(images) if getattr(images, "ndim", 0) == 4 else images  # type: ignore[arg-type]
+        if is_image(given) or not isinstance(given, Iterable):
+            return self.normalize(to_tensor(self.image(as_pil(given))))
+        pixels = [to_tensor(self.image(as_pil(image))) for image in given]
         if not pixels:
             raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
         return self.normalize(torch.stack(pixels))
+
+
+def is_image(value: object) -> bool:
+    """Return whether this is of a type that one image may have."""
+    return isinstance(value, Image.Image | str | Path | np.ndarray) or hasattr(value, "detach")
 
 
 def as_pil(image: ImageLike) -> Image.Image:
@@ -167,7 +174,7 @@ def as_pil(image: ImageLike) -> Image.Image:
             raise InputError(f"there is no image {image}") from None
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InputError(f"cannot read the image {image}: {error}") from None
-    if isinstance(image, Tensor):
+    if hasattr(image, "detach"):
         image = image.detach().cpu()
         if image.ndim == 3 and image.shape[0] in (1, 3, 4):
             image = image.permute(1, 2, 0)
@@ -218,20 +225,22 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
 
 
 def scale_and_shift(
-    pixels: UInt8[Tensor, "*B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
-) -> Float[Tensor, "*B C H W"]:
+    pixels: UInt8[torch.Tensor, "*B C H W"],
+    factor: Float[torch.Tensor, "C 1 1"],
+    shift: Float[torch.Tensor, "C 1 1"],
+) -> Float[torch.Tensor, "*B C H W"]:
     """Return pixels x factor + shift. A batch is memory-bound: one read, one write, one addition in place."""
     numbers = torch.empty(pixels.shape, device=pixels.device)
     return torch.mul(pixels, factor, out=numbers).add_(shift)
 
 
-def to_tensor(image: Image.Image) -> UInt8[Tensor, "C H W"]:
+def to_tensor(image: Image.Image) -> UInt8[torch.Tensor, "C H W"]:
     """Return the bytes of an 8-bit image, channels first."""
     pixels = torch.from_numpy(np.array(image, dtype=np.uint8))
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
 
-def check_channels(images: Tensor, channels: int) -> None:
+def check_channels(images: torch.Tensor, channels: int) -> None:
     """Check that `images` is a batch (B, C, H, W) of that many channels.
 
     Raises:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
-Compute = Callable[[Tensor], list[Tensor]]
+Compute = Callable[[np.ndarray], list[np.ndarray]]
 
 
 class Program(nn.Module):
@@ -21,7 +22,7 @@ class Program(nn.Module):
 
     Args:
         path: the file.
-        compute: returns logits and features of images on the CPU.
+        compute: returns logits and features of images, as arrays.
         config, preprocessing, labels, task: of the model that was exported.
         digest: of the file, in place of weights for whatever is cached by them.
     """
@@ -53,4 +54,6 @@ class Program(nn.Module):
         """Return the logits and the features. Raises InputError for another precision than the file's."""
         if torch.is_autocast_enabled("cpu"):
             raise InputError(f"{self.path} computes in the precision it was written in: use --precision fp32")
-        return [each.to(images.device) for each in self.compute(images.float().cpu())]
+        return [
+            torch.tensor(each, device=images.device) for each in self.compute(images.float().cpu().numpy())
+        ]

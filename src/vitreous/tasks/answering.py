@@ -5,9 +5,8 @@ Nothing here prints, and nothing reads a command line: commands and the Python f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,53 +18,16 @@ from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native import stored_task
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree
 from vitreous.data.dataset import ImageDataset
+from vitreous.deployment.answering import Predictions
 from vitreous.errors import InputError
 from vitreous.evaluation.augmented import AveragedViews
-from vitreous.evaluation.outputs import Progress
-from vitreous.evaluation.result import failures
+from vitreous.evaluation.outputs import Progress, automatic_precision
 from vitreous.evaluation.text_models import TextModel
-from vitreous.results import Result, scalars
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.answer_tables import answer_table
 from vitreous.tasks.task import Answer, Task, module_of
 from vitreous.training.precision import computing
 from vitreous.training.run import of_another_command
-
-
-@dataclass(frozen=True)
-class Predictions(Result):
-    """The answers to images, in order, and the images that could not be read, with the reason.
-
-    Attributes:
-        count: how many answers there are.
-        out: the file that they are in; then `answers` is empty.
-    """
-
-    task: str
-    answers: Sequence[Answer]
-    failed: Mapping[str, str]
-    count: int
-    about: Mapping[str, Any] = field(default_factory=dict)
-    out: Path | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        answers = [each.to_json() for each in self.answers]
-        given = {"count": self.count, "out": str(self.out)} if self.out else {"predictions": answers}
-        return {"task": self.task, **given, "failed": failures(self.failed), **self.about}
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.answers)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.answers[index]
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each image."""
-        return [scalars(each.to_json()) for each in self.answers]
-
 
 # What published models of transformers that write text do, by their model_type.
 PUBLISHED = {"marian": "translation", "vision-encoder-decoder": "captioning"}
@@ -153,10 +115,12 @@ def predict(
     precision: str = "fp32",
     batch_size: int = 64,
     workers: int = 0,
+    weights: Path | None = None,
     progress: Progress | None = None,
     overrides: Mapping[str, Any] | None = None,
     table: Path | None = None,
     tta: bool = False,
+    say: Callable[[str], None] = lambda sentence: None,
     **options: Any,
 ) -> Predictions:
     """Ask a model about images. No more than a batch of them is held in memory.
@@ -165,7 +129,9 @@ def predict(
         model: a run, a checkpoint, or what `open_answerer` gives.
         images: numbered images, whatever their targets.
         tta: as of `open_answerer`.
+        weights: the folder of the model's weights, beside which precisions are compared once.
         table: a file for the answers, which are then not held in memory either.
+        say: is called with a sentence about the precision.
         options: of the task: `top` labels, a `threshold`, `out` for masks.
 
     Raises:
@@ -173,6 +139,9 @@ def predict(
     """
     task, answerer = open_answerer(model, tta=tta, **(overrides or {}))
     module_of(answerer).to(device).eval()
+    precision = automatic_precision(
+        answerer, images, precision, device, folder=weights, workers=workers, say=say
+    )
     answers: list[Answer] = []
     failed: dict[str, str] = {}
     count = 0

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from socket import socket
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from vitreous.checkpoints.weights import meta_model
-from vitreous.deployment.serving import running
-from vitreous.deployment.serving.app import Hosted, build_app
 from vitreous.deployment.serving.endpoints import Limits, Question, Served, parse
-from vitreous.deployment.serving.page import Examples, page_of
+from vitreous.deployment.serving.exported import Opened
+from vitreous.deployment.serving.page import Examples
 from vitreous.deployment.serving.workers import share_weights
 from vitreous.errors import InputError
+from vitreous.evaluation.outputs import automatic_precision
 from vitreous.inspection.images import data_uri
-from vitreous.languages import speaking
 from vitreous.models.program import Program
 from vitreous.tasks.answering import has_weights, open_answerer
 from vitreous.tasks.task import Task, module_of
-from vitreous.training.precision import answering_precision
 from vitreous.training.run import Run
 
 log = logging.getLogger(__name__)
@@ -33,76 +30,12 @@ EXAMPLES = 6
 CARD = re.compile(r"^\W*licen[cs]e\W+(?P<name>[^\n|]*[^\n|\s*`])", re.IGNORECASE | re.MULTILINE)
 
 
-class Opened(NamedTuple):
-    """A model that is ready to be served.
-
-    Attributes:
-        about: what is known of it from outside: name, size, device, license, whether it has learned anything.
-        examples: to try it with.
-    """
-
-    served: Served
-    about: dict[str, Any]
-    examples: Examples
-
-
-def serve_models(
-    specs: Mapping[str, str],
-    opened: socket,
-    ready: Callable[[dict[str, Any]], None],
-    *,
-    overrides: Mapping[str, Any],
-    device: torch.device,
-    precision: str,
-    limits: Limits,
-    hosts: Collection[str] | None,
-    token: str | None,
-    tls: running.Tls | None,
-    log_access: bool,
-    language: str | None,
-    metrics_at: tuple[str, int | None] | None,
-) -> None:
-    """Open models and serve them at a socket.
-
-    Args:
-        specs: a MODEL for each name; the name may be "" where there is only one.
-        ready: called with what is served.
-        metrics_at: host and port of the counters, beside the other addresses where the port is None; None:
-            nowhere.
-    """
-    hosted = []
-    with speaking(language), running.one_thread() as thread:
-        for number, (name, spec) in enumerate(specs.items()):
-            how: dict[str, Any] = {
-                "device": device,
-                "precision": precision,
-                "limits": limits,
-                "number": number,
-            }
-            found = thread.submit(open_served, spec, **how, **overrides).result()
-            about = {"task": found.served.task, **found.about, **({"name": name} if name else {})}
-            page = page_of(found.served, about, found.examples, limits)
-            hosted.append(Hosted(address_name(about["name"]), found.served, about, page))
-        beside = metrics_at is not None and metrics_at[1] is None
-        app = build_app(
-            hosted, model_thread=thread, limits=limits, hosts=hosts, token=token, metrics_here=beside
-        )
-        announced = dict(hosted[0].about) if len(hosted) == 1 else {"name": ", ".join(specs), "models": specs}
-        registry = app.state.server.metrics.registry
-        with running.metrics_at(*(metrics_at or ("", None)), registry), running.access_log(log_access):
-            running.run(app, opened, ready=lambda url: ready(announced), limits=limits, tls=tls)
-
-
-def address_name(name: str) -> str:
-    """Return a model's name as an address has it: ViT-Ti-16 for ViT-Ti/16."""
-    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-") or "model"
-
-
 def open_served(
     spec: str,
     *,
     device: torch.device,
     precision: str = "fp32",
+    say: Callable[[str], None] = lambda sentence: None,
     limits: Limits = Limits(),  # noqa: B008 - immutable
     number: int = 0,
     **overrides: Any,
@@ -110,7 +43,8 @@ def open_served(
     """Open the model that MODEL means, warmed up.
 
     Args:
-        precision: of matrix products; "auto" is bf16 where that is clearly faster.
+        precision: of matrix products; "auto" is bf16 where that is faster, and was compared with fp32.
+        say: is called with a sentence about it.
         number: of the model, where several processes share the weights of several models.
         overrides: of the configuration, such as `image_size`; for classifiers.
 
@@ -122,11 +56,12 @@ def open_served(
     if device.type == "cpu" and not isinstance(model, Program):
         share_weights(model, number)
     served, examples = task.serve(answerer, device, limits), examples_of(spec, task)
-    chosen = answering_precision(precision, device)
+    path = Path(spec).expanduser()
+    folder = path / "model" if (path / "model").is_dir() else path
+    chosen = automatic_precision(module_of(answerer), None, precision, device, folder=folder, say=say)
     if chosen == "bf16":
         served.lower()
     warm_up(served)
-    path = Path(spec).expanduser()
     return Opened(
         served,
         {

@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 from vitreous.data.transforms import evaluation_pixels
-from vitreous.deployment.predictor import ClassPredictor, Prediction, output_labels
+from vitreous.deployment.answering import Prediction
+from vitreous.deployment.predictor import ClassPredictor, output_labels
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
@@ -27,6 +28,7 @@ from vitreous.deployment.serving.endpoints import (
     rounded,
     selected_map,
 )
+from vitreous.deployment.serving.exported import FeaturesAnswer, LabelTensors, Top
 from vitreous.errors import InputError, nearest
 from vitreous.inspection.attention_metrics import (
     flow,
@@ -39,20 +41,10 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase
-from vitreous.models.config_parts import Config
 from vitreous.models.names import Runnable
 from vitreous.models.program import Program
 from vitreous.models.vit import ViT
 from vitreous.training.precision import with_cast_weights
-
-
-class Top(Config):
-    top: Annotated[int, Field(ge=1, description="how many of the most probable labels to return")] = 5
-
-
-class FeaturesAnswer(BaseModel):
-    path: str
-    features: list[float] = Field(description="what the head sees")
 
 
 class Look(LayerAndHead):
@@ -85,13 +77,6 @@ class LookAnswer(BaseModel):
     grid: tuple[int, int] = Field(description="rows and columns of patches")
     values: list[list[float]] = Field(description="a weight for each patch, row by row")
     seen: str | None = Field(default=None, description="the image as the model sees it")
-
-
-class LabelTensors(BaseModel):
-    path: str
-    label: str
-    probability: float
-    probabilities: list[float] = Field(description="one for each label, in their order")
 
 
 class Classifier(ServedImages):

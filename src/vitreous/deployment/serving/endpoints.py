@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
 from pydantic import BaseModel, Field, ValidationError
-from torch import Tensor
 
 from vitreous.data.decoding import BadImage, EncodedImage, load_pixels, open_image, plain_size
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, LazyModule, nearest
 from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.models.config_parts import Config
 from vitreous.models.settings import explain
+
+if TYPE_CHECKING:
+    import torch
+else:  # exported models answer without it
+    torch = LazyModule("torch")
 
 MOST_BEAMS = 16
 MOST_RATIO = 100  # of an image's longer side to its shorter one
@@ -236,7 +239,7 @@ Seen = Annotated[bool, Field(description="add the image as the model sees it, as
 Heat = Annotated[Literal["json", "png"], Field(description="png: heat over the image; of one image")]
 
 
-def selected_map(layers: Sequence[Tensor], wanted: LayerAndHead) -> Tensor:
+def selected_map(layers: Sequence[torch.Tensor], wanted: LayerAndHead) -> torch.Tensor:
     """One layer's map of one head, or the mean of its heads.
 
     Args:
@@ -284,12 +287,12 @@ def parse(given: dict[str, Any], kind: type[Config]) -> Any:
         raise InputError(explain(error, "parameter").removeprefix("parameter.")) from None
 
 
-def heat_png(pixels: UInt8[Tensor, "C H W"], values: Float[Tensor, "rows columns"]) -> bytes:
+def heat_png(pixels: UInt8[torch.Tensor, "C H W"], values: Float[torch.Tensor, "rows columns"]) -> bytes:
     """A PNG of the image with heat over it, scaled to the map's largest value."""
     return png(overlay(enlarged(rgb(pixels), SHOWN), values.float().cpu()))
 
 
-def rounded(values: Tensor) -> Any:
+def rounded(values: torch.Tensor) -> Any:
     """A tensor as nested lists of numbers with few digits."""
     numbers = [float(f"{value:.{DIGITS}g}") for value in values.detach().float().flatten().tolist()]
     return np.array(numbers).reshape(tuple(values.shape)).tolist()

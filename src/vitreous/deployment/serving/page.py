@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-import torch
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from pydantic import create_model
 
 from vitreous import __version__
 from vitreous.deployment.serving.endpoints import Endpoint, Failed, Limits, Problem, Served
 from vitreous.deployment.serving.uploads import ImageBody, TextBody
-from vitreous.inspection.images import heat
+from vitreous.inspection.images import inferno
 from vitreous.languages import CURRENT, percentage, phrase, words
 
 DIGITS = "digits"
@@ -138,7 +137,7 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
                 "grid": getattr(served.model.config, "grid", []),
                 "palette": facts.get("palette", []),
                 "size": facts["preprocessing"]["size"] if "preprocessing" in facts else [],
-                "heat": base64.b64encode(heat(torch.linspace(0, 1, 256)[None]).tobytes()).decode("ascii"),
+                "heat": base64.b64encode(inferno().tobytes()).decode("ascii"),
             },
             version=__version__,
         )

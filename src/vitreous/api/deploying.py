@@ -1,0 +1,268 @@
+"""`vitreous.calibrate`, `optimize` and `export`: from a trained model to one that is used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.arguments import (
+    ImageSize,
+    Settings,
+    computation,
+    model_fields,
+    model_name,
+    path_of_run,
+    progress_bar,
+    resolve_model,
+    say,
+    settings_tree,
+    weights_folder,
+)
+from vitreous.api.data import data_source
+from vitreous.errors import InputError
+from vitreous.results import Result
+
+if TYPE_CHECKING:
+    from vitreous.deployment.exporting import ExportedFile
+    from vitreous.deployment.optimizing import Optimization
+
+MOST_IMAGES = 2000  # of a validation part, to measure accuracy on
+
+
+@dataclass(frozen=True)
+class Calibrated(Result):
+    """A temperature that was fitted, and the expected calibration error on the same images.
+
+    Attributes:
+        source, part, count: the images.
+        temperature: by which the logits of the model without any calibration are divided now.
+        error_before, error_after: the expected calibration error.
+        folder: where the calibrated model is.
+    """
+
+    model: str
+    source: str
+    part: str
+    count: int
+    temperature: float
+    error_before: float
+    error_after: float
+    folder: Path
+
+
+def calibrate(
+    model: Any,
+    data: Any = None,
+    *,
+    out: str | Path | None = None,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    progress: bool = True,
+) -> Calibrated:
+    """Fit a temperature of a classifier's probabilities, and store the model with it. Ranks do not change.
+
+    Args:
+        model: a run, whose model is replaced; or any checkpoint with a head, which is written to `out`.
+        data: images that the model did not learn from and is not evaluated on, as `train` takes them; by
+            default the validation part of what the run was trained on.
+        out: the folder for the calibrated model; by default the run's own.
+        settings, config: of the data ({"data.validation_fraction": 0.1}).
+
+    Raises:
+        InputError: no such model or data, a task without probabilities, or no images to calibrate on.
+    """
+    from vitreous.checkpoints.files import model_folder
+    from vitreous.checkpoints.native import save_native
+    from vitreous.evaluation.calibration import calibrate_model
+    from vitreous.tasks.answering import open_answerer, task_of
+    from vitreous.tasks.classification import Classification
+
+    path, how = path_of_run(model), computation(device, "fp32", batch_size, workers)
+    del how["precision"]
+    if not isinstance(path, str | Path):
+        raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
+    spec = str(path)
+    task, answerer = open_answerer(spec)
+    if not isinstance(task, Classification):
+        raise InputError(f"{task.noun} has no probabilities to calibrate: give a classifier")
+    folder = Path(out) if out is not None else model_folder(Path(spec).expanduser())
+    if out is not None and folder.exists():
+        raise InputError(f"{folder} exists already, and nothing is overwritten: choose another --out")
+    if out is None and task_of(spec) is None:
+        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with --out")
+    source = None if data is None else data_source(data)
+    held = task.to_calibrate(spec, answerer, source, settings_tree(settings, config))
+    with progress_bar("calibrating", progress) as advance:
+        before, after = calibrate_model(answerer.to(how["device"]), held.examples, progress=advance, **how)
+    save_native(answerer, folder)
+    errors = before.calibration.ece, after.calibration.ece
+    return Calibrated(spec, held.source, held.part, after.count, answerer.temperature, *errors, folder)
+
+
+def optimize(
+    model: Any,
+    data: Any = None,
+    *,
+    budget: float = 0.003,
+    engines: Sequence[str] | None = None,
+    timed_batch: int = 8,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    progress: bool = True,
+) -> Optimization:
+    """Measure the ways to compute a classifier on this machine, and keep the fastest that is accurate enough.
+
+    Engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging are measured on images that the
+    model did not learn from. `predict`, `evaluate` and `serve` use what is kept, unless another precision is
+    asked for.
+
+    Args:
+        model: a run, or a folder of weights in the native format.
+        data: images that the model did not learn from, as `train` takes them; by default the validation part
+            of what the run was trained on.
+        budget: accuracy that may be lost, 0.003 for 0.3 %.
+        engines: eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without
+            compiled, which takes minutes.
+        timed_batch: images of a batch whose time decides.
+        settings, config: of the data ({"data.validation_fraction": 0.1}).
+        progress: print on stderr what is measured.
+
+    Raises:
+        InputError: no such model or data, a task without labels, or no validation images.
+    """
+    from vitreous.deployment.optimizing import engines_here
+    from vitreous.deployment.optimizing import optimize as measure
+    from vitreous.tasks.answering import open_answerer
+    from vitreous.tasks.classification import Classification
+
+    if not 0 <= budget < 1 or timed_batch < 1:
+        raise InputError(f"--budget {budget:g} is not a part of 1, as 0.3% is, or --timed-batch is below 1")
+    path, folder = path_of_run(model), weights_folder(model)
+    if folder is None:
+        raise InputError(
+            f"{model_name(model)} is neither a run nor a folder of weights, beside which the choice is "
+            "written: vitreous convert it to a folder"
+        )
+    how = computation(device, "fp32", batch_size, workers)
+    del how["precision"]
+    chosen = engines_here(how["device"], engines)
+    task, answerer = open_answerer(str(path))
+    if not isinstance(task, Classification):
+        raise InputError(f"{task.noun} has no labels to compare: give a classifier")
+    source = None if data is None else data_source(data)
+    held = task.to_calibrate(str(path), answerer, source, settings_tree(settings, config))
+    return measure(
+        answerer.to(how["device"]).eval(),
+        folder,
+        held.examples,
+        budget=budget,
+        engines=chosen,
+        about={"model": str(path), "source": held.source, "part": held.part},
+        timed_batch=timed_batch,
+        say=say if progress else lambda line: None,
+        **how,
+    )
+
+
+def export(
+    model: Any,
+    out: str | Path | None = None,
+    *,
+    format: str | None = None,
+    precision: str = "fp32",
+    data: Any = None,
+    with_preprocessing: bool = False,
+    image_size: ImageSize | None = None,
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    progress: bool = True,
+) -> ExportedFile:
+    """Write a model as a file for other programs, and compare the outputs of both.
+
+    The program takes any number of normalized images of one size ("images") and gives "logits" and
+    "features". Labels, task, preprocessing and license are in the file.
+
+    Args:
+        model: a run, a checkpoint in any format, a model name, or a model.
+        out: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a folder whose name
+            ends in openvino; by default the model's name with .onnx.
+        format: "onnx", "torch" or "openvino", where `out` does not say.
+        precision: "fp32"; "bf16" for OpenVINO; "int8" for ONNX and OpenVINO.
+        data: images that int8 is calibrated on; by default the validation part of the run's data.
+        with_preprocessing: take pixels, uint8 (B, H, W, C) of any size, and give "probabilities".
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        progress: print on stderr that it has begun, since it takes a while.
+
+    Raises:
+        InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
+            format, or a program whose outputs differ.
+    """
+    from vitreous.deployment.engines import check_weights
+    from vitreous.deployment.exporting import ENDINGS
+    from vitreous.deployment.exporting import export as export_program
+
+    fields = model_fields(settings_tree(settings, config), image_size)
+    path = Path(out) if out else Path(file_stem(model_name(model)) + ENDINGS.get(format or "onnx", ".onnx"))
+    check_weights(model, "export")
+    if data is not None and precision != "int8":
+        raise InputError("--data calibrates int8, and has no effect on another precision: leave it out")
+    opened = resolve_model(model, **fields)
+    samples = calibration_samples(model, opened, data) if precision == "int8" else ()
+    if progress:
+        print(f"vitreous: tracing the model and writing {path} ...", file=sys.stderr)
+    return export_program(
+        opened, path, format, precision=precision, samples=samples, with_preprocessing=with_preprocessing
+    )
+
+
+def calibration_samples(model: Any, opened: Any, data: Any) -> Sequence[Any]:
+    """Return images that int8 is calibrated on: of DATA, or of the validation part of a run's data."""
+    from vitreous.deployment.optimizing import calibration_images
+    from vitreous.tasks.answering import open_answerer
+
+    task, answerer = open_answerer(opened)
+    source = None if data is None else data_source(data)
+    images: Any = task
+    held = images.to_calibrate(str(path_of_run(model)), answerer, source, {})
+    return calibration_images(opened, held.examples)
+
+
+def file_stem(model: str) -> str:
+    """Return a file name for MODEL: "ViT-Ti-16" for "ViT-Ti/16", "mine" for runs/mine."""
+    path = Path(model)
+    name = path.resolve().name if path.exists() else model.rpartition(":")[2].replace("/", "-")
+    return name.removesuffix(path.suffix) if path.is_file() else name
+
+
+def open_to_serve(
+    spec: str, *, limits: Any, number: int, device: str, precision: str, fields: Mapping[str, Any]
+) -> Any:
+    """Open a model to be served: what `vitreous.optimize` has chosen for it, or an exported classifier,
+    without PyTorch."""
+    from vitreous.deployment.answering import open_torchless, optimized
+    from vitreous.deployment.serving.exported import open_exported_classifier
+
+    plain = precision == "auto" and device in ("auto", "cpu") and not fields
+    chosen = optimized(spec) if plain else None
+    file = chosen.file if chosen and chosen.file else Path(spec)
+    if plain and (found := open_torchless(file)):
+        if chosen:
+            say(chosen.sentence)
+        return open_exported_classifier(found, spec, most_pixels=limits.pixels)
+    from vitreous.tasks.answering import task_of
+    from vitreous.tasks.serving import open_served
+    from vitreous.training.precision import pick_device
+
+    if task := task_of(spec):
+        task.check_options("serve", image_size=fields.get("image_size"), set=dict(fields))
+    how = {"device": pick_device(device), "precision": precision, "limits": limits, "number": number}
+    return open_served(spec, say=say, **how, **fields)

@@ -1,0 +1,234 @@
+"""Answers, and exported classifiers that give them without PyTorch: images are prepared by Pillow and NumPy,
+and computed by ONNX Runtime or OpenVINO."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from vitreous.data.decoding import BadImage, EncodedImage, file_digest, read_file
+from vitreous.data.image_list import ImageList
+from vitreous.data.workers import worker_count
+from vitreous.deployment.engines import PIXELS, Exported, engine_of, is_program, open_exported
+from vitreous.models.preprocessing import Preprocessing, upright
+from vitreous.results import Result, percent, scalars
+
+if TYPE_CHECKING:
+    from vitreous.tasks.task import Answer
+
+CHOICE = "optimized.json"  # beside the weights of a model that `vitreous optimize` has measured
+TORCHLESS = ("onnx", "openvino")  # engines
+TASKS = ("classification", "multilabel")
+MANY = 400  # images: for more, PyTorch's and numba's decoding is worth their loading
+BATCH = 8  # images: what a CPU computes fastest, or nearly so
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A label, and what probability the model gives it."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most probable labels of one image, in descending order, and the first of them.
+
+    Attributes:
+        labels: all that reach a threshold, where one was given.
+    """
+
+    path: str
+    label: str
+    probability: float
+    top: tuple[Choice, ...]
+    labels: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, path: str, top: tuple[Choice, ...], labels: tuple[str, ...] | None = None) -> Prediction:
+        return cls(path, top[0].label, top[0].probability, top, labels)
+
+    def to_json(self) -> dict[str, Any]:
+        fields = asdict(self)
+        if self.labels is None:
+            del fields["labels"]
+        return fields
+
+    def line(self) -> str:
+        """Return the prediction for people, in a line."""
+        some = self.top[1:] if self.labels is None else self.top
+        others = ", ".join(f"{each.label} {percent(each.probability)}" for each in some)
+        if self.labels is not None:
+            said = f"{self.path}  {' | '.join(self.labels) or '-'}"
+        else:
+            said = f"{self.path}  {self.label}  {percent(self.probability)}"
+        return f"{said}  ({others})" if others else said
+
+
+@dataclass(frozen=True)
+class Predictions(Result):
+    """The answers to images, in order, and the images that could not be read, with the reason.
+
+    Attributes:
+        count: how many answers there are.
+        out: the file that they are in; then `answers` is empty.
+    """
+
+    task: str
+    answers: Sequence[Answer]
+    failed: Mapping[str, str]
+    count: int
+    about: Mapping[str, Any] = field(default_factory=dict)
+    out: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        answers = [each.to_json() for each in self.answers]
+        given = {"count": self.count, "out": str(self.out)} if self.out else {"predictions": answers}
+        failed = [{"path": path, "reason": reason} for path, reason in self.failed.items()]
+        return {"task": self.task, **given, "failed": failed, **self.about}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.answers)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.answers[index]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each image."""
+        return [scalars(each.to_json()) for each in self.answers]
+
+
+class Optimized(NamedTuple):
+    """What `vitreous optimize` has chosen for a model.
+
+    Attributes:
+        folder: of the weights.
+        file: what computes it; None where PyTorch does.
+        sentence: about it.
+    """
+
+    folder: Path
+    file: Path | None
+    engine: str
+    precision: str
+    merged: int
+    sentence: str
+
+
+def optimized(spec: Any) -> Optimized | None:
+    """Return what was chosen for a run or a folder of weights; None where nothing was, or not for its present
+    weights."""
+    if not isinstance(spec, str | Path):
+        return None
+    path = Path(spec).expanduser()
+    for folder in (path, path / "model"):
+        try:
+            chosen = json.loads((folder / CHOICE).read_text(encoding="utf-8"))
+            if chosen["weights"] != file_digest(folder / "model.safetensors"):
+                return None
+            file = folder / chosen["file"] if chosen["file"] else None
+            if file and not is_program(file):
+                return None
+            parts = chosen["engine"], chosen["precision"], int(chosen["merged"]), chosen["sentence"]
+            return Optimized(folder, file, *parts)
+        except (OSError, ValueError, KeyError, TypeError, BadImage):
+            continue
+    return None
+
+
+def open_torchless(file: Path) -> Exported | None:
+    """Open an exported classifier that is computed without PyTorch; None for any other file."""
+    if not is_program(file) or engine_of(file) not in TORCHLESS:
+        return None
+    found = open_exported(file)
+    return found if found.about["task"] in TASKS and found.about["model"].get("num_classes") else None
+
+
+def prepared(image: Any, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
+    """Return an upright image of Pillow as the model takes it: what `how` makes of it, in NumPy."""
+    pixels = np.asarray(how.image(image), dtype=np.float32).reshape(*how.size, how.channels)
+    mean, std = (np.array(each, dtype=np.float64) for each in (how.mean, how.std))
+    factor, shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+    return np.ascontiguousarray((pixels * factor + shift).transpose(2, 0, 1))
+
+
+def probabilities(found: Exported, images: Sequence[Any]) -> Float[np.ndarray, "B classes"]:
+    """Return the probability of each label of upright images."""
+    if found.about["inputs"] == PIXELS:  # of its own size each
+        how = found.preprocessing
+        rows = (np.asarray(upright(each, how.channels)).reshape(1, *each.size[::-1], -1) for each in images)
+        return np.concatenate([found.compute(np.ascontiguousarray(row))[0] for row in rows])
+    how = found.preprocessing
+    batch = np.stack([each if isinstance(each, np.ndarray) else prepared(each, how) for each in images])
+    logits = found.compute(batch)[0].astype(np.float32)
+    if found.about["task"] == "multilabel":
+        return 1 / (1 + np.exp(-logits))
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def choices(labels: Sequence[str], row: NDArray[np.float32], top: int) -> tuple[Choice, ...]:
+    """Return the most probable labels, in descending order."""
+    order = np.argsort(-row, kind="stable")[:top]
+    return tuple(Choice(labels[number], float(row[number])) for number in order.tolist())
+
+
+def predict_exported(
+    found: Exported,
+    images: ImageList,
+    *,
+    top: int = 5,
+    threshold: float | None = None,
+    batch_size: int = BATCH,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Predictions:
+    """Classify images; threads decode the next ones while the engine computes."""
+    labels, how = found.labels, found.preprocessing
+    answers: list[Prediction] = []
+    failed: dict[str, str] = {}
+
+    def read(index: int) -> Any:
+        try:
+            stored = images.images[index]
+            data = read_file(stored) if isinstance(stored, str | Path) else stored
+            image = EncodedImage(data, images.name(index), how.channels).upright()
+            return image if found.about["inputs"] == PIXELS else prepared(image, how)
+        except BadImage as bad:
+            return bad
+
+    with ThreadPoolExecutor(worker_count(workers) or 1) as threads:
+        starts = range(0, len(images), batch_size)
+        ahead = [list(range(start, min(start + batch_size, len(images)))) for start in starts]
+        waiting = [[threads.submit(read, index) for index in rows] for rows in ahead[:2]]
+        for number, rows in enumerate(ahead):
+            some = [each.result() for each in waiting.pop(0)]
+            if number + 2 < len(ahead):
+                waiting.append([threads.submit(read, index) for index in ahead[number + 2]])
+            good = [
+                (row, each) for row, each in zip(rows, some, strict=True) if not isinstance(each, BadImage)
+            ]
+            failed |= {each.name: each.reason for each in some if isinstance(each, BadImage)}
+            if good:
+                for (index, _), row in zip(
+                    good, probabilities(found, [each for _, each in good]), strict=True
+                ):
+                    reached = None
+                    if threshold is not None:
+                        reached = tuple(labels[place] for place in np.flatnonzero(row >= threshold))
+                    answers.append(Prediction.of(images.name(index), choices(labels, row, top), reached))
+            if progress:
+                progress(len(answers) + len(failed), len(images))
+    return Predictions(found.about["task"], answers, failed, len(answers))

@@ -1,0 +1,341 @@
+"""The fastest way to compute a model on this machine whose accuracy stays within a budget: engines, number
+formats and token merging, each measured on images that the model did not learn from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage, file_digest
+from vitreous.deployment.answering import CHOICE, Optimized
+from vitreous.deployment.bench import Way, take_turns
+from vitreous.deployment.engines import ENGINES, has_bf16, open_program
+from vitreous.deployment.exporting import export
+from vitreous.errors import InputError, is_installed, nearest
+from vitreous.evaluation.classification import class_labels, label_evaluation
+from vitreous.evaluation.outputs import Batching, compute_outputs
+from vitreous.layers.token_merging import can_merge_tokens, with_merged_tokens
+from vitreous.results import Result, percent
+from vitreous.training.precision import with_cast_weights
+
+CALIBRATION = 128  # images that int8 is calibrated on
+MERGED = 0.5, 0.8  # parts of the patches that are merged over all layers
+ROUNDS = 7
+FILES = {"onnx": ".onnx", "openvino": "-openvino"}
+
+
+class Candidate(NamedTuple):
+    """One way to compute a model. merged: the tokens that each layer merges."""
+
+    engine: str
+    precision: str
+    merged: int = 0
+
+    def __str__(self) -> str:
+        tokens = f", {self.merged} tokens merged a layer" if self.merged else ""
+        return f"{self.engine} {self.precision}{tokens}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of a candidate.
+
+    Attributes:
+        metric: accuracy; mean average precision of a model with several labels for an image.
+        agreement: the share of images with the same most probable label as in fp32.
+        images_per_second: of a batch; times: that of PyTorch in fp32 in the same rounds, as a multiple.
+        milliseconds: of one image.
+        memory: bytes of a process that computes a batch.
+    """
+
+    name: str
+    metric: float
+    agreement: float
+    images_per_second: float
+    times: float
+    milliseconds: float
+    memory: int
+    within_budget: bool
+
+
+@dataclass(frozen=True)
+class Optimization(Result):
+    """What was measured, and what was chosen.
+
+    Attributes:
+        source, part, count: the images.
+        file: what was written; None where PyTorch computes the model.
+    """
+
+    model: str
+    source: str
+    part: str
+    count: int
+    budget: float
+    batch_size: int
+    rows: tuple[Row, ...]
+    chosen: str
+    file: Path | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "file": None if self.file is None else str(self.file)}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each candidate."""
+        return [asdict(each) for each in self.rows]
+
+
+def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> list[str]:
+    """Return the engines to try: those that are named; else PyTorch, and on a CPU the installed ones that
+    compute files, on a GPU compilation, which takes minutes on a CPU.
+
+    Raises:
+        InputError: there is no such engine, or it is not installed.
+    """
+    known = ["eager", "compiled", *FILES]
+    for name in wanted or ():
+        if name not in known:
+            raise InputError(f"unknown engine {name!r}: {nearest(name, known)}")
+        if not is_installed(ENGINES[name].package):
+            extra = "cpu" if name == "openvino" else "export"
+            raise InputError(
+                f"--engines {name} needs {ENGINES[name].package}: pip install 'vitreous[{extra}]'"
+            )
+    if wanted:
+        return ["eager", *(name for name in wanted if name != "eager")]
+    if device.type == "cuda":
+        return ["eager", "compiled"]
+    needs = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("openvino",)}
+    return ["eager", *(name for name, packages in needs.items() if all(map(is_installed, packages)))]
+
+
+def candidates(model: Any, engines: Sequence[str], device: torch.device) -> Iterator[Candidate]:
+    """Yield the ways to compute a model, without the first: PyTorch in fp32."""
+    half = has_bf16() or device.type == "cuda"
+    int8 = device.type == "cpu" and is_installed("nncf")
+    for engine in engines:
+        if engine != "eager":
+            yield Candidate(engine, "fp32")
+        if half and engine != "onnx":
+            yield Candidate(engine, "bf16")
+        if int8 and engine in FILES:
+            yield Candidate(engine, "int8")
+    if can_merge_tokens(model):
+        patches = model.config.grid[0] * model.config.grid[1]
+        best = "openvino" if "openvino" in engines else engines[-1]
+        lowest = "int8" if int8 and best in FILES else "bf16" if half and best != "onnx" else "fp32"
+        for part in MERGED:
+            if count := round(part * patches / model.config.depth):
+                yield Candidate(best, lowest, count)
+
+
+def opened(model: Any, candidate: Candidate, file: Path, samples: Sequence[NDArray[np.float32]]) -> nn.Module:
+    """Return a model that is computed as a candidate says; `file` is written where its engine reads one."""
+    if candidate.merged:
+        model = with_merged_tokens(model, candidate.merged)
+    if candidate.engine in FILES:
+        export(model, file, candidate.engine, precision=candidate.precision, samples=samples)
+        return open_program(file)
+    return prepared_module(model, candidate)
+
+
+def prepared_module(model: Any, candidate: Candidate) -> nn.Module:
+    """Return a model that PyTorch computes as a candidate says."""
+    prepare = ENGINES[candidate.engine].prepare
+    assert prepare
+    if candidate.precision == "bf16":
+        model = with_cast_weights(model)
+        device = next(model.parameters()).device.type
+        model.forward = torch.autocast(device, torch.bfloat16)(model.forward)
+        model.features = torch.autocast(device, torch.bfloat16)(model.features)
+    return prepare(model)
+
+
+def optimize(
+    model: Any,
+    folder: Path,
+    images: ImageDataset,
+    *,
+    budget: float,
+    engines: Sequence[str],
+    about: dict[str, Any],
+    timed_batch: int = 8,
+    say: Callable[[str], None] = lambda line: None,
+    **batching: Unpack[Batching],
+) -> Optimization:
+    """Measure the candidates, and keep the fastest within the budget.
+
+    Args:
+        model: a classifier in evaluation mode, on its device.
+        folder: of its weights, beside which the choice is written.
+        images: to measure accuracy on, and to calibrate on.
+        budget: accuracy that may be lost, 0.003 for 0.3 %.
+        about: model, source and part, for the result.
+        timed_batch: images of a batch whose time decides.
+        say: is called with a sentence about each candidate that cannot be had.
+
+    Raises:
+        InputError: there are no images of the model's classes.
+    """
+    device = torch.device(batching.get("device", "cpu"))
+    labels = class_labels(model, images)
+    samples = calibration_images(model, images)
+    rows: list[Row] = []
+    files: dict[Path, str] = {}
+    chosen: tuple[Row, Candidate] | None = None
+    first: Tensor | None = None
+    with TemporaryDirectory(dir=folder, prefix=".optimizing-") as place:
+        for number, candidate in enumerate([Candidate("eager", "fp32"), *candidates(model, engines, device)]):
+            say(f"{candidate} ...")
+            file = Path(place) / f"{number}{FILES.get(candidate.engine, '')}"
+            try:
+                module = model if not number else opened(model, candidate, file, samples)
+            except Exception as error:  # of an engine: this candidate is not to be had
+                say(f"without {candidate}: {' '.join(str(error).split())[:200]}")
+                continue
+            outputs = compute_outputs(module, images, **batching)
+            found = label_evaluation(labels, images, outputs, model.temperature)
+            first = outputs.values if first is None else first
+            metric = next(iter(found.metrics.values())).value
+            speed, times, single = timings(model, module, timed_batch, device)
+            times = times if number else 1.0
+            kept = file if candidate.engine in FILES else None
+            row = Row(
+                str(candidate),
+                metric,
+                float((outputs.values.argmax(1) == first.argmax(1)).float().mean()),
+                speed,
+                times,
+                single,
+                memory_of(folder, kept, timed_batch),
+                not rows or metric >= rows[0].metric - budget - 1e-9,
+            )
+            rows.append(row)
+            if row.within_budget and (chosen is None or times > chosen[0].times):
+                chosen = row, candidate
+                files = {kept: FILES[candidate.engine]} if kept else {}
+        assert chosen  # the first is always within the budget
+        written = keep(folder, files, *chosen, rows)
+    return Optimization(
+        **about,
+        count=len(images),
+        budget=budget,
+        batch_size=timed_batch,
+        rows=tuple(rows),
+        chosen=chosen[0].name,
+        file=written,
+    )
+
+
+def keep(
+    folder: Path, files: dict[Path, str], row: Row, candidate: Candidate, rows: Sequence[Row]
+) -> Path | None:
+    """Write what was chosen beside the weights, and return its file."""
+    target = None
+    for old in ("optimized.onnx", "optimized-openvino"):
+        path = folder / old
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    for path, ending in files.items():
+        target = folder / f"optimized{ending}"
+        path.rename(target)
+    sentence = (
+        f"{candidate}: {row.times:.2f} times PyTorch's fp32, {percent(row.metric)} against "
+        f"{percent(rows[0].metric)} on validation images (vitreous optimize)"
+    )
+    choice = {
+        **candidate._asdict(),
+        "file": target.name if target else None,
+        "weights": file_digest(folder / "model.safetensors"),
+        "sentence": sentence,
+        "rows": [asdict(each) for each in rows],
+    }
+    write_text(folder / CHOICE, json.dumps(choice, indent=1, ensure_ascii=False))
+    return target
+
+
+def open_chosen(model: Any, chosen: Optimized) -> Any:
+    """Return a model as PyTorch computes it by a choice without a file."""
+    candidate = Candidate(chosen.engine, chosen.precision, chosen.merged)
+    return prepared_module(with_merged_tokens(model, chosen.merged) if chosen.merged else model, candidate)
+
+
+def calibration_images(model: Any, images: ImageDataset) -> list[NDArray[np.float32]]:
+    """Return some images, evenly spaced, as the model takes them: (1, C, H, W)."""
+    found = []
+    for row in np.unique(np.linspace(0, len(images) - 1, CALIBRATION).astype(int)).tolist():
+        try:
+            found.append(model.preprocessing([images.image(row)]).numpy())
+        except BadImage:
+            continue
+    return found
+
+
+def timings(
+    model: nn.Module, module: nn.Module, batch: int, device: torch.device
+) -> tuple[float, float, float]:
+    """Return images a second, that of the plain model in the same rounds as a multiple, and the milliseconds
+    of one image."""
+    config: Any = model.config
+
+    @torch.inference_mode()
+    def call(which: nn.Module, size: int) -> None:
+        which(torch.zeros(size, config.channels, *config.image_size, device=device))
+
+    calls: dict[str, Callable[[], object]] = {
+        "plain": partial(call, model, batch),
+        "this": partial(call, module, batch),
+    }
+    for each in calls.values():
+        each()
+    times = take_turns(calls, Way(rounds=ROUNDS, device=device))
+    single = take_turns({"this": partial(call, module, 1)}, Way(rounds=ROUNDS, device=device))["this"]
+    this = float(np.median(times["this"]))
+    ratio = float(np.median([a / b for a, b in zip(times["plain"], times["this"], strict=True)]))
+    return round(batch / this, 2), round(ratio, 3), round(1000 * float(np.median(single)), 2)
+
+
+# getrusage would count what the process had before it began another program.
+PRINT_PEAK = """
+lines = open("/proc/self/status").read().splitlines()
+print(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+"""
+WITH_FILE = """
+import sys
+from pathlib import Path
+import numpy as np
+from vitreous.deployment.engines import open_exported
+found = open_exported(Path(sys.argv[1]))
+how = found.preprocessing
+found.compute(np.zeros((int(sys.argv[2]), how.channels, *how.size), np.float32))
+"""
+WITH_WEIGHTS = """
+import sys
+import torch
+import vitreous as vt
+model = vt.load(sys.argv[1])
+with torch.inference_mode():
+    model(torch.zeros(int(sys.argv[2]), model.config.channels, *model.config.image_size))
+"""
+
+
+def memory_of(folder: Path, file: Path | None, batch: int) -> int:
+    """Return the peak memory of a process that computes one batch, or 0 where the system does not tell."""
+    program, path = (WITH_FILE, file) if file else (WITH_WEIGHTS, folder)
+    command = [sys.executable, "-c", program + PRINT_PEAK, str(path), str(batch)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return 1024 * int(done.stdout.split()[-1]) if done.returncode == 0 else 0

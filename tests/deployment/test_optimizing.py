@@ -1,0 +1,236 @@
+"""Engines are measured; the fastest within the budget is kept beside the weights, and needs no PyTorch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+from vitreous.cli import run
+from vitreous.data.image_list import image_list
+from vitreous.deployment import optimizing
+from vitreous.deployment.answering import CHOICE, optimized
+from vitreous.deployment.engines import ENGINES
+from vitreous.errors import InputError
+from vitreous.evaluation import outputs
+
+COLORS = {"ant": (200, 60, 50), "bee": (60, 190, 70), "cat": (50, 60, 200)}
+
+
+def colored(label: str, seed: int, size: tuple[int, int] = (20, 24)) -> Image.Image:
+    noise = np.random.default_rng(seed).integers(-40, 40, (*size, 3))
+    return Image.fromarray((np.array(COLORS[label]) + noise).clip(0, 255).astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in a folder, and photos/ of its classes."""
+    place = tmp_path_factory.mktemp("optimizing")
+    for label in COLORS:
+        (place / "photos" / label).mkdir(parents=True)
+        for number in range(12):
+            colored(label, number).save(place / "photos" / label / f"{number}.png")
+    config = vt.ViTConfig(image_size=16, patch_size=4, width=16, depth=2, heads=2, mlp_dim=16, num_classes=3)
+    model = vt.ViT(config, labels=list(COLORS), task="classification", seed=1)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    vt.save(model.eval(), place / "model")
+    return place
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> None:
+    """The speed of each candidate is given."""
+    ways = [*times]
+    made: list[str] = []
+    right = optimizing.opened
+
+    def opened(model: Any, candidate: Any, *rest: Any) -> Any:
+        made.append(str(candidate))
+        return right(model, candidate, *rest)
+
+    monkeypatch.setattr(optimizing, "opened", opened)
+    monkeypatch.setattr(
+        optimizing, "candidates", lambda *_: [optimizing.Candidate(*each.split()) for each in ways]
+    )
+    monkeypatch.setattr(optimizing, "memory_of", lambda *_: 0)
+    monkeypatch.setattr(
+        optimizing, "timings", lambda *_: (10.0, times.get(made[-1] if made else "", 1.0), 1.0)
+    )
+
+
+def test_the_fastest_within_the_budget_is_kept(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake(monkeypatch, {"eager bf16": 2.0, "onnx fp32": 3.0})
+    assert run(["optimize", str(place / "model"), str(place / "photos"), "--budget", "0.3%", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in found["rows"]] == ["eager fp32", "eager bf16", "onnx fp32"]
+    assert found["chosen"] == "onnx fp32"
+    assert found["file"].endswith("optimized.onnx")
+    assert found["rows"][2]["metric"] == found["rows"][0]["metric"]
+    assert found["rows"][2]["agreement"] == 1
+    chosen = optimized(place / "model")
+    assert chosen is not None
+    assert chosen.file == place / "model" / "optimized.onnx"
+    image = str(place / "photos" / "ant" / "0.png")
+    code = (
+        "import sys, json, vitreous as vt\n"
+        f"found = vt.predict({str(place / 'model')!r}, {[image]!r})\n"
+        "assert 'torch' not in sys.modules\n"
+        "from vitreous.cli import run\n"
+        f"assert run(['predict', {str(place / 'model')!r}, {image!r}]) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+        "import vitreous.api.deploying as deploying\n"
+        "from vitreous.deployment.serving.endpoints import Limits\n"
+        "how = {'limits': Limits(), 'number': 0, 'device': 'auto', 'precision': 'auto', 'fields': {}}\n"
+        f"opened = deploying.open_to_serve({str(place / 'model')!r}, **how)\n"
+        "from vitreous.deployment.serving.app import Hosted, build_app\n"
+        "from vitreous.deployment.serving.page import page_of\n"
+        "page = page_of(opened.served, opened.about, opened.examples, Limits())\n"
+        "import concurrent.futures as futures\n"
+        "from fastapi.testclient import TestClient\n"
+        "hosted = [Hosted('m', opened.served, opened.about, page)]\n"
+        "app = build_app(hosted, model_thread=futures.ThreadPoolExecutor(1))\n"
+        "with TestClient(app, base_url='http://127.0.0.1') as client:\n"
+        f"    files = {{'files': open({image!r}, 'rb')}}\n"
+        "    served = client.post('/v1/predict', files=files).json()['predictions'][0]\n"
+        "    assert client.get('/').status_code == 200\n"
+        f"    files = {{'files': open({image!r}, 'rb')}}\n"
+        "    assert len(client.post('/v1/embed', files=files).json()['features'][0]['features']) == 16\n"
+        "assert 'torch' not in sys.modules\n"
+        "print(json.dumps([found[0].to_json(), served]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert "onnx fp32: 3.00 times PyTorch's fp32" in done.stderr
+    (plain,) = vt.predict(place / "model", image, precision="fp32", progress=False)
+    for answer in answers:
+        assert answer["label"] == plain.label
+        assert answer["probability"] == pytest.approx(plain.probability, abs=1e-5)
+    evaluated = [
+        vt.evaluate(place / "model", place / "photos", precision=each, progress=False)
+        for each in ("auto", "fp32")
+    ]
+    assert evaluated[0].accuracy == evaluated[1].accuracy
+    assert "onnx fp32" in capsys.readouterr().err  # said by the first of the two
+    written = json.loads((place / "model" / CHOICE).read_text())
+    (place / "model" / CHOICE).write_text(json.dumps({**written, "weights": "others"}))
+    assert optimized(place / "model") is None
+
+
+def test_a_choice_that_pytorch_computes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, {"eager bf16": 2.0})
+    found = vt.optimize(place / "model", place / "photos", budget=1 / 3, progress=False)
+    assert (found.chosen, found.file) == ("eager bf16", None)
+    answers = [
+        vt.predict(place / "model", place / "photos" / "ant", precision=each, progress=False)[0].probability
+        for each in ("auto", "bf16", "fp32")
+    ]
+    assert answers[0] == pytest.approx(answers[1], abs=2e-3)
+    assert answers[0] != answers[2]
+    (place / "model" / CHOICE).unlink()
+
+
+def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, photos = str(place / "model"), str(place / "photos")
+    for words, sentence in (
+        (["ViT-Ti/16", photos], "neither a run nor a folder of weights"),
+        ([model, photos, "--budget", "much"], "is not a part: write 0.3% or 0.003"),
+        ([model, photos, "--engines", "onxx"], "unknown engine 'onxx': did you mean 'onnx'?"),
+        ([model], "not a run directory"),
+    ):
+        assert run(["optimize", *words]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_engines_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizing, "is_installed", lambda name: name != "openvino")
+    assert optimizing.engines_here(torch.device("cpu")) == ["eager", "onnx"]
+    assert optimizing.engines_here(torch.device("cuda")) == ["eager", "compiled"]
+    with pytest.raises(InputError, match=r"needs openvino: pip install 'vitreous\[cpu\]'"):
+        optimizing.engines_here(torch.device("cpu"), ["openvino"])
+    monkeypatch.setattr(optimizing, "has_bf16", lambda: True)
+    model = vt.create("ViT-Ti/16", image_size=64, depth=2)
+    ways = [str(each) for each in optimizing.candidates(model, ["eager", "onnx"], torch.device("cpu"))]
+    assert ways[:3] == ["eager bf16", "onnx fp32", "onnx int8"]
+    assert ways[3:] == [f"onnx int8, {count} tokens merged a layer" for count in (4, 6)]
+
+
+def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "pick_precision", lambda *_: "bf16")
+    monkeypatch.setattr(outputs, "WORTH", 30)
+    model, cpu = vt.load(place / "model"), torch.device("cpu")
+    images = image_list(str(place / "photos"))[0]
+    said: list[str] = []
+
+    def chosen(images: Any, wanted: str = "auto") -> str:
+        return outputs.automatic_precision(model, images, wanted, cpu, folder=tmp_path, say=said.append)
+
+    assert (chosen(images, "fp32"), chosen(images, "bf16"), chosen(None)) == ("fp32", "bf16", "fp32")
+    assert chosen(image_list(str(place / "photos" / "ant"))[0]) == "fp32"  # too few to compare on
+    assert said == []
+    assert chosen(images) == "bf16"
+    assert said == ["computing in bf16: bf16 gives the same answer as fp32 for 36 of 36 calibration images"]
+    assert chosen(None) == "bf16"  # as it is stored with the weights
+    stored = json.loads((tmp_path / outputs.AGREED).read_text())
+    (tmp_path / outputs.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
+    assert chosen(images) == "fp32"
+    with torch.no_grad():
+        model.head.bias += 1
+    (tmp_path / outputs.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
+    assert chosen(images) == "bf16"  # other weights are compared again
+    headless = vt.create("ViT-Ti/16", image_size=16, width=16, depth=1, heads=2, num_classes=None)
+    agreed, count = outputs.agreement(headless, images, cpu, 0)  # on the most similar other image
+    assert (count, agreed > 20) == (36, True)
+
+
+def test_compiled_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is told to freeze; it is not run here."""
+    from torch._inductor import config
+
+    frozen: list[bool] = []
+
+    def compile(forward: Any, **options: Any) -> Any:
+        def answer(images: torch.Tensor) -> torch.Tensor:
+            frozen.append(config.freezing)
+            return forward(images)
+
+        return answer
+
+    monkeypatch.setattr(torch, "compile", compile)
+    model = vt.create("ViT-Ti/16", image_size=32, depth=1).eval()
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        expected = model(images)
+        prepare = ENGINES["compiled"].prepare
+        assert prepare
+        torch.testing.assert_close(prepare(model)(images), expected)
+    assert frozen == [True]
+    assert not config.freezing
+
+
+@pytest.mark.slow
+def test_every_candidate_of_a_cpu(place: Path) -> None:
+    """OpenVINO, int8 and merged tokens give the answers of PyTorch on images that are easy to tell apart."""
+    pytest.importorskip("openvino")
+    pytest.importorskip("nncf")
+    found = vt.optimize(place / "model", place / "photos", budget=0.5, progress=False)
+    names = [each.name for each in found.rows]
+    assert {"onnx int8", "openvino fp32", "openvino int8"} <= set(names)
+    assert any("merged" in name for name in names)
+    exact = {row.name: row.agreement for row in found.rows if row.name.endswith("fp32")}
+    assert set(exact.values()) == {1.0}
+    assert all(row.memory > 2**25 and row.times > 0 for row in found.rows)
+    assert found.chosen in names
+    assert optimized(place / "model") is not None
