@@ -32,8 +32,9 @@ import vitreous as vt
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
+from vitreous.evaluation.baselines import beside_baselines
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.probing import beside_baselines, probe
+from vitreous.evaluation.probing import probe
 from vitreous.tasks import task_named
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.pretraining.rules import OBJECTIVES, by_model, rules

@@ -16,11 +16,11 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import vitreous
-from vitreous.api.models import find_recipe, recipe_names
 from vitreous.cli import COMMANDS, app
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
 from vitreous.tasks import TASKS, task_named
+from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
 
 ZOO = (
     *("ViT-Ti/16", "ViT-S/16", "ViT-S/32", "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"),

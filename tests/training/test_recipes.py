@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from vitreous.api.models import find_recipe, recipe_names
 from vitreous.cli import run as command
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.errors import InputError
 from vitreous.models.names import config_of, create
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe, fitted_to_count
-from vitreous.tasks.pretraining.rules import RECIPES
+from vitreous.tasks.pretraining.rules import RECIPES, find_recipe, recipe_names
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import in_steps

@@ -196,8 +196,9 @@ def probe(
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
     from vitreous.data.sources import open_data
+    from vitreous.evaluation.baselines import beside_baselines
     from vitreous.evaluation.outputs import automatic_precision
-    from vitreous.evaluation.probing import SHOTS, beside_baselines, check_draws
+    from vitreous.evaluation.probing import SHOTS, check_draws
     from vitreous.evaluation.probing import probe as probe_features
     from vitreous.tasks.images import check_data_settings, data_config
 

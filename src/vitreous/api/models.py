@@ -23,7 +23,6 @@ from vitreous.results import Result
 if TYPE_CHECKING:
     from vitreous.deployment.bench import Comparison
     from vitreous.models.description import Description
-    from vitreous.training.recipes import Recipe
 
 
 def describe(
@@ -223,24 +222,9 @@ def benchmark(
 def list_recipes() -> dict[str, str]:
     """Return the first line of each recipe's description, by the recipe's name: those of `train`, then those
     of `pretrain`."""
+    from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
+
     return {name: find_recipe(name).text.splitlines()[0] for name in recipe_names()}
-
-
-def recipe_names() -> list[str]:
-    from vitreous.tasks.pretraining.rules import RECIPES
-    from vitreous.training.recipes import NAMES
-
-    return [*NAMES, *RECIPES]
-
-
-def find_recipe(name: str) -> Recipe:
-    """Return a recipe of `train` or of `pretrain`."""
-    from vitreous.tasks.pretraining.rules import RECIPES, pretraining_recipe
-    from vitreous.training.recipes import recipe
-
-    if name not in (names := recipe_names()):
-        raise InputError(f"unknown recipe {name!r}: {nearest(name, names)}")
-    return pretraining_recipe(name) if name in RECIPES else recipe(name)
 
 
 def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
@@ -250,6 +234,7 @@ def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
     Raises:
         InputError: there is no such recipe; it follows none.
     """
+    from vitreous.tasks.pretraining.rules import find_recipe
     from vitreous.training.recipes import sourced
     from vitreous.training.settings import differences
 

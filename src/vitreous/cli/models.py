@@ -171,7 +171,7 @@ def recipe(
     json: Json = False,
 ) -> None:
     """Show a recipe: what it is, what to expect, and every setting as `--config` takes it."""
-    from vitreous.api.models import find_recipe
+    from vitreous.tasks.pretraining.rules import find_recipe
     from vitreous.training.settings import leaves, to_toml
 
     if name is None:

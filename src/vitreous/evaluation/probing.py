@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -23,10 +23,7 @@ from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.scores import Interval, wilson_interval
-from vitreous.models.bit import BiT
-from vitreous.models.names import Runnable, build_model
-from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.vit import ViT
+from vitreous.models.names import Runnable
 from vitreous.results import Result
 
 SHOTS = (1, 5, 10, 25)
@@ -37,7 +34,6 @@ BIAS = 100.0  # a constant feature, regularized like the others
 EPS = 1e-5  # added to the standard deviation
 NEIGHBORS = 20
 TEMPERATURE = 0.07
-RAW = 16  # pixels of a side of the images whose pixels are probed
 BANK = 2000  # images of each part that are measured while a model learns
 CHUNK = 1024  # images whose similarities are computed at once
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the mean loss, on standardized features
@@ -128,31 +124,7 @@ class Probe(Result):
 
     @property
     def accuracies(self) -> list[float]:
-        """In the order of the table."""
         return [*(few.mean for few in self.fewshot.values()), self.knn, self.linear]
-
-
-class RawPixels(nn.Module):
-    """A model whose features are the pixels themselves, of images at most 16 pixels high and wide."""
-
-    def __init__(self, preprocessing: Preprocessing) -> None:
-        super().__init__()
-        self.preprocessing, self.config = preprocessing, "raw pixels"
-        self.weight = nn.Parameter(torch.zeros(1))  # says where the images are computed
-
-    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
-        height, width = (min(side, RAW) for side in images.shape[-2:])
-        return F.adaptive_avg_pool2d(images.float(), (height, width)).flatten(1)
-
-
-def beside_baselines(found: Probe, model: Runnable, splits: Splits, **options: Any) -> Probe:
-    """Return a probe with those of raw pixels and of the same encoder with fresh weights beside it: what is
-    below them has learned nothing of use."""
-    beside: dict[str, Any] = {"raw pixels": RawPixels(model.preprocessing)}
-    if isinstance(model, ViT | BiT):
-        fresh = build_model(model.config, preprocessing=model.preprocessing, labels=model.labels)
-        beside["untrained"] = fresh.eval()
-    return replace(found, baselines={name: probe(each, splits, **options) for name, each in beside.items()})
 
 
 def probe(

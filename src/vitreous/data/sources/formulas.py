@@ -25,6 +25,7 @@ from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 
 FORM = "formulas:CLASSESxIMAGES@SIZE, such as formulas:1000x200@64: 200 images of each of 1,000 formulas"
+CHAINS, STEPS = 320, 16  # of the chaos game
 FINE = 2  # pixels of the drawing in one of the image, along each side
 Points = NDArray[np.float64]  # (N, 2): x, y in about -1 ... 1
 Gray = NDArray[np.float64]  # (H, W), 0 ... 1
@@ -92,7 +93,8 @@ def fractal(group: int, size: int, rng: Rng) -> Gray:
     maps, shifts, shares = iterated_functions(group)
     maps = maps.copy()
     maps[rng.integers(len(maps)), rng.integers(2), rng.integers(2)] *= rng.uniform(0.85, 1.1)
-    points = placed(attractor(maps, shifts, shares, rng, chains=320, steps=16), rng)
+    drawn = attractor(maps, shifts, shares, rng)
+    points = placement(rng)(drawn)
     cells = np.floor((points + 1) / 2 * size).astype(np.int64)
     cells = cells[((cells >= 0) & (cells < size)).all(axis=1)]
     hits = np.bincount(cells[:, 1] * size + cells[:, 0], minlength=size * size).reshape(size, size)
@@ -113,7 +115,7 @@ def iterated_functions(group: int) -> tuple[NDArray[np.float64], Points, NDArray
         shifts = rng.uniform(-1, 1, (count, 2))
         shares = np.abs(np.linalg.det(maps)) + 0.05
         shares /= shares.sum()
-        points = attractor(maps, shifts, shares, rng, chains=320, steps=16)
+        points = attractor(maps, shifts, shares, rng)
         cells = np.unique(np.floor((points + 1) * 16) @ [32, 1])
         if 70 < len(cells) < 600:
             break
@@ -125,18 +127,10 @@ def rotations(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([np.stack([cosine, -sine], axis=-1), np.stack([sine, cosine], axis=-1)], axis=-2)
 
 
-def attractor(
-    maps: NDArray[np.float64],
-    shifts: Points,
-    shares: NDArray[np.float64],
-    rng: Rng,
-    *,
-    chains: int,
-    steps: int,
-) -> Points:
+def attractor(maps: NDArray[np.float64], shifts: Points, shares: NDArray[np.float64], rng: Rng) -> Points:
     """Play the chaos game in many chains at once, and scale what they reach after some steps to -1 ... 1."""
-    choices = np.searchsorted(shares.cumsum()[:-1], rng.random((steps, chains)))
-    z, reached = np.zeros((chains, 2)), []
+    choices = np.searchsorted(shares.cumsum()[:-1], rng.random((STEPS, CHAINS)))
+    z, reached = np.zeros((CHAINS, 2)), []
     for step, chosen in enumerate(choices):
         z = (maps[chosen] @ z[:, :, None])[:, :, 0] + shifts[chosen]
         if step >= 6:
@@ -168,7 +162,7 @@ def contour(group: int, size: int, rng: Rng) -> Gray:
     canvas = Image.new("L", (size * FINE, size * FINE))
     pen, style = ImageDraw.Draw(canvas), rng.random()
     width = max(2, round(float(rng.uniform(0.02, 0.07)) * size * FINE))
-    ends = corner_list(placed(curve, rng), size)
+    ends = corner_list(placement(rng)(curve), size)
     if style < 0.5:
         pen.polygon(ends, fill=255)
     elif style < 0.8:
@@ -297,10 +291,6 @@ def placement(rng: Rng) -> Callable[[Points], Points]:
     turn = rotations(np.array(rng.normal(0, 0.17))) @ slant * share
     shift = rng.uniform(-1, 1, 2) * (1 - share * 0.9)
     return lambda points: np.asarray(points @ turn.T + shift)
-
-
-def placed(points: Points, rng: Rng) -> Points:
-    return placement(rng)(points)
 
 
 def corner_list(points: Points, size: int) -> list[tuple[float, float]]:

@@ -22,7 +22,7 @@ from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
 from vitreous.tasks.pretraining.masking import SimMIMConfig
 from vitreous.tasks.pretraining.views import ViewsConfig
 from vitreous.training.config import RunConfig
-from vitreous.training.recipes import Recipe, read_recipe
+from vitreous.training.recipes import NAMES, Recipe, read_recipe, recipe
 
 ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino", "distillation"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
@@ -107,6 +107,18 @@ def pretraining_recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise InputError(f"unknown recipe of a pre-training {name!r}: {nearest(name, list(RECIPES))}")
     return read_recipe(RECIPES[name], PretrainingRunConfig())
+
+
+def recipe_names() -> list[str]:
+    """Return the names of all recipes: those of `train`, then those of `pretrain`."""
+    return [*NAMES, *RECIPES]
+
+
+def find_recipe(name: str) -> Recipe:
+    """Return a recipe of `train` or of `pretrain`. Raises InputError: there is none of that name."""
+    if name not in recipe_names():
+        raise InputError(f"unknown recipe {name!r}: {nearest(name, recipe_names())}")
+    return pretraining_recipe(name) if name in RECIPES else recipe(name)
 
 
 def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDataset) -> dict[str, Any]:
