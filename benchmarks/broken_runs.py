@@ -1,17 +1,24 @@
 """What `vitreous doctor` says about runs that are broken on purpose, and about good ones.
 
-    python benchmarks/broken_runs.py [--runs rate-x100 letters ...] [--out benchmarks/results/doctor.json]
+    python benchmarks/broken_runs.py [--runs rate-x100 letters ...] [--seed 1] [--keep FOLDER]
+        [--out benchmarks/results/doctor.json]
 
 Every run is trained by `vitreous.train` with the settings that it chooses itself, but for a smaller model,
 the number of epochs, a validation part, and the one thing that is broken. A run is named after what is broken
 or, of a good one, after its images. For each broken run the table has the finding that it should begin with
-and what `doctor` said; about a good run `doctor` should say nothing.
+and what `doctor` said; about a good run `doctor` should say nothing. Another seed is other images, another
+split and other weights. Rows that the JSON file has are not computed again unless they are named, and runs
+that `--keep` has are not trained again, so that a program that was stopped goes on, and a doctor that has
+changed is asked about the same runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -140,7 +147,7 @@ def write(folder: Path, subject: Subject, classes: int, images: int, side: int =
         images: of each class; options["first"]: of the first class, if it has another number.
         options: wrong, the share of the labels that is wrong; and shuffled, whether all are.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(options.get("seed", 0))
     for kind in range(classes):
         for number in range(options.get("first", images) if kind == 0 else images):
             image, label = subject(kind, rng, side), kind
@@ -153,9 +160,9 @@ def write(folder: Path, subject: Subject, classes: int, images: int, side: int =
     return folder
 
 
-def leaking(folder: Path) -> Path:
+def leaking(folder: Path, seed: int) -> Path:
     """train/, and val/ with a third of the same files."""
-    write(folder / "train", shapes, 4, 60)
+    write(folder / "train", shapes, 4, 60, seed=seed)
     for path in sorted((folder / "train").glob("*/*.png")):
         if int(path.stem[-4:]) % 3 == 0:
             copy = folder / "val" / path.parent.name / f"copy-{path.name}"
@@ -172,14 +179,14 @@ def blank(kind: int, rng: Rng, side: int) -> Image.Image:
 class Case(NamedTuple):
     """A run: its images, its settings, and what `doctor` should say first; None: nothing at all."""
 
-    data: Callable[[Path], Path | str]
+    data: Callable[[Path, int], Path | str]  # (folder, seed)
     first: str | None = None
     settings: Mapping[str, Any] = {}
     slow_loader: bool = False
 
 
 def made(subject: Subject, classes: int = 4, images: int = 60, side: int = 32, **options: Any) -> Any:
-    return lambda folder: write(folder, subject, classes, images, side, **options)
+    return lambda folder, seed: write(folder, subject, classes, images, side, seed=seed, **options)
 
 
 SMALL = {
@@ -211,13 +218,15 @@ CASES = {
         made(shapes, 2, 30), "image size", {"model.image_size": 128, "training.epochs": 3}
     ),
     "image-too-small": Case(
-        made(shapes, side=160), "image size", {"model.image_size": 8, "model.patch_size": 1}
+        made(shapes, side=160),
+        "image size",
+        {"model.image_size": 8, "model.patch_size": 1, "model.stem.strides": [1] * 6},
     ),
     "shapes": Case(made(shapes)),
     "pale": Case(made(pale)),
     "colors": Case(made(colors, 5)),
     "letters": Case(made(letters, 8)),
-    "digits": Case(lambda folder: "digits"),
+    "digits": Case(lambda folder, seed: "digits"),
     "night": Case(made(night)),
     "stripes": Case(made(stripes)),
     "scans": Case(made(scans)),
@@ -229,10 +238,13 @@ CASES = {
 }
 
 
-def examined(name: str, folder: Path, epochs: int) -> dict[str, Any]:
-    """Train a run and ask doctor."""
+def trained(name: str, folder: Path, epochs: int, seed: int) -> vt.Run:
+    """Return the run of a case, which is trained unless the folder has it."""
+    if (folder / "run" / "report.html").exists():
+        return vt.Run(folder / "run")
+    shutil.rmtree(folder, ignore_errors=True)
     case = CASES[name]
-    began, source = time.perf_counter(), case.data(folder / "images")
+    source = case.data(folder / "images", seed)
     settings = {"training.epochs": epochs, "data.validation_fraction": 0.2, **case.settings}
     if source != "digits":
         settings = {**SMALL, **settings}
@@ -247,41 +259,55 @@ def examined(name: str, folder: Path, epochs: int) -> dict[str, Any]:
 
         BatchLoader.batch = slowly  # type: ignore[method-assign]
     try:
-        run = vt.train(source, out=folder / "run", settings=settings, progress=False, precision="fp32")
+        return vt.train(
+            source, out=folder / "run", settings=settings, seed=seed, progress=False, precision="fp32"
+        )
     finally:
         BatchLoader.batch = read  # type: ignore[method-assign]
+
+
+def examined(name: str, folder: Path, epochs: int, seed: int) -> dict[str, Any]:
+    """Train a run and ask doctor."""
+    case, began = CASES[name], time.perf_counter()
+    run = trained(name, folder, epochs, seed)
     said = [[each.kind, each.problem, each.fix] for each in vt.doctor(run).findings]
-    evaluation = run.result.evaluation
+    evaluation = run.evaluation or vt.evaluate(run.path, progress=False)
     return {
         "expected": case.first,
         "right": said[0][0] == case.first if case.first and said else not (case.first or said),
         "findings": said,
-        "accuracy": None if evaluation is None else round(evaluation.metrics["accuracy"].value, 3),
+        "accuracy": round(evaluation.metrics["accuracy"].value, 3),
         "seconds": round(time.perf_counter() - began, 1),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", nargs="*", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--runs", nargs="*", choices=list(CASES), help="all that --out does not have")
     parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=0, help="of the images, of the split and of the weights")
     parser.add_argument("--keep", type=Path, help="keep the images and the runs in this folder")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file, beside those it has")
     options = parser.parse_args()
-    rows: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     if options.out and options.out.exists():
-        rows = json.loads(options.out.read_text("utf-8"))["rows"]
-    for name in options.runs:
+        results = json.loads(options.out.read_text("utf-8"))
+    rows = results.get(f"seed {options.seed}", {})
+    for name in options.runs or [name for name in CASES if name not in rows]:
         with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder) if options.keep is None else options.keep / name.replace("/", "by")
-            row = rows[name] = examined(name, place, options.epochs)
+            place = Path(folder) if options.keep is None else options.keep / str(options.seed)
+            row = rows[name] = examined(name, place / name.replace("/", "by"), options.epochs, options.seed)
         print(f"{'right' if row['right'] else 'WRONG'}  {name} ({row['seconds']} s, {row['accuracy']})")
         for kind, problem, fix in row["findings"]:
             print(f"    {kind}: {problem}\n        {fix}", flush=True)
         if options.out:
-            rows = {each: rows[each] for each in CASES if each in rows}
-            facts = {"date": date.today().isoformat(), "versions": {"torch": torch.__version__}}
-            options.out.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+            results |= {
+                "date": date.today().isoformat(),
+                "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+                "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
+                f"seed {options.seed}": {each: rows[each] for each in CASES if each in rows},
+            }
+            options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

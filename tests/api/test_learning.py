@@ -33,7 +33,9 @@ def run(pixels: NDArray[np.uint8], labels: list[str]) -> vt.Run:
     )
 
 
-def test_a_run_has_model_metrics_report_and_evaluation(run: vt.Run, pixels: NDArray[np.uint8]) -> None:
+def test_a_run_has_model_metrics_report_and_evaluation(
+    run: vt.Run, pixels: NDArray[np.uint8], labels: list[str]
+) -> None:
     assert run.task == "classification"
     assert run.model.labels == ["bright", "dark"]
     assert run.metrics[-1]["epoch"] == 2
@@ -49,6 +51,8 @@ def test_a_run_has_model_metrics_report_and_evaluation(run: vt.Run, pixels: NDAr
     assert len(answers) == 3
     assert [row["path"] for row in answers.table()] == ["image[0]", "image[1]", "image[2]"]
     assert vt.predict(run.model, pixels[0])[0].label == answers[0].label
+    whole = vt.evaluate(run.model, (pixels, labels), settings={"data.test_fraction": 0.0}, progress=False)
+    assert (whole.model, whole.count) == ("ViT", len(pixels))
     assert vt.embed(run, pixels[:2]).values.shape == (2, 16)
 
 

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from vitreous.api.cross_validation import corrected_interval
+from vitreous.tasks.classification import Classification
 
 SMALL = ("model.depth=1", "model.width=16", "model.heads=2", "model.mlp_dim=16", "model.stem.kind=patch")
 OPTIONS = ("--epochs", "1", "--image-size", "16", *(word for name in SMALL for word in ("--set", name)))
@@ -68,6 +69,40 @@ def test_a_run_is_copied_with_its_data_or_moved_alone(run, home, command, tmp_pa
     shutil.move(home / "gone", home / "photos")
     shutil.copytree(run, tmp_path / "alone")
     assert accuracy(command("evaluate", tmp_path / "alone", "--json")) == before
+
+
+def test_a_fine_tuned_run_goes_on_from_any_folder_and_without_what_it_began_from(
+    run, home, command, tmp_path, monkeypatch
+):
+    first = shutil.copytree(run, home / "first")
+    done = command("train", home / "photos", "--init", "first", "--epochs", "1", "--out", "tuned")
+    assert done.code == 0, done.err
+    tuned = home / "tuned"
+    monkeypatch.chdir(tmp_path)
+    done = command("train", "--resume", tuned, "--epochs", "2", "--json")
+    assert done.code == 0, done.err
+    before = accuracy(command("evaluate", tuned, "--json"))
+    shutil.rmtree(first)
+    assert accuracy(command("train", "--resume", tuned, "--json")) == before
+    assert command("doctor", tuned).code == 0
+    shutil.rmtree(tuned / "checkpoints")  # then it cannot
+    assert "there is no checkpoint at" in command("train", "--resume", tuned, "--epochs", "3").err
+    shutil.rmtree(tuned)
+
+
+def test_ctrl_c_in_the_evaluation_says_what_is_missing(home, command, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Classification, "evaluate", stop)
+        done = command("train", home / "photos", "--out", "cut", *OPTIONS)
+    assert done.code == 130
+    sentence = "report.html and README.md are missing; make them with vitreous train --resume cut"
+    assert sentence in " ".join(done.err.split())
+    assert command("train", "--resume", "cut").code == 0
+    assert (home / "cut" / "report.html").exists()
+    shutil.rmtree(home / "cut")
 
 
 def test_data_that_moved_are_named_once(run, home, command):

@@ -71,5 +71,5 @@ def test_every_class_keeps_its_rank_and_the_model_its_temperature(images, model,
 
 
 def test_few_images_give_no_temperature(images, model):
-    with pytest.raises(InputError, match="needs 20 images"):
+    with pytest.raises(InputError, match="needs 10 images"):
         calibrate_model(model, images.subset(np.arange(5)))

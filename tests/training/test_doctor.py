@@ -15,13 +15,13 @@ import torch
 from PIL import Image
 
 from vitreous.cli import run as command
-from vitreous.data.checking import data_findings
+from vitreous.data.checking import data_findings, unlike_neighbors
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.findings import Finding
 from vitreous.evaluation.model_diagnosis import model_findings
 from vitreous.models.names import create
 from vitreous.tasks.choose import choose
-from vitreous.tasks.doctor import confident_others, examine_data, examine_run, is_noise
+from vitreous.tasks.doctor import examine_data, examine_run, is_noise
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
@@ -334,6 +334,8 @@ def test_a_cause_hides_its_consequences() -> None:
     kinds = ("one class", "learning rate", "overfitting", "leak", "loader")
     found = causes_first([Finding(kind) for kind in kinds])
     assert [each.kind for each in found] == ["leak", "learning rate", "loader"]
+    blank = causes_first([Finding(kind) for kind in ("leak", "one class", "blank images")])
+    assert [each.kind for each in blank] == ["blank images"]
     alone = causes_first([Finding(kind) for kind in ("one class", "overfitting")])
     assert [each.kind for each in alone] == ["overfitting", "one class"]
 
@@ -346,12 +348,12 @@ def test_weights_that_are_frozen_as_they_were_sampled(tiny: RunConfig) -> None:
     assert list(frozen_encoder(tiny.training, None)) == []
 
 
-def test_labels_that_the_model_is_sure_are_wrong() -> None:
-    targets = np.array([0, 1] * 10)
-    probabilities = np.where(np.arange(2) == targets[:, None], 0.9, 0.1)
-    probabilities[3] = 0.95, 0.05  # labeled 1
-    probabilities[5] = 0.6, 0.4  # wrong, but not surely
-    assert confident_others(np.arange(20), probabilities, targets) == [(3, 0)]
+def test_labels_of_other_images_than_those_that_are_alike() -> None:
+    labels = np.repeat([0, 1], 20)
+    noise = np.random.default_rng(0).normal(0, 0.1, (40, 2)).astype(np.float32)
+    features = np.eye(2, dtype=np.float32)[labels] + noise
+    labels[3] = 1
+    assert [(row, other) for row, other, _ in unlike_neighbors(features, labels, 8)] == [(3, 0)]
 
 
 def test_noise_is_told_from_images() -> None:

@@ -27,7 +27,7 @@ from vitreous.training.step import TrainStep
 
 # Imports once, then forks the processes of each group.
 DRIVER = """
-import json, os, sys, traceback, warnings
+import json, os, sys, time, traceback, warnings
 from pathlib import Path
 import torch
 import torch.distributed as dist
@@ -68,7 +68,18 @@ class Stop(Callback):
         if trainer.learner.step == self.step:
             trainer.stop()
 
-def train(world, name, *, objective=None, callbacks=(), damaged=False, **training):
+class Clock:
+    # Seconds that only the batches of its own process move on: 4 s each.
+    now = 0.0
+    def __call__(self):
+        return self.now
+    def around(self, objective):
+        def timed(model, batch, generator):
+            self.now += 4.0
+            return objective(model, batch, generator)
+        return timed
+
+def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=time.perf_counter, **training):
     config = configure(plain, {"training": training})
     meta = config.training.shard and world.rank > 0  # as a run does
     with torch.device("meta" if meta else "cpu"):
@@ -88,7 +99,8 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, **trainin
     rows = []
     with numerics(CPU, "fp32", deterministic=config.training.deterministic):
         Trainer(learner, loader, objective or classification(config.training), config.training, world=world,
-                seed=config.seed, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)]).fit()
+                seed=config.seed, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)],
+                clock=clock).fit()
     whole = learner.full_model(learner.model)
     weights = {name: p.flatten().tolist() for name, p in whole.named_parameters()}
     return {"step": learner.step, "skipped": learner.skipped, "resumed": resumed, "rows": rows,
@@ -127,6 +139,10 @@ def scenarios(world):
     yield "whole", train(world, "whole")
     yield "stopped", train(world, "half", callbacks=[Stop(7)] if world.rank == 1 else [])
     yield "resumed", train(world, "half")
+    clock = Clock()
+    short = {"steps": None, "minutes": 0.5 if world.rank == 0 else 9.0}  # the first process knows the time
+    yield "timed", train(world, "timed", objective=clock.around(classification(plain.training)), clock=clock,
+                         **short)
     for step in (9, 11):
         yield f"nan{step}", train(world, f"nan{step}", objective=broken(world, step, world.size - 1))
     yield from deterministic(world, KINDS)
@@ -206,6 +222,12 @@ def test_a_resumed_run_is_equal(found: dict[int, list[Found]], size: int) -> Non
         assert resumed["weights"][name] == pytest.approx(weight, abs=2e-5), name
     for other in found[size][1:]:
         assert other["resumed"]["weights"] == resumed["weights"]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_time_is_kept_by_all(found: dict[int, list[Found]], size: int) -> None:
+    """30 s, of steps of 4 s, of which fewer would be taken than processes usually agree after."""
+    assert [each["timed"]["step"] for each in found[size]] == [7] * size
 
 
 @pytest.mark.parametrize(

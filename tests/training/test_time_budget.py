@@ -196,3 +196,21 @@ def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(
     second = World(rank=1, size=2)
     started = running.start_run("classification", "synthetic:16@16", {}, out=path, device=CPU, world=second)
     assert started.run.path == path
+
+
+def test_a_batch_that_is_not_the_users_is_one_for_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    def shared(path: Path, config: Any, *_: Any, **__: Any) -> Run:
+        found.append(config.training.batch_size)
+        return Run(path, config)
+
+    monkeypatch.setattr(Run, "shared", staticmethod(shared))
+    for settings in ({}, {"training": {"batch_size": 15}}):
+        world = World(rank=1, size=2)
+        running.start_run(
+            "classification", "synthetic:152@16", settings, out=tmp_path, device=CPU, world=world
+        )
+    assert found == [14, 15]  # of 127 images; the user's is refused when it is divided

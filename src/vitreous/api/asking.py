@@ -15,6 +15,7 @@ from vitreous.api.arguments import (
     computation,
     fastest,
     model_fields,
+    model_name,
     path_of_run,
     progress_bar,
     say,
@@ -48,7 +49,7 @@ def evaluate(
     """Evaluate a model on data that it did not learn from, each example once.
 
     Args:
-        model: a run, or any checkpoint with a head.
+        model: a run, any checkpoint with a head, or a model.
         data: DATA as `train` takes it; by default the held-out part of what the run was trained on.
         tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
             with them, mirror images; five or ten times the work.
@@ -73,7 +74,8 @@ def evaluate(
     source = None if data is None else data_source(data, numbers=task.numeric)
     quick = model if tta else fastest(model, precision, device, overrides)
     task, answerer = open_answerer(quick, tta=tta, **overrides)
-    held = task.held_out(str(model), answerer, source, tree)
+    name = model_name(model)
+    held = task.held_out(name, answerer, source, tree)
     how = computation(device, precision, batch_size, workers)
     here = how["device"]
     module_of(answerer).to(here)
@@ -88,7 +90,7 @@ def evaluate(
     )
     with computing(precision, here), progress_bar("evaluating", progress) as advance:
         evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
-    return replace(evaluation, model=str(model), source=held.source, part=held.part)
+    return replace(evaluation, model=name, source=held.source, part=held.part)
 
 
 def predict(

@@ -203,7 +203,7 @@ def probe(
     from vitreous.tasks.images import check_data_settings, data_config
 
     numbers = tuple(shots or SHOTS)
-    check_draws(numbers, draws)
+    check_draws(numbers, draws, seed)
     tree = settings_tree(settings, config)
     fields = model_fields({"model": tree.pop("model", {})}, image_size)
     opened = resolve_model(model, **fields)

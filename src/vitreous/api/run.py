@@ -183,6 +183,7 @@ def train_in_processes(
         options: of the evaluation.
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
+    from vitreous.checkpoints.runs import is_finished
     from vitreous.data.split import data_notes
     from vitreous.tasks.running import train_run
     from vitreous.training.callbacks import Display
@@ -223,6 +224,15 @@ def train_in_processes(
                 stopped.add_note(
                     f"stopped at step {stopped.step}, and the state is saved: resume with "
                     f"vitreous {command} --resume {path}; until then the run can be used as it is"
+                )
+            raise
+        except KeyboardInterrupt as stopped:
+            missing = [name for name in ("report.html", "README.md") if not (run.path / name).exists()]
+            if world.first and missing and is_finished(run.path):
+                stopped.add_note(
+                    f"{run.path} is trained and has its model, but its evaluation was interrupted: "
+                    f"{' and '.join(missing)} are missing; make them with vitreous {run.config.command} "
+                    f"--resume {quote(str(run.path))}"
                 )
             raise
         return Run(run.path, result)

@@ -80,7 +80,7 @@ def train_or_resume(
 
     try:
         result = start().result
-    except Interrupted as stopped:
+    except (Interrupted, KeyboardInterrupt) as stopped:
         for note in getattr(stopped, "__notes__", ()):  # in the first process
             print(f"vitreous: {note}", file=sys.stderr)
         return STOPPED

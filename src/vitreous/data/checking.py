@@ -297,20 +297,30 @@ def suspects(seen: DataSurvey) -> list[Suspect]:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:MOST_COMPARED])
     return [
         Suspect(int(chosen[row]), answer, tuple(chosen[neighbors].tolist()))
-        for row, answer, neighbors in unlike_neighbors(seen.thumbs[chosen], seen.labels[chosen])
+        for row, answer, neighbors in unlike_neighbors(
+            centered(seen.thumbs[chosen]), seen.labels[chosen], AGREEING
+        )
     ]
 
 
+def centered(thumbs: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return the pixels of each thumbnail without their mean, (N, pixels): brightness is not compared."""
+    pixels = thumbs.reshape(len(thumbs), -1).astype(np.float32)
+    return pixels - pixels.mean(axis=1, keepdims=True)
+
+
 def unlike_neighbors(
-    thumbs: NDArray[np.uint8], labels: NDArray[np.int64]
+    features: NDArray[np.float32], labels: NDArray[np.int64], agreeing: int
 ) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """Yield the numbers of the images whose neighbors nearly all have one other label, that label, and the
-    neighbors, nearest first."""
+    """Yield the numbers of the images of whose ten neighbors `agreeing` have one other label, that label, and
+    the neighbors, nearest first.
+
+    Args:
+        features: of which the directions are compared, (N, D).
+    """
     if len(labels) <= NEIGHBORS:
         return
-    features = thumbs.reshape(len(thumbs), -1).astype(np.float32)
-    features -= features.mean(axis=1, keepdims=True)
-    features /= np.linalg.norm(features, axis=1, keepdims=True) + 1e-6
+    features = features / (np.linalg.norm(features, axis=1, keepdims=True) + 1e-6)
     for first in range(0, len(features), 1024):
         similarity = features[first : first + 1024] @ features.T
         rows = np.arange(len(similarity))
@@ -319,6 +329,6 @@ def unlike_neighbors(
         for row, neighbors in zip(rows, nearest, strict=True):
             votes = labels[neighbors]
             most = int(np.bincount(votes).argmax())
-            if most != labels[first + row] and (votes == most).sum() >= AGREEING:
+            if most != labels[first + row] and (votes == most).sum() >= agreeing:
                 order = np.argsort(-similarity[row, neighbors], kind="stable")
                 yield int(first + row), most, neighbors[order]

@@ -51,7 +51,7 @@ class DataConfig(Config):
     validation_fraction: Literal["auto"] | Probability = Field(
         default="auto",
         description="taken from what is left for training, for curves, calibration and model selection; "
-        "auto: 300 images, but 1 to 10 %, where there are 600 and more",
+        "auto: 300 images, but 1 to 10 %, where there are 200 and more, and 10 of a class",
     )
     nested: Literal["ask", "inner", "outer"] = Field(
         default="ask", description="the classes of a folder whose folders all hold the same folders"

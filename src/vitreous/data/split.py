@@ -165,7 +165,7 @@ def part_by_name(name: str, home: str, own: Mapping[str, ImageDataset], config: 
     are."""
     if config.split_by == "time":
         return "test" if home == "train" and "test" not in own else home
-    validated = validation_fraction(config, len(own["train"]))
+    validated = validation_fraction(config, len(own["train"]), len(own["train"].classes))
     for part, fraction in (("test", config.test_fraction), ("validation", validated)):
         free = home == "train" and part not in own
         if free and name_hashes([name], f"{part} {config.split_seed}")[0] < fraction:

@@ -40,7 +40,7 @@ from vitreous.errors import InputError
 
 EXCLUDE = "exclude"  # the action of a row that names an image to leave out
 VALIDATED = 300  # images of an automatic validation part
-ENOUGH_TO_VALIDATE = 600  # images for training and validation; of fewer each is needed for training
+ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
 MOST_HELD_OUT = 2000  # texts: writing them takes long
 VALIDATION = ("val", "valid", "validation", "dev")
 
@@ -85,7 +85,7 @@ def with_own_parts(
                 f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
                 "has no effect: leave it out"
             )
-    fraction = 0.0 if "validation" in own else validation_fraction(config, len(train))
+    fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))
     if held_out and not fraction:
         by_time = "time" if config.split_by == "time" else None
         for name, value in (("group_by", config.group_by), ("split_by", by_time)):
@@ -116,11 +116,12 @@ def with_own_parts(
     return train, validation, test
 
 
-def validation_fraction(config: DataConfig, images: int) -> float:
+def validation_fraction(config: DataConfig, images: int, classes: int) -> float:
     """Return the part of so many training images, or more, that is for validation."""
     if config.validation_fraction != "auto":
         return config.validation_fraction
-    return max(0.01, min(0.1, VALIDATED / images)) if images >= ENOUGH_TO_VALIDATE else 0.0
+    least, each = ENOUGH_TO_VALIDATE
+    return max(0.01, min(0.1, VALIDATED / images)) if images >= max(least, each * classes) else 0.0
 
 
 def split(images: ImageDataset, config: DataConfig) -> Parts:

@@ -20,7 +20,7 @@ from vitreous.evaluation.classification import LabelEvaluation, class_labels, la
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.models.names import Model
 
-FEWEST = 20  # images that a temperature can be fitted on
+FEWEST = 10  # images that a temperature can be fitted on
 SEARCHED = (0.05, 20.0)  # temperatures
 
 

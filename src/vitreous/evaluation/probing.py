@@ -342,8 +342,10 @@ def knn_measure(
     return measure
 
 
-def check_draws(shots: Sequence[int], draws: int) -> None:
+def check_draws(shots: Sequence[int], draws: int, seed: int = 0) -> None:
     """Raise InputError for numbers that mean nothing."""
+    if seed < 0:
+        raise InputError(f"--seed {seed} is too low: use 0 or more")
     if not shots or min(shots) < 1:
         raise InputError(f"--shots {' '.join(map(str, shots))}: give one number or more, each at least 1")
     if draws < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from PIL import Image
 from vitreous.checkpoints import load
 from vitreous.checkpoints.files import read_safetensors
 from vitreous.checkpoints.runs import is_finished
-from vitreous.data.checking import data_findings
+from vitreous.data.checking import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.decoding import BadImage
@@ -23,6 +23,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.sources import open_data
 from vitreous.data.split import findings_of
 from vitreous.errors import InputError
+from vitreous.evaluation.features import feature_outputs
 from vitreous.evaluation.model_diagnosis import (
     geometry,
     model_findings,
@@ -30,7 +31,6 @@ from vitreous.evaluation.model_diagnosis import (
     origin_of_nan,
     weights_not_finite,
 )
-from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.names import Model
 from vitreous.tasks.classification import Classification
@@ -51,7 +51,8 @@ from vitreous.training.run import Run
 SAMPLE = 32  # images that are looked at
 ASKED = 400  # images of each part that the model is asked about
 FEWEST = 20  # held-out images, of which an accuracy says something
-WRONG, FEWEST_WRONG = 0.04, 6  # doubtful labels: the share from which on they are a finding, and how many
+LIKE_OTHERS = 8  # of the ten images that the model finds most alike, of one other class: a doubtful label
+WRONG, FEWEST_WRONG = 0.08, 6  # doubtful labels: the share from which on they are a finding, and how many
 
 
 def examine_data(source: Any) -> list[Finding]:
@@ -120,24 +121,26 @@ def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]
     held_out = splits.validation or splits.test
     if held_out is None:
         return
-    others = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
-    answers = {id(part): answers_to(model, part) for part in others}
-    _, probabilities, targets = answers[id(held_out)]
-    accuracy = float((probabilities.argmax(axis=1) == targets).mean())
+    parts = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
+    answers = {id(part): answers_to(model, part) for part in parts}
+    given = answers[id(held_out)]
+    targets = held_out.targets[given.indices]
+    accuracy = float((given.classes == targets).mean())
     majority = float(np.bincount(targets).max() / len(targets))
     low, _ = wilson_interval(round(accuracy * len(targets)), len(targets))
     if len(targets) >= FEWEST and low <= majority:
         yield from at_chance(run, splits, accuracy, majority)
     elif not splits.validation:
         yield from overfitting(run.metrics(), accuracy)
+    seen = [(part, index) for part in parts for index in answers[id(part)].indices.tolist()]
+    features = np.concatenate([answers[id(part)].features for part in parts])
+    labels = np.array([part.targets[index] for part, index in seen])
     doubtful = [
-        (part.name(index), splits.train.classes[answer])
-        for part in others
-        for index, answer in confident_others(*answers[id(part)])
+        (seen[row][0].name(seen[row][1]), splits.train.classes[other])
+        for row, other, _ in unlike_neighbors(features - features.mean(axis=0), labels, LIKE_OTHERS)
     ]
-    count = sum(len(targets) for _, _, targets in answers.values())
-    if len(doubtful) > WRONG * count and len(doubtful) >= FEWEST_WRONG:
-        yield from finding("wrong labels", doubtful, count=count)
+    if len(doubtful) > WRONG * len(seen) and len(doubtful) >= FEWEST_WRONG:
+        yield from finding("wrong labels", doubtful, count=len(seen))
 
 
 def at_chance(run: Run, splits: Splits, accuracy: float, majority: float) -> Iterator[Finding]:
@@ -164,31 +167,27 @@ def is_noise(images: ImageDataset) -> bool:
     return bool(alike) and float(np.median(alike)) < 0.2
 
 
-Answers = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]  # indices, (N, classes), labels
+class Answers(NamedTuple):
+    """What a model says of a sample of images.
+
+    Attributes:
+        indices: of those that could be read, in their dataset.
+        features: what its head sees of them, (N, D).
+        classes: its answers.
+    """
+
+    indices: NDArray[np.int64]
+    features: NDArray[np.float32]
+    classes: NDArray[np.int64]
 
 
 def answers_to(model: Model, images: ImageDataset) -> Answers:
-    """Return which images of a sample could be read, the probabilities of their classes, and their labels."""
+    """Ask a model about a sample of images."""
     chosen = np.array(images.sample(ASKED))
-    found = compute_outputs(model, images.subset(chosen), device=torch.device("cpu"), batch_size=64)
-    indices = chosen[found.indices]
-    return indices, found.values.double().softmax(dim=1).numpy(), images.targets[indices]
-
-
-def confident_others(
-    indices: NDArray[np.int64], probabilities: NDArray[np.float64], targets: NDArray[np.int64]
-) -> list[tuple[int, int]]:
-    """Return (image, class) where the model is as sure of another class than the label as it is, on average,
-    of images with that label (confident learning, arXiv 1911.00068), and more than twice as sure as of the
-    label."""
-    rows, answer = np.arange(len(targets)), probabilities.argmax(axis=1)
-    own = probabilities[rows, targets]
-    sure = np.array(
-        [own[targets == c].mean() if (targets == c).any() else 1.0 for c in range(probabilities.shape[1])]
-    )
-    of_answer = probabilities[rows, answer]
-    wrong = (answer != targets) & (of_answer >= sure[answer]) & (of_answer > 2 * own)
-    return [(int(indices[row]), int(answer[row])) for row in np.flatnonzero(wrong)]
+    found = feature_outputs(model, images.subset(chosen), device=torch.device("cpu"), batch_size=64)
+    with torch.inference_mode():
+        classes = model.head(found.values).argmax(dim=1)
+    return Answers(chosen[found.indices], found.values.numpy(), classes.numpy())
 
 
 def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = None) -> Iterator[Finding]:

@@ -80,7 +80,8 @@ class ImageTask(Task):
                 )
             config, scaled = fitted_to_count(config, images)
             config = configure(config, settings)
-        config = config.model_copy(update={"source": absolute_source(str(source))})
+        paths = {"source": absolute_source(str(source)), "init": init and absolute_source(init)}
+        config = config.model_copy(update=paths)
         reasons = (*true_reasons(choice.reasons, config), *scaled, *overruled(settings))
         return Plan(config, reasons, data, data.name)
 

@@ -23,16 +23,10 @@ from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_pr
 from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
+from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.precision import CUBLAS_WORKSPACE, numerics
-from vitreous.training.run import (
-    Run,
-    check_free,
-    default_path,
-    finished,
-    of_another_command,
-    with_training,
-)
+from vitreous.training.run import Run, check_free, default_path, finished, of_another_command, with_training
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
 Callbacks = Sequence[Callback | Callable[[Row], object]]
@@ -129,15 +123,16 @@ def start_run(
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     notes = [f"recipe: {reason}" for reason in reasons]
     config = with_precision(config, device)
+    size = config.training.batch_size
+    if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
+        config = with_training(config, batch_size=max(size - size % world.size, world.size))
     training = config.training
     if fit_memory or (training.grad_accum_steps == 1 and may_not_fit(config, device)):
         parts = micro_batches(task, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
         if fit_memory or parts > 1:
-            size = training.batch_size // parts
-            notes.append(
-                f"memory: batches of {training.batch_size} in {parts} micro-batches of {size} images"
-            )
+            size = training.batch_size
+            notes.append(f"memory: batches of {size} in {parts} micro-batches of {size // parts} images")
     run = Run.shared(path, config, world, task.parts_to_record(data), begun=begun)
     return Started(task, run, data, tuple(notes))
 
@@ -270,6 +265,7 @@ def learn(
         InputError: as `train_run`.
     """
     task = task_named(run.config.task)
+    run = Run(run.path, without_lost_init(run.config, bool(run.states.steps())))
     run = run.with_training(precision=with_precision(run.config, device).training.precision)
     material = task.prepare(run.config, data, device=device, world=world)
     for note in material.notes if tell else ():

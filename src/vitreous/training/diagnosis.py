@@ -139,7 +139,7 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
 
 # Kinds of findings, a cause before what it brings about.
 CAUSES = (
-    *("bad files", "leak", "conflict", "labels", "split", "masks", "texts", "blank images", "normalization"),
+    *("bad files", "blank images", "leak", "conflict", "labels", "split", "masks", "texts", "normalization"),
     "collapse",
     *("frozen encoder", "origin of NaN", "learning rate", "image size", "patch size", "labels at random"),
     *("not finite", "wrong labels", "loader", "overfitting"),
@@ -155,6 +155,7 @@ CONSEQUENCES = {
     "overfitting",
     "wrong labels",
 }
+EQUAL_IMAGES = {"leak", "conflict"}  # where all of them are blank
 
 
 def causes_first(findings: Iterable[Finding]) -> list[Finding]:
@@ -164,6 +165,7 @@ def causes_first(findings: Iterable[Finding]) -> list[Finding]:
     found = sorted(findings, key=lambda each: order.get(each.kind, len(order)))
     root = next((each.kind for each in found if each.kind in ROOTS and each.severity == "error"), None)
     explained = CONSEQUENCES - {root} if root else set()
+    explained |= EQUAL_IMAGES if root == "blank images" else set()
     return [each for each in found if each.kind not in explained]
 
 

@@ -7,6 +7,7 @@ each whole matrix exists for a moment in the backward pass.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,14 @@ def init_head(model: Model, config: RunConfig) -> None:
                 nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std, generator=rng)
             if bias and layer.bias is not None:
                 nn.init.constant_(layer.bias, bias)
+
+
+def without_lost_init(config: Any, saved: bool) -> Any:
+    """Return a configuration without the checkpoint that its run began from, where that is gone and the run
+    has saved a state: with all weights."""
+    init = getattr(config, "init", None) or ""
+    lost = os.path.isabs(init) and not os.path.exists(init)
+    return config.model_copy(update={"init": None}) if saved and lost else config
 
 
 def checkpoint(source: str, **overrides: Any) -> Model:

@@ -26,7 +26,7 @@ from vitreous.training.callbacks import TRACKERS, Callback, MetricsFile, TensorB
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.initial_model import absolute_source, merge_lora, starting_model
+from vitreous.training.initial_model import absolute_source, merge_lora, starting_model, without_lost_init
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
 from vitreous.training.parallel import shards_for
 from vitreous.training.precision import from_float8, to_float8
@@ -272,8 +272,8 @@ class Run:
     def model_so_far(self, classes: Sequence[str]) -> Model:
         """Return the model of the newest checkpoint, on the CPU; the initial one where nothing is saved."""
         run = self.with_training(precision="fp32")  # fp8 needs its own GPU
-        learner = run.learner(starting_model(run.config, classes), device=torch.device("cpu"))
-        return finished(learner.result)  # type: ignore[return-value]
+        model = starting_model(without_lost_init(run.config, bool(self.states.steps())), classes)
+        return finished(run.learner(model, device=torch.device("cpu")).result)  # type: ignore[return-value]
 
     def model(self) -> Model:
         """Return the trained model, with its preprocessing and labels."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from vitreous.training.learner import Learner
 
 RECENT = 50  # steps over which the length of a step is averaged
+INTERVAL = 0.01  # share of the time after which processes that train together estimate it again
 SURE = 0.1  # share of the time, after which the estimate is good enough to be spoken of
 FEW_EPOCHS, FEW_STEPS = 3, 300  # below both a time is too short to learn in
 
@@ -65,6 +66,12 @@ class TimeBudget:
                     stacklevel=2,
                 )
         return total
+
+    def interval(self, most: int) -> int:
+        """Return how many steps may be taken before the next estimate, at most `most`."""
+        if self.step_seconds is None:
+            return 1
+        return max(1, min(most, int(INTERVAL * self.seconds / max(self.step_seconds, 1e-9))))
 
     def measure(self) -> None:
         """Take the steps since the last call into the mean; the time of the newest one comes later."""

@@ -102,6 +102,7 @@ class Trainer:
         self.saved_at, self.saving = clock(), 0.0
         self.waited = 0.0
         self.budget: TimeBudget | None = None
+        self.planned_at = 0  # the step from which on the length is estimated again
         self.start_row()
 
     def fit(self) -> None:
@@ -119,7 +120,7 @@ class Trainer:
                 self.call("on_train_begin")
                 if self.config.minutes:
                     self.budget = TimeBudget(self.config.minutes, self.learner, self.clock)
-                    self.total = self.world.broadcast(self.total_now(self.budget))
+                    self.plan()
                 if self.learner.step == 0:
                     self.save()  # something to go back to, and proof that the disk takes it
                 while self.learner.step < self.total and not self.ended:
@@ -201,13 +202,14 @@ class Trainer:
                 return
 
     def plan(self) -> None:
-        """Estimate the number of steps where training ends after a time: the first process does, and the
-        others hear of it when they agree on stopping."""
-        if self.budget and (self.world.size == 1 or self.learner.step % SYNC_EVERY == 0):
-            self.total = self.world.broadcast(self.total_now(self.budget))
-
-    def total_now(self, budget: TimeBudget) -> int:
-        return budget.total(self.total, self.loader.steps_per_epoch)
+        """Estimate the number of steps where training ends after a time: after every step; with several
+        processes the first one does, and the others hear of it, about a hundred times in all."""
+        step = self.learner.step
+        if self.budget and (self.world.size == 1 or step >= self.planned_at):
+            total = self.budget.total(self.total, self.loader.steps_per_epoch)
+            self.total, self.planned_at = self.world.broadcast(
+                (total, step + self.budget.interval(SYNC_EVERY))
+            )
 
     def note_progress(self, progress: int) -> None:
         """Let the other processes know how far this one is."""

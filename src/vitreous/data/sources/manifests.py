@@ -180,6 +180,9 @@ def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:
         except ValueError:
             name, colon, weight = part, "", 1.0  # a colon in the class's name
         if not 0 <= weight <= 1:
-            raise InputError(f"{path}: the label {part!r} has a weight outside 0 ... 1")
+            raise InputError(
+                f"{path}: the label {part!r} has a weight outside 0 ... 1; the name of a class has no colon "
+                "before a number"
+            )
         label[name if colon else part] = weight
     return label
