@@ -16,6 +16,7 @@ import vitreous as vt
 from vitreous.api.data import data_source
 from vitreous.api.inspecting import examples_to_show, reduced
 from vitreous.cli import run
+from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks import task_named
@@ -108,9 +109,7 @@ def test_large_photographs_are_reduced_when_they_are_read() -> None:
     assert reduced(Image.new("RGB", (400, 300)), (224, 224)).size == (400, 300)
 
 
-@pytest.mark.parametrize(
-    "arguments", [["digits"], ["--seeds", "2"], ["--set", "seed=1"], ["--device", "cpu"]]
-)
+@pytest.mark.parametrize("arguments", [["--seeds", "2"], ["--device", "cpu"]])
 def test_the_study_of_complexity_refuses_what_it_does_not_have(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,3 +152,14 @@ def test_quiet_and_verbose(tmp_path: Path, model: ViT, capsys: pytest.CaptureFix
 def test_completion_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     assert "--install-completion" in capsys.readouterr().out
+
+
+def test_the_model_of_1706_03762_is_described_by_its_name() -> None:
+    """65 million parameters in its Table 3, with a vocabulary of about 37,000."""
+    base, big = vt.describe("transformer-base"), vt.describe("transformer-big", settings={"model.depth": 5})
+    assert base.parameters == 63_082_496
+    assert base.sequence == (512, 512)
+    assert big.sequence == (512, 1024)
+    assert [stage.times for stage in base.stages if stage.name == "MLP, wide"] == [6, 6]
+    with pytest.raises(InputError, match="not a multiple of 7 heads"):
+        vt.describe("transformer-base", settings={"model.heads": 7})

@@ -151,16 +151,19 @@ def test_study_without_a_name_lists_all(command: Call) -> None:
     assert [line.split()[0] for line in out.splitlines()] == list(list_studies())
 
 
-def test_study_prints_paper_ours_and_what_differs(command: Call, tmp_path: Path) -> None:
-    tiny = [
-        word for leaf in ("training.steps=1", "model.width=8", "model.depth=1") for word in ("--set", leaf)
-    ]
-    code, out, err = command("study", "positions", "--seeds", "1", "--out", tmp_path, *tiny)
+def test_study_prints_paper_ours_and_what_differs(
+    command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitreous.api.studying.QUICK", 0.01)
+    options = ("--quick", "--seeds", "1", "--out", tmp_path)
+    code, out, err = command("study", "attention", *options)
     assert code == 0, err
-    for word in ("paper", "ours", "what differs", "0.64206", "not testable with one seed", "table.md"):
+    for word in ("paper", "ours", "what differs", "Fig. 7", "one seed: no verdict", "table.md"):
         assert word in out
-    assert err.count("\n") == 8, "a line for each trial"
+    assert err.count("\n") == 2, "a line for each trial"
     assert (tmp_path / "plot.png").exists()
+    code, out, _ = command("study", "ledger", "--out", tmp_path / "none")
+    assert code == 2
 
 
 def test_what_a_state_dict_does_not_tell_is_set(command: Call, tmp_path: Path) -> None:

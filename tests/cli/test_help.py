@@ -85,7 +85,7 @@ LACKING = {
     },
     "study": {
         "--seed": "--seeds is how many",
-        "--precision --workers --batch-size": "each variant has its own: --set training.precision=bf16",
+        "--precision --workers --batch-size": "each trial is small and has its own",
     },
     "describe": {
         "--seed --workers": NO_IMAGES,

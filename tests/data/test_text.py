@@ -66,6 +66,32 @@ def test_number_pairs_stay_together_in_a_split():
     assert open_parallel("numbers", seed=4, test_fraction=0.1).test != data.test
 
 
+def test_the_grammar_agrees_over_any_distance():
+    """German his and her: by the noun at the beginning, and an ending by the noun that follows."""
+    pairs = open_parallel("grammar", seed=0, test_fraction=0.05)
+    rows = [*pairs.train, *pairs.test]
+    assert len({pair.source for pair in rows}) == len(rows) == 8000
+    assert not {pair.source for pair in pairs.train} & {pair.source for pair in pairs.test}
+    feminine, distances = {"Anwendung", "Farbe", "Geschichte"}, set()
+    for pair in rows:
+        words = pair.target.replace(",", "").split()
+        at = next(
+            place
+            for place, word in enumerate(words)
+            if word in ("sein", "seine", "ihr", "ihre") and place > 4 and words[place - 1] in ("aber", "und")
+        )
+        stem = "ihr" if words[0] == "die" else "sein"
+        assert words[at] == stem + ("e" if words[at + 1] in feminine else "")
+        source = pair.source.split()
+        distances.add(source.index("its"))
+        if " das " in f" {' '.join(words[1:])} ":
+            assert words[0] == "das"
+    assert min(distances) < 8
+    assert max(distances) > 18
+    law = next(pair for pair in rows if pair.source.startswith("the old law near the river is very old, but"))
+    assert law.target.startswith("das alte Gesetz am Fluss ist sehr alt, aber sein")
+
+
 def test_a_tsv_of_pairs(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("eins\tone\r\n\nzwei\t two \nleer\t\ndrei\tthree\tnoch etwas\n", encoding="utf-8-sig")

@@ -43,6 +43,35 @@ def test_torch_nn_transformer_pre_norm_of_the_installed_torch():
         assert difference(ours(source, target), theirs(source, target)) < TOLERANCE
 
 
+def test_it_learns_to_copy_step_by_step_as_the_transformer_of_torch():
+    """The same gradients through encoder, decoder and cross-attention: the losses of thirty steps agree."""
+    torch.manual_seed(0)
+    theirs = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True, dropout=0.0)
+    ours = vt.load(theirs.state_dict(), format="torch-transformer", heads=2).train()
+    projections = [torch.nn.Linear(16, 4) for _ in range(2)]
+    projections[1].load_state_dict(projections[0].state_dict())
+    batches = [torch.randint(4, (16, 5)) for _ in range(30)]
+    embedding, causal = torch.randn(5, 16), torch.nn.Transformer.generate_square_subsequent_mask(5)
+    losses = []
+    for model, projection in zip((ours, theirs), projections, strict=True):
+        optimizer = torch.optim.SGD([*model.parameters(), *projection.parameters()], lr=0.1, momentum=0.9)
+        found = []
+        for tokens in batches:
+            source = embedding[tokens]
+            shifted = embedding[torch.cat([torch.full((16, 1), 4), tokens[:, :-1]], dim=1)]
+            masked = (None, causal_mask(5)) if model is ours else (None, causal)
+            logits = projection(model(source, shifted, *masked))
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        losses.append(found)
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3)
+    assert losses[0][0] == pytest.approx(losses[1][0], abs=1e-6)
+    assert losses[0][-1] < 0.9 * losses[0][0]
+
+
 def test_what_is_no_torch_transformer_is_said():
     with pytest.raises(vt.InputError, match=r"missing weights: encoder\.layers\.0"):
         vt.load({"weight": torch.zeros(1)}, format="torch-transformer", heads=1)

@@ -180,7 +180,8 @@ def test_memory_counts_each_part() -> None:
 
 
 def test_the_three_costs() -> None:
-    attention, recurrent, convolution = layer_costs(197, 768)
+    attention, restricted, recurrent, convolution = layer_costs(197, 768)
+    assert (restricted.work, restricted.sequential, restricted.path) == (64 * 197 * 768, 1, 4)
     assert (attention.work, attention.sequential, attention.path) == (197**2 * 768, 1, 1)
     assert (recurrent.work, recurrent.sequential, recurrent.path) == (197 * 768**2, 197, 197)
     assert (convolution.work, convolution.sequential, convolution.path) == (3 * 197 * 768**2, 1, 5)

@@ -1,206 +1,308 @@
-"""Every study runs, says what it found, and never trains the same thing twice."""
+"""Every study runs, decides its claims by the rule, and never trains the same thing twice."""
 
 from __future__ import annotations
 
 import json
 import resource
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import vitreous as vt
-from vitreous.checkpoints import load
 from vitreous.cli import run
-from vitreous.data.config import DataConfig
-from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.evaluation.scores import half_width
+from vitreous.languages import speaking
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import build_model
 from vitreous.models.vit import ViT
 from vitreous.studies import complexity
 from vitreous.studies import laboratory as laboratory_module
 from vitreous.studies.experiments import STUDIES, study_named
-from vitreous.studies.findings import Findings, TableRow, refuse_overwritten, run_variants, verdict
-from vitreous.studies.laboratory import Laboratory, TrialResult, select_part
-from vitreous.studies.study import Effect, Part, Trial, Variant, settings_of
-from vitreous.studies.writing import atomic_files, markdown, results_folder, write_study
-from vitreous.training.trainer import Interrupted
+from vitreous.studies.findings import Ledger, run_study
+from vitreous.studies.laboratory import Laboratory, TrialResult, cache_key, normalized, pixels_of, world_of
+from vitreous.studies.measures import Images, equivariance, heads, position_plane, shuffled
+from vitreous.studies.study import BASE, Claim, Study, Trial, Variant
+from vitreous.studies.verdicts import TableRow, Verdict, row_named, verdict, with_holm
+from vitreous.studies.writing import atomic_files, results_folder
 
-TINY: dict[str, Any] = {
-    "model": {"width": 8, "depth": 2, "heads": 2, "mlp_dim": 8},
-    "training": {"steps": 1, "batch_size": 32},
-}
-
-
-def laboratory(cache: Path, name: str = "positions") -> Laboratory:
-    settings = settings_of(study_named(name), 1, TINY)
-    return Laboratory("digits", settings, cache=cache, device=torch.device("cpu"))
+SHORT = 0.004  # of the steps: one
 
 
 @pytest.fixture(scope="module")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    cache = tmp_path_factory.mktemp("cache")
+    return Laboratory(cache=cache, device=torch.device("cpu"), share=SHORT)
+
+
+def tiny(study: Study) -> Study:
+    """The same study on 96 images."""
+
+    def small(trial: Trial) -> Trial:
+        count, _, rest = trial.data.partition("@")
+        data = f"{count.rpartition(':')[0]}:96@{rest.replace('test=1600', 'test=400')}"
+        return replace(trial, data=data, batch_size=16, start=trial.start and small(trial.start))
+
+    return replace(study, variants=tuple(replace(each, trial=small(each.trial)) for each in study.variants))
+
+
+FAST = ("inductive-bias",)
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in ("data-size", "self-supervised") else pytest.mark.slow)
-        for name in STUDIES
-    ],
+    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in STUDIES]
 )
 def test_every_study_runs_and_is_written(
-    name: str, shared_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, laboratory: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = study_named(name)
-    told: list[str] = []
-    findings = run_variants(study, laboratory(shared_cache, name), 1, progress=told.append)
-    assert len(told) == len(findings.rows) >= 3
-    assert all(0 <= row.mean <= 1 for row in findings.rows)
-    assert len(findings.verdicts) == len(study.effects) >= 1
-    for path in write_study(findings, tmp_path).files:
-        assert path.stat().st_size > 200
-    table = (tmp_path / "table.md").read_text()
-    assert all(f"| {row.variant.name} |" in table for row in findings.rows)
+    study, told = tiny(study_named(name)), list[str]()
+    findings = run_study(study, laboratory, 2, progress=told.append)
+    assert len(told) == 2 * len(study.variants)
+    written = findings.write(tmp_path / name)
+    assert all(path.stat().st_size > 200 for path in written.files)
+    table = (tmp_path / name / "table.md").read_text(encoding="utf-8")
     assert study.words["differs"] in table
-    kept = json.loads((tmp_path / "results.json").read_text())
-    assert [row["ours"] for row in kept["rows"]] == [row.mean for row in findings.rows]
-    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained twice"))
-    again = run_variants(study, laboratory(shared_cache, name), 1, progress=told.append)
-    assert again.to_json() == findings.to_json()
+    assert all(study.words["claims"][each.claim.name] in table for each in findings.verdicts)
+    kept = json.loads((tmp_path / name / "results.json").read_text(encoding="utf-8"))
+    assert [claim["seeds"] for claim in kept["claims"]] == [list(each.seeds) for each in findings.verdicts]
+    ledger = Ledger.read(tmp_path)
+    assert [each.mean for _, each in ledger.run] == [each.mean for each in findings.verdicts]
+    assert all(sentence in ledger.markdown() for sentence in study.words["claims"].values())
+    monkeypatch.setattr(Laboratory, "train", lambda *_: pytest.fail("trained twice"))
+    assert run_study(study, laboratory, 2, progress=told.append).to_json() == findings.to_json()
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_effects_compare_variants_that_there_are(name: str, tmp_path: Path) -> None:
+def test_claims_are_about_what_there_is(name: str) -> None:
     """Seen before anything is trained, not after hours."""
     study = study_named(name)
-    names = {variant.name for variant in study.variants(laboratory(tmp_path, name).base())}
-    assert {each for effect in study.effects for each in (effect.first, effect.second)} <= names
+    rows = [TableRow(variant, [TrialResult({"validation": 0.5}, 1, 1, 1.0)]) for variant in study.variants]
+    assert {claim.name for claim in study.claims} == set(study.words["claims"])
+    for claim in study.claims:
+        assert [row_named(term, rows) for _, term in claim.terms]
+    assert len({variant.name for variant in study.variants}) == len(study.variants)
 
 
-def test_positions_differ_only_in_positions(tmp_path: Path) -> None:
-    """Above all they begin as large as those of the base."""
-    lab = laboratory(tmp_path)
-    configs = [lab.prepare(variant.trial, 0)[0] for variant in study_named("positions").variants(lab.base())]
-    base = lab.base().model.model_dump(exclude={"position"})
-    assert all(config.model.model_dump(exclude={"position"}) == base for config in configs)
-    models = [config.model.model_dump()["position"] for config in configs]
-    assert {position["init_std"] for position in models} == {0.5}
-    assert len({(position["kind"], position["where"]) for position in models}) == 8
+def test_compute_is_about_equal_between_architectures() -> None:
+    from vitreous.models.bit import BiTConfig
+    from vitreous.models.description import describe
+    from vitreous.studies.experiments import ARCHITECTURES
 
-
-def test_compute_is_about_equal_between_architectures(shared_cache: Path) -> None:
-    lab = laboratory(shared_cache, "hybrid")
-    macs = [lab.run(variant.trial, 0)[1].macs for variant in study_named("hybrid").variants(lab.base())]
-    assert max(macs) < 1.05 * min(macs)
+    macs = []
+    for trial in ARCHITECTURES.values():
+        kind: Any = BiTConfig if "layers" in trial.model else ViTConfig
+        macs.append(describe(kind(image_size=16, num_classes=8, **trial.model)).macs)
+    assert max(macs) < 1.25 * min(macs)
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, trained = study_named("hybrid"), []
-    learn = laboratory_module.learn
+    study, trained, train = tiny(study_named("inductive-bias")), list[Any](), Laboratory.train
 
-    def sometimes(run: Any, *arguments: Any, **options: Any) -> Any:
-        trained.append(run.path)
-        if len(trained) == 3:
-            raise Interrupted(1)
-        return learn(run, *arguments, **options)
+    def sometimes(self: Laboratory, *arguments: Any) -> None:
+        trained.append(arguments)
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        train(self, *arguments)
 
-    monkeypatch.setattr(laboratory_module, "learn", sometimes)
-    with pytest.raises(Interrupted):
-        run_variants(study, laboratory(tmp_path, "hybrid"), 1, progress=lambda _: None)
-    run_variants(study, laboratory(tmp_path, "hybrid"), 1, progress=lambda _: None)
-    assert len(trained) == 4, "two were done, the third was begun twice"
-    assert trained[2] == trained[3]
-
-
-def test_fresh_positions_are_not_resized_ones(shared_cache: Path) -> None:
-    lab = laboratory(shared_cache, "resolution")
-    start = Trial({"model": {"image_size": (4, 4)}})
-    higher: dict[str, Any] = {"model": {"image_size": (8, 8)}}
-    resized = lab.starting_checkpoint(Trial(higher, start=start), seed=0)
-    fresh = lab.starting_checkpoint(Trial(higher, start=start, fresh_positions=True), seed=0)
-    old, new = load(resized, image_size=(8, 8)), load(fresh)
-    assert isinstance(old, ViT)
-    assert isinstance(new, ViT)
-    assert not torch.equal(old.get_parameter("position.table"), new.get_parameter("position.table"))
-    torch.testing.assert_close(old.prefix, new.prefix)
-    torch.testing.assert_close(
-        old.state_dict()["blocks.0.mlp.expand.weight"], new.state_dict()["blocks.0.mlp.expand.weight"]
-    )
+    monkeypatch.setattr(Laboratory, "train", sometimes)
+    lab = Laboratory(cache=tmp_path, device=torch.device("cpu"), share=SHORT)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, lab, 1, progress=lambda _: None)
+    run_study(study, lab, 1, progress=lambda _: None)
+    assert len(trained) == len(study.variants) + 1, "one was done, the second was begun twice"
 
 
-def test_what_is_fine_tuned_begins_where_its_start_ended(shared_cache: Path) -> None:
-    lab = laboratory(shared_cache, "optimizer")
-    trial = Trial(part=Part("second half"), start=Trial(part=Part("first half")))
-    config, splits = lab.prepare(trial, 0)
-    assert config.init is not None
-    assert load(config.init).labels == ["0", "1", "2", "3", "4"]
-    assert splits.train.classes == ("5", "6", "7", "8", "9")
-    assert config.model.num_classes == 5
-
-
-def test_but_for_its_weights_a_fine_tuned_model_learns_as_one_from_scratch(shared_cache: Path) -> None:
-    lab = laboratory(shared_cache, "optimizer")
-    scratch, _ = lab.prepare(Trial(part=Part("second half")), 0)
-    tuned, _ = lab.prepare(Trial(part=Part("second half"), start=Trial(part=Part("first half"))), 0)
-    assert tuned.model_copy(update={"init": None}) == scratch
-
-
-def test_the_name_of_a_run_follows_what_it_depends_on(tmp_path: Path) -> None:
-    lab = laboratory(tmp_path)
-    names = {
-        laboratory_module.cache_key(*lab.prepare(trial, seed))
-        for trial, seed in (
-            (Trial(), 0),
-            (Trial(), 1),
-            (Trial({"training": {"peak_lr": 0.5}}), 0),
-            (Trial(part=Part(fraction=0.5)), 0),
-            (Trial(part=Part("first half")), 0),
+def test_a_trial_depends_on_everything_that_it_is_given() -> None:
+    others = [
+        cache_key(trial, seed, share)
+        for trial, seed, share in (
+            (BASE, 0, 1.0),
+            (BASE, 1, 1.0),
+            (BASE, 0, 0.1),
+            (BASE.change({"depth": 1}), 0, 1.0),
+            (BASE.change(labels="shapes"), 0, 1.0),
+            (BASE.change(start=BASE), 0, 1.0),
         )
-    }
-    assert len(names) == 5
-    assert laboratory_module.cache_key(*lab.prepare(Trial(), 0)) in names
+    ]
+    assert len(set(others)) == len(others)
+    assert cache_key(BASE.change(), 0, 1.0) == others[0]
 
 
-def test_parts_of_the_data() -> None:
-    splits = open_data("digits", DataConfig())
-    few = select_part(splits, Part(per_class=3), seed=0)
-    assert np.bincount(few.train.targets).tolist() == [3] * 10
-    assert few.test is splits.test
-    half = select_part(splits, Part("second half", fraction=0.5), seed=0)
-    assert half.train.classes == ("5", "6", "7", "8", "9")
-    assert half.test is not None
-    assert set(half.test.targets) == {0, 1, 2, 3, 4}
-    index = int(np.flatnonzero(half.test.targets == 2)[0])
-    assert half.test.classes[half.test.targets[index]] == "7"
-    assert splits.test is not None
-    original = [splits.test.name(i) for i in np.flatnonzero(splits.test.targets == 7).tolist()]
-    assert half.test.name(index) in original
-    sizes = np.bincount(splits.train.targets)[5:]
-    assert np.bincount(half.train.targets).tolist() == [round(0.5 * size) for size in sizes]
+def test_what_is_fine_tuned_begins_where_its_start_ended(laboratory: Laboratory) -> None:
+    trial = tiny(study_named("resolution")).variants[1].trial
+    assert trial.start is not None
+    low = laboratory.run(replace(trial.start, measures=()), 0)[0]
+    model, fresh = (
+        laboratory.starting_model(replace(trial, fresh_positions=each), 0) for each in (False, True)
+    )
+    before, after, other = (vt.load(low).state_dict(), model.state_dict(), fresh.state_dict())
+    name = "blocks.0.mlp.expand.weight"
+    torch.testing.assert_close(before[name], after[name])
+    torch.testing.assert_close(before[name], other[name])
+    assert after["position.table"].shape != before["position.table"].shape
+    assert not torch.equal(after["position.table"], other["position.table"])
+    assert not after["head.weight"].any()
 
 
-def test_a_small_part_has_small_batches(tmp_path: Path) -> None:
-    config, splits = laboratory(tmp_path).prepare(Trial(part=Part(per_class=1)), 0)
-    assert config.training.batch_size == len(splits.train) == 10
+def test_batches_are_whole_passes_in_the_same_order_for_all_variants(laboratory: Laboratory) -> None:
+    trial = replace(BASE, data="world:textures:48@16,test=8", batch_size=16)
+    rows = [batch.indices for batch in laboratory.batches(trial, 0, 6, (16, 16))]
+    assert sorted(torch.cat(rows[:3]).tolist()) == list(range(48))
+    assert not torch.equal(torch.cat(rows[:3]), torch.cat(rows[3:]))
+    wider = laboratory.batches(trial.change({"width": 128}), 0, 6, (16, 16))
+    assert all(torch.equal(one, batch.indices) for one, batch in zip(rows, wider, strict=True))
 
 
-def test_several_labels_for_an_image_are_refused_before_anything_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = []
-    for i in range(60):
-        Image.new("L", (8, 8), i).save(tmp_path / f"{i}.png")
-        rows.append(f"{i}.png,{'cat|dog' if i % 2 else 'cat'}\n")
-    (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
-    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
-    lab = Laboratory(str(tmp_path / "m.csv"), TINY, cache=tmp_path / "cache", device=torch.device("cpu"))
-    with pytest.raises(InputError, match=r"one class for each image, and those of .*m\.csv have several"):
-        run_variants(study_named("positions"), lab, 1, progress=lambda _: None)
-    assert not (tmp_path / "cache").exists()
+def fresh(**fields: Any) -> ViT:
+    tree: dict[str, Any] = {"width": 32, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 8}
+    config = ViTConfig(image_size=16, patch_size=(4, 4), stem={"kind": "patch"}, **tree | fields)  # type: ignore[arg-type]
+    model = build_model(config, seed=0).eval()
+    assert isinstance(model, ViT)
+    return model
+
+
+@pytest.fixture(scope="module")
+def images() -> Images:
+    pixels, world = pixels_of(world_of(replace(BASE, data="world:textures:8@16,test=64")), "test", 0)
+    return Images(normalized(pixels, (16, 16), torch.device("cpu")), world.factors, "textures", 0)
+
+
+def test_shuffling_changes_nothing_without_positions_and_something_with_them(images: Images) -> None:
+    with torch.inference_mode():
+        assert shuffled(fresh(position={"kind": "none"}), images) == {"shuffle-change": 0.0}
+        assert shuffled(fresh(), images)["shuffle-change"] > 1e-4
+
+
+def test_shifts_by_whole_patches_are_permutations(images: Images) -> None:
+    """Without positions a shift around the border by a whole patch is nothing but another order."""
+    with torch.inference_mode():
+        errors = equivariance(fresh(position={"kind": "none"}), images)
+    assert errors["equivariance-4"] < 1e-5
+    assert errors["equivariance-8"] < 1e-5
+    assert errors["equivariance-2"] > 0.01
+
+
+def test_uniform_attention_has_a_distance_of_one(images: Images) -> None:
+    model = fresh()
+    for block in model.blocks:
+        torch.nn.init.zeros_(block.attention.qkv.weight)  # type: ignore[union-attr, arg-type]
+    with torch.inference_mode():
+        found = heads(model, images)
+    assert found["nearest-head"] == pytest.approx(1, abs=1e-5)
+    assert found["distance-slope"] == pytest.approx(0, abs=1e-5)
+
+
+def test_positions_of_the_plane(images: Images) -> None:
+    computed, random = fresh(position={"kind": "sincos-2d"}), fresh()
+    with torch.inference_mode():
+        assert position_plane(computed, images)["nearness"] > 0.7
+        assert position_plane(computed, images)["rows-and-columns"] > 0.02
+        assert abs(position_plane(random, images)["nearness"]) < 0.3
+
+
+CLAIM = Claim("any", ((1, "a"), (-1, "b")), "ours", "here")
+
+
+def rows_of(**values: list[float]) -> list[TableRow]:
+    return [
+        TableRow(Variant(name, BASE), [TrialResult({"accuracy": each}, 1, 1, 1.0) for each in seeds])
+        for name, seeds in values.items()
+    ]
+
+
+def test_verdicts_are_paired_differences_by_hand() -> None:
+    from scipy.stats import t, ttest_rel
+
+    first, second = [0.9, 0.8, 0.7], [0.8, 0.7, 0.5]
+    found = verdict(CLAIM, rows_of(a=first, b=second))
+    assert found.mean == pytest.approx(0.4 / 3)
+    spread = np.std([0.1, 0.1, 0.2], ddof=1) / 3**0.5
+    assert found.half_width == pytest.approx(t.ppf(0.975, 2) * spread)
+    assert found.p_value == pytest.approx(ttest_rel(first, second).pvalue)
+    assert found.verdict == "undecided"
+    assert found.detectable > found.half_width
+
+
+@pytest.mark.parametrize(
+    ("rule", "seeds", "expected"),
+    [
+        ("more", (0.05, 0.06, 0.07), "seen"),
+        ("more", (-0.05, -0.06, -0.07), "not-seen"),
+        ("more", (0.0001, -0.0001, 0.0002), "not-seen"),  # no difference that matters
+        ("more", (0.05, -0.05, 0.06), "undecided"),
+        ("alike", (0.001, -0.002, 0.0), "seen"),
+        ("alike", (0.05, 0.06, 0.07), "not-seen"),
+        ("alike", (0.05, -0.05, 0.06), "undecided"),
+        ("none", (0.0, 0.0, 0.0), "seen"),
+        ("none", (0.0, 1e-6, 0.0), "not-seen"),
+    ],
+)
+def test_the_rule(rule: Any, seeds: tuple[float, ...], expected: str) -> None:
+    assert Verdict(replace(CLAIM, rule=rule, margin=0.01), seeds).verdict == expected
+
+
+def test_a_group_is_its_best_by_validation() -> None:
+    rows = [
+        TableRow(
+            Variant(f"a x{rate}", BASE, group="a"),
+            [TrialResult({"accuracy": value, "validation": chosen}, 1, 1, 1.0)] * 2,
+        )
+        for rate, value, chosen in ((1, 0.9, 0.5), (2, 0.7, 0.6))
+    ]
+    found = verdict(replace(CLAIM, terms=((1, "a"),)), rows)
+    assert found.chosen == ("a x2",)
+    assert found.mean == pytest.approx(0.7)
+
+
+def test_holm_by_hand() -> None:
+    strong, weak = (0.100, 0.101, 0.102, 0.1, 0.101), (0.02, 0.03, 0.005, 0.02, 0.03)
+    tested = with_holm([Verdict(CLAIM, weak), *[Verdict(CLAIM, strong)] * 2, Verdict(CLAIM, (0.1, -0.1))])
+    assert [each.holm for each in tested] == [True, True, True, None]
+    assert tested[0].p_value * 2 < 0.05 < tested[0].p_value * 8
+    many = with_holm([Verdict(CLAIM, weak), *[Verdict(CLAIM, (0.1, -0.1))] * 7])
+    assert many[0].verdict == "seen"
+    assert many[0].holm is False
+
+
+def test_overlapping_splits_have_wider_intervals() -> None:
+    """Nadeau and Bengio 2003, equation 9."""
+    values = [0.8, 0.82, 0.84, 0.86]
+    assert half_width(values, overlap=0.25) == pytest.approx(half_width(values) * (0.5 / 0.25) ** 0.5)
+    assert half_width([0.8]) == float("inf")
+
+
+def test_the_kept_ledger_is_of_full_length() -> None:
+    """At full length, and what the claims are now."""
+    folder = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
+    ledger = Ledger.read(folder)
+    for name, each in ledger.run:
+        kept = json.loads((folder / name / "results.json").read_text(encoding="utf-8"))
+        assert kept["share_of_steps"] == 1
+        assert len(each.seeds) >= 5
+    for language in ("en", "ko"):
+        with speaking(language):
+            written = (folder / f"ledger.{language}.md").read_text(encoding="utf-8")
+            assert written == ledger.markdown(), "run vitreous study ledger --out benchmarks/results/studies"
+    for name, study in STUDIES.items():
+        file = folder / name / "results.json"
+        if file.is_file():
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            assert [each["claim"] for each in kept["claims"]] == [claim.name for claim in study.claims]
+            assert [each["terms"] for each in kept["claims"]] == [
+                [list(term) for term in claim.terms] for claim in study.claims
+            ]
+
+
+def test_studies_have_the_papers_numbers() -> None:
+    papers = {variant.name: variant.paper for variant in study_named("positions").variants}
+    assert papers["none"] == "0.61382"
+    assert papers["1-D, every layer, shared"] == "0.64292"
+    assert papers["relative"] == "0.64032"
 
 
 @pytest.mark.parametrize("study", ["complexity", "positions"])
@@ -208,7 +310,7 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
     study: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(complexity, "measure", lambda _: pytest.fail("measured"))
-    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr(laboratory_module.Laboratory, "train", lambda *_: pytest.fail("trained"))
     assert run(["study", study, "--quick", "--out", "/proc/folder"]) == 2
     assert capsys.readouterr().err == (
         "vitreous: cannot write /proc/folder: No such file or directory; "
@@ -238,82 +340,11 @@ def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "all" / "new").iterdir()) == ["plot.svg", "table.md"]
 
 
-def test_a_half_needs_two_classes() -> None:
-    splits = select_part(open_data("digits", DataConfig()), Part("first half"), seed=0)
-    three = select_part(splits, Part("second half"), seed=0)
-    with pytest.raises(InputError, match="two halves"):
-        select_part(three, Part("first half"), seed=0)
-
-
-EFFECT = Effect("first is better", "a", "b")
-
-
-def test_verdicts_are_paired_differences_by_hand() -> None:
-    from scipy.stats import t
-
-    found = verdict(EFFECT, [0.9, 0.8, 0.7], [0.8, 0.7, 0.5])
-    assert found.difference == pytest.approx(0.4 / 3)
-    spread = np.std([0.1, 0.1, 0.2], ddof=1) / 3**0.5
-    assert found.half_width == pytest.approx(t.ppf(0.975, 2) * spread)
-    assert "not significant" in found.words
-    assert "reproduced" in verdict(EFFECT, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6001]).words
-    assert "'b' is better" in verdict(EFFECT, [0.8, 0.7, 0.6001], [0.9, 0.8, 0.7]).words
-    assert "one seed" in verdict(EFFECT, [0.9], [0.1]).words
-
-
-def test_two_that_should_be_alike() -> None:
-    alike = Effect("both are alike", "a", "b", alike=True)
-    assert "no significant difference" in verdict(alike, [0.9, 0.8, 0.7], [0.8, 0.8, 0.8]).words
-    assert "'a' is better" in verdict(alike, [0.9, 0.8, 0.7], [0.8, 0.7, 0.6001]).words
-
-
-def test_data_that_are_too_small_are_said_to_be() -> None:
-    study = study_named("positions")
-    results = [TrialResult(accuracy, 360, 10, 10, 1.0) for accuracy in (0.9, 0.8)]
-    rows = [TableRow(Variant(each.name, each.trial, each.paper), results) for each in some_variants()]
-    table = markdown(Findings(study, "digits", 2, 1.0, rows))
-    assert "too small to show it" in table
-    assert "| none | 0.61382 | 85.0 % |" in table
-
-
-def some_variants() -> list[Variant]:
-    return list(study_named("positions").variants(laboratory(Path("unused")).base()))
-
-
-def test_studies_have_the_papers_numbers() -> None:
-    papers = {variant.name: variant.paper for variant in some_variants()}
-    assert papers["none"] == "0.61382"
-    assert papers["1-D, every layer, shared"] == "0.64292"
-    assert papers["relative"] == "0.64032"
-
-
 def test_an_unknown_study_is_named() -> None:
     with pytest.raises(InputError, match="did you mean 'positions'"):
         study_named("position")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"seed": 7}, "leave out seed, and choose their number with --seeds"),
-        ({"data": {"split_seed": 7}}, r"leave out data\.split_seed"),
-        (
-            {"model": {"position": {"kind": "sincos-2d"}}},
-            r"variant .* sets model\.position\.kind itself",
-        ),
-    ],
-)
-def test_settings_without_effect_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, Any], message: str
-) -> None:
-    monkeypatch.setattr(laboratory_module, "learn", lambda *_, **__: pytest.fail("trained"))
-    with pytest.raises(InputError, match=message):
-        vt.study("positions", settings=wanted, out=tmp_path / "study", progress=False)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_settings_that_variants_multiply_take_effect(tmp_path: Path) -> None:
-    plain, lab = laboratory(tmp_path, "head"), laboratory(tmp_path, "head")
-    lab.settings = {**lab.settings, "training": {**lab.settings["training"], "peak_lr": 0.125}}
-    refuse_overwritten(study_named("head"), {"training": {"peak_lr": 0.125}}, lab, plain)
-    assert {variant.x for variant in study_named("head").variants(lab.base())} >= {0.125, 0.375}
+def test_a_ledger_of_nothing_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="run vitreous study all --out"):
+        vt.study("ledger", out=tmp_path)

@@ -94,21 +94,16 @@ class CrossValidation(Result):
 def corrected_interval(values: Sequence[float], test_per_train: float) -> tuple[float, float] | None:
     """Return the 95 % interval of the mean of the folds' values.
 
-    Folds are not independent: any two models share most of what they learned from. So the variance of the
-    mean is not s² / k, but (1 / k + test / train) s² (Nadeau and Bengio 2003, Inference for the
-    generalization error, equation 9).
+    Folds are not independent: any two models share most of what they learned from.
 
     Args:
         test_per_train: images of a test part for each that is learned from.
     """
-    from scipy.stats import t
+    from vitreous.evaluation.scores import half_width
 
-    count = len(values)
-    if count < 2 or any(map(math.isnan, values)):
+    if len(values) < 2 or any(map(math.isnan, values)):
         return None
-    mean = sum(values) / count
-    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
-    half = float(t.ppf(0.975, count - 1)) * math.sqrt((1 / count + test_per_train) * variance)
+    mean, half = sum(values) / len(values), half_width(values, overlap=test_per_train)
     return mean - half, mean + half
 
 

@@ -36,7 +36,8 @@ def describe(
     """Describe each stage of a forward pass: shape, parameters, operations, equation; and the memory.
 
     Args:
-        model: a name such as ViT-B/16, which needs no weights; a run, a checkpoint in any format, or a model.
+        model: a name such as ViT-B/16 or transformer-base, which needs no weights; a run, a checkpoint in
+            any format, or a model.
         batch_size: of the memory.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
@@ -45,11 +46,15 @@ def describe(
     """
     from vitreous.deployment.engines import check_weights
     from vitreous.models.description import describe as describe_model
-    from vitreous.models.names import change, config_of
+    from vitreous.models.names import build, change, config_of
+    from vitreous.models.sequence_config import NAMED, TransformerConfig
 
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}: give at least 1")
     fields = model_fields(settings_tree(settings, config), image_size)
+    if is_fresh(model) and model in NAMED:
+        fields = build(TransformerConfig, NAMED[model]().model_dump(), fields).model_dump()
+        return describe_model(TransformerConfig(**fields), batch_size=batch_size)
     if is_fresh(model):
         return describe_model(config_of(model, **fields), batch_size=batch_size)
     check_weights(model, "describe")

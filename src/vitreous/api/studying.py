@@ -1,21 +1,21 @@
-"""`vitreous.study`: an experiment of the paper at small scale."""
+"""`vitreous.study`: the claims of the papers, tried at small scale, and the ledger of their verdicts."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vitreous.api.arguments import Settings, settings_tree
-from vitreous.api.data import data_source
 from vitreous.errors import InputError, require_packages
 from vitreous.languages import speaking, words
 
 if TYPE_CHECKING:
     from vitreous.studies.complexity import Complexity
-    from vitreous.studies.findings import Findings
+    from vitreous.studies.findings import Findings, Ledger
 
-SEEDS = 3  # how often each variant is trained
+SEEDS = 5  # how often each variant is trained
+QUICK = 0.1  # of the steps
+QUICK_SEEDS = 2
 
 
 def list_studies() -> dict[str, str]:
@@ -25,70 +25,63 @@ def list_studies() -> dict[str, str]:
 
 def study(
     name: str,
-    data: Any = None,
     *,
     quick: bool = False,
     seeds: int | None = None,
     out: str | Path | None = None,
     device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
     progress: bool = True,
     language: str | None = None,
-) -> Findings | Complexity:
-    """Reproduce an experiment of the paper at small scale.
+) -> Findings | Complexity | Ledger:
+    """Try the claims of a paper at small scale, on the generated image world.
 
     Args:
-        name: one of `list_studies()`.
-        data: DATA as `train` takes it; by default the digits.
-        quick: a few epochs instead of all.
-        seeds: how often each variant is trained; by default 3 times.
-        out: the folder of the table and the plot; by default studies/NAME.
-        settings, config: of every trial, under those that a variant sets.
+        name: one of `list_studies()`; "all" for all of them, and "ledger" for the claims and verdicts of the
+            studies that have been run.
+        quick: a tenth of the steps and two seeds, to see how it works.
+        seeds: how often each variant is trained; by default 5 times.
+        out: the folder of the table and the plot; by default studies/NAME. With "all" and "ledger" the folder
+            of these folders; by default studies.
         progress: print a line on stderr for each trial.
         language: of the table and the plot, "en" or "ko"; by default that of the locale.
 
     Raises:
-        InputError: no such study or data, or an option that the study does not have.
-        Interrupted: Ctrl-C; the same call resumes.
+        InputError: no such study, or an option that the study does not have.
+        KeyboardInterrupt: Ctrl-C; the same call goes on with the next trial.
     """
     require_packages("matplotlib", "scipy", extra="train", what="a study")
     from vitreous.errors import cache_folder
     from vitreous.studies import complexity
-    from vitreous.studies.experiments import study_named
-    from vitreous.studies.findings import refuse_overwritten, run_variants
+    from vitreous.studies.experiments import STUDIES, study_named
+    from vitreous.studies.findings import Ledger, run_study
     from vitreous.studies.laboratory import Laboratory
-    from vitreous.studies.study import settings_of
-    from vitreous.studies.writing import results_folder, write_study
+    from vitreous.studies.writing import results_folder
     from vitreous.training.precision import pick_device
-    from vitreous.training.settings import Tree
 
-    folder = Path(out) if out else Path("studies") / name
-    if name == "complexity":  # times layers, the others train models
-        given = {"DATA": data, "--seeds": seeds, "--set": settings, "--config": config}
-        refused = [option for option, value in given.items() if value]
-        if refused or device != "auto":
-            option = refused[0] if refused else "--device"
-            raise InputError(
-                f"{option} does not go with the study complexity, which times single layers on one CPU "
-                "thread: leave it out"
-            )
+    if name in ("complexity", "ledger"):  # the others train models
+        given = {"--seeds": seeds, "--quick": quick and name == "ledger", "--device": device != "auto"}
+        if refused := [option for option, value in given.items() if value]:
+            what = "times single layers on one CPU thread" if name == "complexity" else "reads what was run"
+            raise InputError(f"{refused[0]} does not go with the study {name}, which {what}: leave it out")
+    if seeds is not None and seeds < 1:
+        raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 5 for an interval")
+    several = name in ("all", "ledger")
+    folder = Path(out) if out else Path("studies") / ("" if several else name)
+    if name == "ledger":
+        return Ledger.read(folder).write(folder)
+    if name == "complexity":
         with results_folder(folder), speaking(language):
             return complexity.time_layers(folder, complexity.QUICK if quick else complexity.FULL)
-    if seeds is not None and seeds < 1:
-        raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 3 for an interval")
-    chosen = study_named(name)
 
     def report(line: str) -> None:
         if progress:
-            print(line, file=sys.stderr)
+            print(line, file=sys.stderr, flush=True)
 
-    source, epochs = "digits" if data is None else data_source(data), chosen.quick if quick else chosen.full
-    tree, cache, here = settings_tree(settings, config), cache_folder() / "studies", pick_device(device)
-
-    def laboratory(wanted: Tree) -> Laboratory:
-        return Laboratory(source, settings_of(chosen, epochs, wanted), cache=cache, device=here)
-
-    with results_folder(folder), speaking(language):
-        refuse_overwritten(chosen, tree, laboratory(tree), laboratory({}))
-        return write_study(run_variants(chosen, laboratory(tree), seeds or SEEDS, progress=report), folder)
+    chosen = list(STUDIES.values()) if several else [study_named(name)]
+    share, count = (QUICK, seeds or QUICK_SEEDS) if quick else (1.0, seeds or SEEDS)
+    laboratory = Laboratory(cache=cache_folder() / "studies", device=pick_device(device), share=share)
+    for each in chosen:
+        own = folder / each.name if several else folder
+        with results_folder(own), speaking(language):
+            found = run_study(each, laboratory, count, progress=report).write(own)
+    return Ledger.read(folder).write(folder) if several else found

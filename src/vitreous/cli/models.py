@@ -27,7 +27,7 @@ def describe(
     if json:
         print_json({"model": model, **description.to_json()})
     else:
-        print(f"{model}: the forward pass of one image\n\n{description}")
+        print(f"{model}: one forward pass\n\n{description}")
 
 
 def convert(

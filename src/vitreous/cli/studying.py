@@ -1,4 +1,4 @@
-"""`vitreous study NAME [DATA]`."""
+"""`vitreous study NAME`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import ConfigFile, Device, Int, Json, Language, Settings
+from vitreous.cli.options import Device, Int, Json, Language
 from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
@@ -18,33 +18,29 @@ if TYPE_CHECKING:
 
 
 class StudyOptions(TypedDict, total=False):
-    """Where the variants are trained, and what of their configuration is changed."""
+    """Where the variants are trained, and where the results go."""
 
     out: Annotated[Path, Parameter(name="--out", help="the folder of the tables")]
     device: Device
-    settings: Settings
-    config: ConfigFile
     language: Language
 
 
 def study(
     name: str | None = None,
-    data: str | None = None,
     /,
     *,
-    quick: Annotated[bool, Parameter(help="few epochs: about two minutes on the digits")] = False,
-    seeds: Annotated[Int | None, Parameter(help="how often each variant is trained")] = None,
+    quick: Annotated[bool, Parameter(help="a tenth of the steps and two seeds")] = False,
+    seeds: Annotated[Int | None, Parameter(help="how often each variant is trained (default: 5)")] = None,
     json: Json = False,
     **options: Unpack[StudyOptions],
 ) -> int:
-    """Reproduce an experiment of the paper at small scale: the paper's numbers beside ours.
+    """Try the claims of the papers at small scale: the paper's numbers beside ours, and a verdict on each.
 
     Parameters
     ----------
     name
-        Which one; without a name all are listed.
-    data
-        What `vitreous train` takes; by default the digits.
+        Which one; without a name they are listed. `all` runs every one of them, `ledger` prints the verdicts
+        of those that have been run.
     """
     if name is None:
         studies = vt.list_studies()
@@ -53,18 +49,21 @@ def study(
         else:
             print_names(studies)
         return 0
-    from vitreous.training.trainer import Interrupted
-
     try:
-        result = vt.study(name, data, quick=quick, seeds=seeds, **options)
-    except Interrupted:
-        print("vitreous: stopped, and the state is saved: the same command resumes it", file=sys.stderr)
+        result = vt.study(name, quick=quick, seeds=seeds, **options)
+    except KeyboardInterrupt:
+        print("vitreous: stopped; the same command goes on with the next trial", file=sys.stderr)
         return 130
     if json:
         print_json(result.to_json())
+    elif name in ("all", "ledger"):
+        from vitreous.languages import speaking
+
+        with speaking(options.get("language")):
+            print(result.markdown(), end="")  # type: ignore[union-attr]
     else:
-        print_study(result)
-        print(f"\nwritten: {', '.join(map(str, result.files))}")
+        print_study(result)  # type: ignore[arg-type]
+        print(f"\nwritten: {', '.join(map(str, result.files))}")  # type: ignore[union-attr]
     return 0
 
 
@@ -75,7 +74,8 @@ def print_study(result: Findings | Complexity) -> None:
     from vitreous.languages import words
     from vitreous.results import si
     from vitreous.studies import complexity
-    from vitreous.studies.writing import runs_in_words, study_cells
+    from vitreous.studies.findings import claim_text
+    from vitreous.studies.writing import study_cells
 
     if isinstance(result, complexity.Complexity):
         about = words("studies.complexity")
@@ -84,13 +84,15 @@ def print_study(result: Findings | Complexity) -> None:
         return
     about = result.study.words
     print(f"{about['title']}\n{about['place']} of arXiv 2010.11929\n")
-    rows = [(*study_cells(row), si(row.results[0].macs)) for row in result.rows]
+    rows = [(*study_cells(row, result.study.measure), si(row.results[0].macs)) for row in result.rows]
     print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
-    ours = f"held-out accuracy on {result.source}, {runs_in_words(result)}"
     print()
-    notes = ("paper", about["measure"]), ("ours", ours), ("what differs", about["differs"])
-    for name, text in notes:
+    for name, text in (
+        ("paper", about["measure"]),
+        ("ours", result.runs),
+        ("what differs", about["differs"]),
+    ):
         print(fill(text, 98, initial_indent=f"{name:<14}", subsequent_indent=" " * 14))
     print()
     for each in result.verdicts:
-        print(fill(f"{about['claims'][each.effect.name]}: {each.text}", 98, subsequent_indent="    "))
+        print(fill(claim_text(result.study, each), 98, subsequent_indent="    "))

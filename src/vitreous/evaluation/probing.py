@@ -6,7 +6,6 @@ closed form, equal to big_vision's `fewshot_lsr`. Nearest neighbors vote as in D
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from vitreous.data.dataset import ImageDataset, Splits, Subset
 from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
-from vitreous.evaluation.scores import Interval, wilson_interval
+from vitreous.evaluation.scores import Interval, half_width, wilson_interval
 from vitreous.models.names import Runnable
 from vitreous.results import Result
 
@@ -288,12 +287,7 @@ def accuracy(scores: Float[np.ndarray, "N classes"], targets: Int[np.ndarray, " 
 
 def summary(accuracies: Sequence[float]) -> FewShot:
     """The mean, and Student's 95 % interval of it over the draws."""
-    mean, count = float(np.mean(accuracies)), len(accuracies)
-    if count < 2:
-        return FewShot(mean, Interval(0.0, 1.0))
-    from scipy.stats import t
-
-    half = float(t.ppf(0.975, count - 1)) * float(np.std(accuracies, ddof=1)) / math.sqrt(count)
+    mean, half = float(np.mean(accuracies)), half_width(accuracies)
     return FewShot(mean, Interval(max(mean - half, 0.0), min(mean + half, 1.0)))
 
 

@@ -31,6 +31,24 @@ def quantile_interval(resampled: Sequence[float] | Float[np.ndarray, " N"]) -> I
     return Interval(float(low), float(high))
 
 
+def half_width(values: Sequence[float], overlap: float = 0.0) -> float:
+    """Return half of Student's 95 % interval of a mean; infinite for a single value.
+
+    Values of models whose training images overlap are not independent: the variance of their mean is not
+    s² / k, but (1 / k + overlap) s² (Nadeau and Bengio 2003, Inference for the generalization error, eq. 9).
+
+    Args:
+        overlap: test images for each image that is learned from; 0 for values that share none.
+    """
+    count = len(values)
+    if count < 2:
+        return math.inf
+    from scipy.stats import t
+
+    spread = float(np.std(values, ddof=1))
+    return float(t.ppf(0.975, count - 1)) * math.sqrt(1 / count + overlap) * spread
+
+
 class ClassScore(NamedTuple):
     """One class against all others. NaN where nothing can be said: precision of a class that was never
     predicted, recall of one that has no images."""

@@ -313,11 +313,13 @@ NORMALIZATIONS: dict[Any, Any] = {
 }
 
 
-def layer_costs(n: int, d: int, kernel: int = 3) -> tuple[LayerCost, ...]:
-    """Work per layer, steps that must follow one another, and the longest way from one token to another."""
+def layer_costs(n: int, d: int, kernel: int = 3, near: int = 64) -> tuple[LayerCost, ...]:
+    """Work per layer, steps that must follow one another, and the longest way from one token to another.
+    Restricted attention is to the `near` tokens around each."""
     levels = max(1, math.ceil(math.log(n, kernel)))
     return (
         LayerCost("self-attention", "n^2 d", n * n * d, 1, 1),
+        LayerCost(f"restricted to r={near}", "r n d", min(n, near) * n * d, 1, math.ceil(n / near)),
         LayerCost("recurrent", "n d^2", n * d * d, n, n),
         LayerCost(f"convolution, kernel {kernel}", "k n d^2", kernel * n * d * d, 1, levels),
     )

@@ -90,6 +90,10 @@ class TransformerConfig(DecoderConfig):
         return self
 
 
+# The models of 1706.03762's Table 3, which `vitreous describe` knows by name.
+NAMED = {"transformer-base": TransformerConfig.base, "transformer-big": TransformerConfig.big}
+
+
 class CaptionerConfig(Config):
     """Images to text: a Vision Transformer's tokens, read by a decoder."""
 

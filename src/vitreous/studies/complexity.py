@@ -1,4 +1,4 @@
-"""The cost of three layers that map n vectors of width d to n others (1706.03762, Table 1): measured growth
+"""The cost of four layers that map n vectors of width d to n others (1706.03762, Table 1): measured growth
 beside the formula.
 
 What is timed is what the table counts: the attention itself (softmax(q k^T) v, one head, without the
@@ -19,12 +19,13 @@ import torch.nn.functional as F
 from matplotlib.axes import Axes
 from torch import Tensor, nn
 
-from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
+from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase, speaking, words
 from vitreous.results import Result
 from vitreous.studies.writing import markdown_table, write_results
 
 KERNEL = 3
+NEIGHBORS = 64  # r of restricted attention: positions that each one attends to
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,16 @@ def attention(width: int) -> Callable[[Tensor], Tensor]:
     return lambda z: F.scaled_dot_product_attention(z, z, z)
 
 
+def restricted(width: int) -> Callable[[Tensor], Tensor]:
+    """Attention within blocks of r positions."""
+
+    def run(z: Tensor) -> Tensor:
+        blocks = z.reshape(-1, NEIGHBORS, width)
+        return F.scaled_dot_product_attention(blocks, blocks, blocks).reshape(z.shape)
+
+    return run
+
+
 def recurrent(width: int) -> Callable[[Tensor], Tensor]:
     layer = nn.RNN(width, width, batch_first=True)
     return lambda z: layer(z)[0]
@@ -61,6 +72,7 @@ def convolution(width: int) -> Callable[[Tensor], Tensor]:
 
 LAYERS = (
     LayerKind("self-attention", "n² d", "1", "1", (2, 1), attention),
+    LayerKind("restricted self-attention", "r n d", "1", "n / r", (1, 1), restricted),
     LayerKind("recurrent", "n d²", "n", "n", (1, 2), recurrent),
     LayerKind("convolution", "k n d²", "1", "log_k n", (1, 2), convolution),
 )
@@ -183,7 +195,7 @@ def complexity_plot(results: Sequence[TimedLayer], values: Range) -> Chart:
     with canvas(7.2, 3.4, columns=2) as (figure, (left, right)):
         left.set_title(phrase("study.over-length", width=values.held_width))
         right.set_title(phrase("study.over-width", length=values.held_length))
-        for color, each in zip((FIRST, SECOND, INK), results, strict=True):
+        for color, each in zip((FIRST, MUTED, SECOND, INK), results, strict=True):
             curve(left, values.lengths, each.over_n, each.layer.growth[0], color, cells(each)[0])
             curve(right, values.widths, each.over_d, each.layer.growth[1], color, cells(each)[0])
         left.set_ylabel(phrase("study.seconds"))

@@ -1,4 +1,5 @@
-"""The paper's experiments. Their words are in the catalog, by the same names."""
+"""The experiments of the paper on the image world, each with its claims. Their words are in the catalog, by
+the same names."""
 
 from __future__ import annotations
 
@@ -6,12 +7,15 @@ from typing import Any
 
 from vitreous.errors import InputError, nearest
 from vitreous.languages import words
-from vitreous.models.config import ViTConfig
-from vitreous.models.description import describe
-from vitreous.models.names import change
-from vitreous.studies.study import Effect, Part, Study, Trial, Variant
-from vitreous.training.config import RunConfig
+from vitreous.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
 
+# Shapes in the middle, since a texture is the same everywhere.
+POSITIONS = BASE.change(
+    data="world:shapes:6000@16,clutter=0,scale=1,shift=0,cycles=1,looks=same,test=1600",
+    labels="shapes",
+    steps=250,
+)
+INIT_STD = 0.3  # of learned positions, of which those of 0.02 need a longer training
 POSITION_ROWS = (  # name, kind, where, the paper's accuracy
     ("none", "none", "stem", "0.61382"),
     ("1-D, stem", "learned", "stem", "0.64206"),
@@ -22,222 +26,227 @@ POSITION_ROWS = (  # name, kind, where, the paper's accuracy
     ("2-D, every layer, shared", "learned-2d", "every-layer-shared", "0.64022"),
     ("relative", "relative", "every-layer", "0.64032"),
 )
-RATE_FACTORS = (0.3, 1.0, 3.0, 10.0)  # of the recipe's learning rate
-POOLINGS = {"class": "class token", "mean": "mean"}
-SIZE_FACTORS = {"half": 0.5, "double": 2.0}
-DIMENSIONS = {
-    "depth": ("depth",),
-    "width": ("width", "mlp_dim"),
-    "MLP width": ("mlp_dim",),
-    "patch": ("patch_size",),
-}
-# Images of 32x32, since a ResNet starts by reducing them four times. Six million operations each.
-SMALL_IMAGES: dict[str, Any] = {"model": {"image_size": (32, 32)}}
-VIT = {"width": 64, "depth": 3, "heads": 4, "mlp_dim": 128}
-STEM = {"kind": "resnet", "layers": (), "width_factor": 0.5}
-EQUAL_COMPUTE: dict[str, dict[str, Any]] = {
-    "ViT": {"model": {**VIT, "patch_size": (8, 8), "depth": 10}},
-    "hybrid": {"model": {**VIT, "patch_size": (4, 4), "depth": 2, "stem": STEM}},
-    "ResNet": {"model": {"layers": (2, 2), "width_factor": 0.5, "order": "post-activation"}},
-}
-FRACTIONS = (0.1, 0.3, 1.0)  # of the training images
-# SGD needs larger learning rates: the paper's Table 4 (SGD) has 1 to 75 times those of Table 3 (Adam).
-SGD_FACTOR = 30.0
-TUNING_FACTOR = 0.3  # of the learning rate, in fine-tuning
-PER_CLASS = 10  # labeled images
-LABELED = 4  # passes over the few labeled images for each pass over all
+
+# About as many operations as the ViT of BASE.
+HYBRID: dict[str, Any] = {"stem": {"kind": "resnet", "layers": (), "width_factor": 0.5}, "depth": 2}
+RESNET: dict[str, Any] = {"layers": (2, 2), "width_factor": 0.5, "order": "post-activation"}
+ARCHITECTURES = {"ViT": BASE, "hybrid": BASE.change(HYBRID), "ResNet": Trial(model=RESNET, rate=1e-2)}
+FEW, MANY = 200, 6000  # training images
+LABELED = 160  # images, ten of each class
+RATES = (0.3, 1.0, 3.0)  # of that of BASE
+SGD_FACTOR = 30.0  # the paper's Table 4 (SGD) has 1 to 75 times the learning rates of Table 3 (Adam)
+ALIKE = 0.02  # what counts as alike, fixed before anything was trained
 
 
-def positions_variants(base: RunConfig) -> list[Variant]:
-    """Return a variant for each row of Table 8; all tables start with the base's standard deviation."""
-    assert isinstance(base.model, ViTConfig)
-    std = base.model.position.init_std
-    return [
-        Variant(name, Trial({"model": {"position": {"kind": kind, "where": where, "init_std": std}}}), paper)
+def count(trial: Trial, images: int) -> Trial:
+    """Return the trial with another number of training images, for as many steps."""
+    return trial.change(data=trial.data.replace(f":{MANY}@", f":{images}@"))
+
+
+def positions() -> Study:
+    variants = [
+        Variant(
+            name, POSITIONS.change({"position": {"kind": kind, "where": where, "init_std": INIT_STD}}), paper
+        )
         for name, kind, where, paper in POSITION_ROWS
     ]
+    claims = [Claim("any", ((1, "1-D, stem"), (-1, "none")), "paper", "Table 8", "+2.8 (5-shot)")]
+    for name, first, paper in (
+        ("two-dimensional", "2-D, stem", "-0.2 (5-shot)"),
+        ("once", "1-D, every layer", "-0.2 (5-shot)"),
+        ("shared", "1-D, every layer, shared", "+0.1 (5-shot)"),
+        ("relative", "relative", "-0.2 (5-shot)"),
+    ):
+        terms = (1, first), (-1, "1-D, stem")
+        claims.append(Claim(name, terms, "paper", "Table 8", paper, rule="alike", margin=ALIKE))
+    return Study("positions", tuple(variants), tuple(claims))
 
 
-def head_variants(base: RunConfig) -> list[Variant]:
-    variants = []
-    for pooling, name in POOLINGS.items():
-        model = {"pooling": pooling, "class_token": pooling == "class"}
-        for factor in RATE_FACTORS:
-            rate = base.training.peak_lr * factor
-            trial = Trial({"model": model, "training": {"peak_lr": rate}})
-            variants.append(Variant(f"{name}, rate x{factor:g}", trial, group=name, x=rate))
-    return variants
+def head() -> Study:
+    """Each pooling with its own best learning rate, and the mean at the rate of the class token."""
+    variants = [
+        Variant(f"{name}, rate x{factor:g}", BASE.change(model, rate=BASE.rate * factor), "", name, factor)
+        for name, model in (("class token", {}), ("mean", {"class_token": False, "pooling": "mean"}))
+        for factor in RATES
+    ]
+    claim = Claim("alike", ((1, "mean"), (-1, "class token")), "paper", "Fig. 9", rule="alike", margin=ALIKE)
+    return Study("head", tuple(variants), (claim,))
 
 
-def shape_variants(base: RunConfig) -> list[Variant]:
-    """The base, and every dimension halved and doubled alone; patches of half the side are four times as
-    many. The curves are drawn over the operations of one image."""
-    model = base.model
-    changes: dict[str, dict[str, Any]] = {"the base": {}}
-    for dimension, names in DIMENSIONS.items():
-        for size, factor in SIZE_FACTORS.items():
-            changes[f"{dimension}, {size}"] = {name: scaled(getattr(model, name), factor) for name in names}
-    return [
+def optimizer() -> Study:
+    """Pre-training with each optimizer at three learning rates; SGD's are larger, as in the paper."""
+    adam = [
+        Variant(f"Adam, rate x{factor:g}", BASE.change(rate=BASE.rate * factor), "", "Adam", factor)
+        for factor in RATES
+    ]
+    sgd = [
         Variant(
-            name,
-            Trial({"model": leaves}),
-            group=name.partition(",")[0],
-            x=describe(change(model, leaves)).macs / 1e6,
+            f"SGD, rate x{factor * SGD_FACTOR:g}",
+            BASE.change(rate=BASE.rate * SGD_FACTOR * factor, optimizer="sgd", weight_decay=0.0),
+            group="SGD",
+            x=factor * SGD_FACTOR,
         )
-        for name, leaves in changes.items()
+        for factor in RATES
     ]
+    terms = (1, "Adam"), (-1, "SGD")
+    claims = (
+        Claim("pre-training", terms, "ours", "D.1"),
+        Claim("transfer", terms, "paper", "Table 7", "+0.5 (ResNet50), +0.3 (R152x2)", "few-shot"),
+    )
+    return Study("optimizer", (*adam, *sgd), claims)
 
 
-def scaled(value: int | tuple[int, ...], factor: float) -> int | tuple[int, ...]:
-    """Return one size, or several, times `factor`; at least 1."""
-    if isinstance(value, tuple):
-        return tuple(max(1, round(side * factor)) for side in value)
-    return max(1, round(value * factor))
-
-
-def hybrid_variants(base: RunConfig) -> list[Variant]:
-    return [Variant(name, Trial(tree)) for name, tree in EQUAL_COMPUTE.items()]
-
-
-def data_size_variants(base: RunConfig) -> list[Variant]:
-    """Return a variant for each model and fraction; small parts have more epochs, for equal steps."""
-    variants = []
-    for name, tree in EQUAL_COMPUTE.items():
-        for fraction in FRACTIONS:
-            training = {"epochs": base.training.epochs / fraction}
-            trial = Trial({**tree, "training": training}, Part(fraction=fraction))
-            variants.append(Variant(f"{name}, {100 * fraction:.0f} %", trial, group=name, x=fraction))
-    return variants
-
-
-def optimizer_variants(base: RunConfig) -> list[Variant]:
-    names = {"adamw": "Adam", "sgd": "SGD"}
-    first_half, second_half = Part("first half"), Part("second half")
-    return [
-        Variant(
-            f"{names[first]}, then {names[second]}",
-            Trial(
-                optimized(second, base, TUNING_FACTOR),
-                second_half,
-                start=Trial(optimized(first, base), first_half),
-            ),
-        )
-        for first in names
-        for second in names
-    ]
-
-
-def optimized(kind: str, base: RunConfig, share: float = 1.0) -> dict[str, Any]:
-    """Return the settings of an optimizer with a rate of its own; `share` of it for fine-tuning."""
-    factor = SGD_FACTOR if kind == "sgd" else 1.0
-    decay = base.training.optimizer.weight_decay if kind == "adamw" else 0.0
-    rate = base.training.peak_lr * factor * share
-    return {"training": {"peak_lr": rate, "optimizer": {"kind": kind, "weight_decay": decay}}}
-
-
-def resolution_variants(base: RunConfig) -> list[Variant]:
-    """Return the variants; all start from the same model, trained on images of half the size."""
-    large, patch = base.model.image_size, base.model.model_dump()["patch_size"]
-    small = tuple(max(side // 2, cell) for side, cell in zip(large, patch, strict=True))
-    tuning: dict[str, Any] = {"training": {"peak_lr": base.training.peak_lr * TUNING_FACTOR}}
-    start = Trial({"model": {"image_size": small}})
-    higher = {**tuning, "model": {"image_size": large}}
-    return [
-        Variant("low, not fine-tuned", start),
-        Variant("low, fine-tuned at low", Trial(tuning, start=start)),
-        Variant("low, fine-tuned at high", Trial(higher, start=start)),
-        Variant("low, at high, fresh positions", Trial(higher, start=start, fresh_positions=True)),
-    ]
-
-
-def self_supervised_variants(base: RunConfig) -> list[Variant]:
-    """The same encoder each time, which learns the same few labels for as long; pre-training sees all the
-    images."""
-    few, training = Part(per_class=PER_CLASS), {"epochs": base.training.epochs}
-    tuning: dict[str, Any] = {"training": {"batch_size": 20, "epochs": LABELED * base.training.epochs}}
-    shared: dict[str, Any] = {
-        "model": base.model.model_dump(exclude={"num_classes"}),
-        "preprocessing": base.preprocessing.model_dump(),
-        "training": training,
+def shape() -> Study:
+    changes: dict[str, dict[str, Any]] = {
+        "the base": {},
+        "depth, third": {"depth": 1},
+        "depth, double": {"depth": 6},
+        "width, third": {"width": 24, "mlp_dim": 48},
+        "patch, double": {"patch_size": (8, 8)},
     }
-    masked, mae = Trial(shared, objective="masked-patch"), Trial(shared, objective="mae")
-    return [
-        Variant("from scratch", Trial(tuning, few), "77.9"),
-        Variant("masked patches", Trial(tuning, few, start=masked), "79.9"),
-        Variant("MAE", Trial(tuning, few, start=mae)),
+    variants = [
+        Variant(name, BASE.change(model), group=name.partition(",")[0]) for name, model in changes.items()
     ]
+    claims = (
+        Claim("depth", ((1, "depth, double"), (-1, "depth, third")), "paper", "Fig. 8"),
+        Claim("patches", ((1, "the base"), (-1, "patch, double")), "paper", "Fig. 8"),
+        Claim("width", ((1, "width, third"), (-1, "depth, third")), "paper", "Fig. 8"),
+    )
+    return Study("shape", tuple(variants), claims)
+
+
+def resolution() -> Study:
+    """All start from the same model, trained on images of half the size."""
+    start = BASE.change({"image_size": (8, 8)})
+    tuning: dict[str, Any] = {"start": start, "steps": BASE.steps // 2, "rate": BASE.rate / 3}
+    variants = (
+        Variant("low, fine-tuned at low", start.change(**tuning)),
+        Variant("low, fine-tuned at high", BASE.change(**tuning)),
+        Variant("low, at high, fresh positions", BASE.change(fresh_positions=True, **tuning)),
+    )
+    high = 1, "low, fine-tuned at high"
+    claims = (
+        Claim("higher", (high, (-1, "low, fine-tuned at low")), "paper", "3.2"),
+        Claim("resized", (high, (-1, "low, at high, fresh positions")), "ours", "3.2"),
+    )
+    return Study("resolution", variants, claims)
+
+
+def data_size() -> Study:
+    """Each architecture, pre-trained on few and on many images in equal steps, without regularization; and
+    evaluated by few-shot accuracy on other classes."""
+    variants = [
+        Variant(f"{name}, {images}", count(trial, images), group=name, x=float(images))
+        for name, trial in ARCHITECTURES.items()
+        for images in (FEW, MANY)
+    ]
+
+    def gap(images: int, sign: int = 1) -> tuple[tuple[int, str], ...]:
+        return (sign, f"ViT, {images}"), (-sign, f"ResNet, {images}")
+
+    claims = (
+        Claim("little", gap(FEW, -1), "paper", "Fig. 3, 4", measure="few-shot"),
+        Claim("much", gap(MANY), "paper", "Fig. 3, 4", measure="few-shot"),
+        Claim("closes", gap(MANY) + gap(FEW, -1), "paper", "Fig. 4"),
+        Claim("more-data", ((1, f"ViT, {MANY}"), (-1, f"ViT, {FEW}")), "paper", "Fig. 4", measure="few-shot"),
+        Claim("compute", gap(MANY), "paper", "Fig. 5", "2 to 4 times less compute"),
+        Claim("hybrid", ((1, f"hybrid, {MANY}"), (-1, f"ViT, {MANY}")), "paper", "Fig. 5"),
+        Claim("hybrid-little", ((1, f"hybrid, {FEW}"), (-1, f"ViT, {FEW}")), "ours", "3.1"),
+    )
+    return Study("data-size", tuple(variants), claims)
+
+
+def transfer() -> Study:
+    """The same few labels, after pre-training on images without or with labels of other things."""
+    mean = {"class_token": False, "pooling": "mean"}
+    scratch, pre = count(BASE, LABELED).change(mean), BASE.change(mean, steps=2 * BASE.steps)
+    few = scratch.change(rate=BASE.rate / 3)
+    variants = (
+        Variant("from scratch", scratch, "77.9"),
+        Variant("masked patches", few.change(start=pre.change(objective="masked-patch")), "79.9"),
+        Variant("MAE", few.change(start=pre.change(objective="mae"))),
+        Variant("objects", few.change(start=pre.change(labels="objects")), "84.0"),
+    )
+    from_scratch = -1, "from scratch"
+    claims = (
+        Claim("masked-patch", ((1, "masked patches"), from_scratch), "paper", "B.1.2", "+2.0 (ImageNet)"),
+        Claim("supervised", ((1, "objects"), (-1, "masked patches")), "paper", "4.6", "+4 (ImageNet)"),
+        Claim("few-labels", ((1, "objects"), from_scratch), "paper", "Table 2"),
+        Claim("mae", ((1, "MAE"), from_scratch), "later", "2111.06377"),
+    )
+    return Study("transfer", variants, claims)
+
+
+def attention() -> Study:
+    looked = BASE.change(measures=("accuracy", "heads", "positions"))
+    hybrid = looked.change(HYBRID, measures=("accuracy", "heads"))
+    variants = (Variant("ViT", looked), Variant("hybrid", hybrid))
+    vit = ((1, "ViT"),)
+    claims = (
+        Claim("depth", vit, "paper", "Fig. 7", measure="distance-slope", points=False),
+        Claim("far", vit, "paper", "Fig. 7", measure="farthest-beyond-three-quarters", points=False),
+        Claim("near", ((1, "hybrid"), (-1, "ViT")), "paper", "Fig. 7", measure="nearest-head", points=False),
+        Claim("nearness", vit, "paper", "Fig. 7", measure="nearness", points=False),
+        Claim("rows", vit, "paper", "Fig. 7", measure="rows-and-columns", points=False),
+    )
+    return Study("attention", variants, claims)
+
+
+def inductive_bias() -> Study:
+    centered = f"{WORLD},shift=0"
+    measures = ("accuracy", "moved", "equivariance")
+    trained = {name: trial.change(data=centered, measures=measures) for name, trial in ARCHITECTURES.items()}
+    none = trained["ViT"].change({"position": {"kind": "none"}}, measures=(*measures, "shuffled"))
+    variants = (
+        Variant("ViT", trained["ViT"].change(measures=(*measures, "shuffled"))),
+        Variant("ViT, no positions", none),
+        Variant("hybrid", trained["hybrid"]),
+        Variant("ResNet", trained["ResNet"]),
+    )
+    vit, shift = (-1, "ViT"), ((1, "ViT"), (-1, "ResNet"))
+    claims = (
+        Claim("equivariant", shift, "paper", "3.1", measure="equivariance", points=False),
+        Claim("moved-resnet", ((1, "ResNet"), vit), "ours", "3.1", measure="moved"),
+        Claim("moved-hybrid", ((1, "hybrid"), vit), "ours", "3.1", measure="moved"),
+    )
+    return Study("inductive-bias", variants, claims)
+
+
+def initialization() -> Study:
+    """Without a training step: what the architectures know of images before they see one."""
+    fresh = {name: trial.change(steps=0, measures=("equivariance",)) for name, trial in ARCHITECTURES.items()}
+    none: dict[str, Any] = {"position": {"kind": "none"}}
+    # Many patches, so that a chance correlation is small.
+    wide = BASE.change(
+        steps=0, data=f"{WORLD.replace('@16', '@64')},looks=same", measures=("equivariance", "positions")
+    )
+    variants = (
+        Variant("ViT", fresh["ViT"].change(measures=("equivariance", "shuffled"))),
+        Variant("ViT, no positions", fresh["ViT"].change(none, measures=("equivariance", "shuffled"))),
+        Variant("hybrid", fresh["hybrid"]),
+        Variant("ResNet", fresh["ResNet"]),
+        Variant("256 patches", wide),
+    )
+    change: dict[str, Any] = {"measure": "shuffle-change", "points": False}
+    shift: dict[str, Any] = {"measure": "equivariance", "points": False}
+    claims = (
+        Claim("shuffled", ((1, "ViT, no positions"),), "ours", "3.1", rule="none", **change),
+        Claim("order", ((1, "ViT"),), "ours", "3.1", **change),
+        Claim("equivariant", ((1, "ViT"), (-1, "ResNet")), "paper", "3.1", **shift),
+        Claim("hybrid", ((1, "ViT"), (-1, "hybrid")), "ours", "3.1", **shift),
+        Claim("flat", ((1, "256 patches"),), "paper", "3.2", measure="nearness", rule="alike", margin=0.05,
+              points=False),
+    )  # fmt: skip
+    return Study("initialization", variants, claims, measure="equivariance")
 
 
 STUDIES = {
     study.name: study
     for study in (
-        Study(
-            "positions",
-            positions_variants,
-            effects=(
-                Effect("any", "1-D, stem", "none"),
-                Effect("two-dimensional", "2-D, stem", "1-D, stem", alike=True),
-                Effect("once", "1-D, every layer", "1-D, stem", alike=True),
-            ),
-        ),
-        Study("head", head_variants, effects=(Effect("mean", "class token, rate x1", "mean, rate x1"),)),
-        Study(
-            "optimizer",
-            optimizer_variants,
-            effects=(
-                Effect("pre-training", "Adam, then SGD", "SGD, then SGD"),
-                Effect("fine-tuning", "Adam, then SGD", "Adam, then Adam", alike=True),
-            ),
-        ),
-        Study(
-            "shape",
-            shape_variants,
-            effects=(
-                Effect("depth", "depth, double", "depth, half"),
-                Effect("patches", "patch, half", "patch, double"),
-                Effect("width", "depth, double", "width, double"),
-            ),
-            quick=4,
-        ),
-        Study(
-            "resolution",
-            resolution_variants,
-            effects=(
-                Effect("higher", "low, fine-tuned at high", "low, fine-tuned at low"),
-                Effect("resized", "low, fine-tuned at high", "low, at high, fresh positions"),
-            ),
-        ),
-        Study(
-            "hybrid",
-            hybrid_variants,
-            effects=(Effect("hybrid", "hybrid", "ViT"), Effect("vit", "ViT", "ResNet")),
-            settings=SMALL_IMAGES,
-        ),
-        Study(
-            "data-size",
-            data_size_variants,
-            effects=(
-                Effect("resnet", "ResNet, 10 %", "ViT, 10 %"),
-                Effect("hybrid", "hybrid, 10 %", "ViT, 10 %"),
-                Effect("vit", "ViT, 100 %", "ResNet, 100 %"),
-            ),
-            settings=SMALL_IMAGES,
-            full=20,
-            quick=3,
-        ),
-        Study(
-            "self-supervised",
-            self_supervised_variants,
-            effects=(
-                Effect("masked-patch", "masked patches", "from scratch"),
-                Effect("mae", "MAE", "from scratch"),
-            ),
-            settings={"model": {"class_token": False, "pooling": "mean"}},
-            full=150,
-            quick=14,
-        ),
+        positions(), head(), optimizer(), shape(), resolution(), data_size(), transfer(), attention(),
+        inductive_bias(), initialization(),
     )
-}
+}  # fmt: skip
 
 
 def study_named(name: str) -> Study:

@@ -1,126 +1,84 @@
-"""Running a study: means with intervals, and whether the paper's effects are reproduced."""
+"""Running a study: every variant with every seed; and the ledger of all claims that studies have decided."""
 
 from __future__ import annotations
 
-import math
+import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vitreous.errors import InputError
-from vitreous.evaluation.probing import summary
-from vitreous.evaluation.scores import Interval
-from vitreous.languages import phrase
-from vitreous.results import Result, percent
+from vitreous.languages import LANGUAGES, phrase, speaking, words
+from vitreous.results import Result
+from vitreous.studies.experiments import STUDIES, study_named
 from vitreous.studies.laboratory import Laboratory, TrialResult
-from vitreous.studies.study import Effect, Study, Variant, variant_label
-from vitreous.training.settings import Tree, leaves
+from vitreous.studies.study import Study
+from vitreous.studies.verdicts import TableRow, Verdict, verdict, with_holm
+from vitreous.studies.writing import atomic_files, markdown_table, study_cells, study_plot, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class TableRow:
-    """A variant and its results, one for each seed."""
-
-    variant: Variant
-    results: Sequence[TrialResult]
-
-    @property
-    def accuracies(self) -> list[float]:
-        return [result.accuracy for result in self.results if result.accuracy is not None]
-
-    @property
-    def mean(self) -> float:
-        return summary(self.accuracies).mean
-
-    @property
-    def interval(self) -> Interval:
-        """95 %, Student's, over the seeds."""
-        return summary(self.accuracies).interval
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether an effect of the paper is reproduced: the mean paired difference over seeds, and its
-    interval."""
-
-    effect: Effect
-    difference: float
-    half_width: float
-
-    @property
-    def words(self) -> str:
-        first_wins, significant = self.difference > 0, abs(self.difference) > self.half_width
-        if not math.isfinite(self.half_width):
-            name = "one-seed"
-        elif self.effect.alike:
-            name = "better" if significant else "alike"
-        elif significant:
-            name = "reproduced" if first_wins else "not-reproduced"
-        else:
-            name = "too-small"
-        winner = variant_label(self.effect.first if first_wins else self.effect.second)
-        return phrase(f"study.verdicts.{name}", winner=winner, limit=f"{100 * self.half_width:.1f}")
-
-    @property
-    def text(self) -> str:
-        """The difference and the verdict."""
-        half = f" ± {100 * self.half_width:.2f}" if math.isfinite(self.half_width) else ""
-        difference = f"{100 * self.difference:+.2f}{half}"
-        return phrase("study.verdicts.points", difference=difference, verdict=self.words)
-
-
-@dataclass(frozen=True)
 class Findings(Result):
-    """All of a study: rows in its order, a verdict on each effect, and the files of table and plot."""
+    """All of a study: rows in its order, a verdict on each claim, and the files of table and plot."""
 
     study: Study
-    source: str
     seeds: int
-    epochs: float
+    share: float
     rows: Sequence[TableRow]
     files: tuple[Path, ...] = ()
 
     @property
     def verdicts(self) -> list[Verdict]:
-        by_name = {row.variant.name: row for row in self.rows}
-        return [
-            verdict(effect, by_name[effect.first].accuracies, by_name[effect.second].accuracies)
-            for effect in self.study.effects
-        ]
+        return [verdict(claim, self.rows) for claim in self.study.claims]
 
     def to_json(self) -> dict[str, Any]:
+        about = self.study.words
         return {
             "study": self.study.name,
-            "data": self.source,
-            "place": self.study.words["place"],
-            "paper_measures": self.study.words["measure"],
-            "differs": self.study.words["differs"],
+            "measure": self.study.measure,
+            "differs": about["differs"],
             "seeds": self.seeds,
-            "epochs": self.epochs,
+            "share_of_steps": self.share,
             "rows": self.table(),
-            "effects": [
-                {
-                    "claim": self.study.words["claims"][each.effect.name],
-                    "difference": each.difference,
-                    "half_width": each.half_width,
-                    "verdict": each.words,
-                }
-                for each in self.verdicts
-            ],
+            "claims": [each.to_json(about["claims"][each.claim.name]) for each in self.verdicts],
             "files": [str(file) for file in self.files],
         }
 
     def figures(self) -> dict[str, Figure]:
         """Return the plot of the table."""
-        from vitreous.studies.writing import study_plot
+        return {"plot": study_plot(self.study, self.rows, self.runs).figure}
 
-        return {"plot": study_plot(self).figure}
+    @property
+    def runs(self) -> str:
+        """The data, the steps and the number of seeds in words."""
+        steps = self.rows[0].variant.trial.steps * self.share
+        return phrase("study.runs", steps=f"{steps:.0f}", seeds=self.seeds)
+
+    def markdown(self) -> str:
+        """Return the table, how it differs from the paper, and the verdicts."""
+        about, sizes = self.study.words, [row.results[0] for row in self.rows]
+        table = markdown_table(
+            list(words("study.columns").values()),
+            [
+                (*study_cells(row, self.study.measure), f"{size.parameters:,}", f"{size.macs:,}")
+                for row, size in zip(self.rows, sizes, strict=True)
+            ],
+        )
+        text = phrase("study.about", runs=self.runs, **about)
+        claims = "\n".join(f"- {claim_text(self.study, each)}" for each in self.verdicts)
+        return f"# {about['title']}\n\n{text}\n\n{table}\n\n{claims}\n"
+
+    def write(self, folder: Path) -> Findings:
+        """Return the findings with the files that were written."""
+        with speaking("en"):
+            numbers = {name: value for name, value in self.to_json().items() if name != "files"}
+        plot = study_plot(self.study, self.rows, self.runs)
+        return replace(self, files=write_results(folder, self.markdown(), numbers, plot))
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each variant."""
@@ -128,82 +86,143 @@ class Findings(Result):
             {
                 "variant": row.variant.name,
                 "paper": row.variant.paper or None,
-                "ours": row.mean,
-                "interval": list(row.interval),
-                "accuracies": row.accuracies,
+                "values": {name: row.values(name) for name in row.results[0].values},
+                "mean": row.mean(self.study.measure),
+                "interval": list(row.interval(self.study.measure)) if self.seeds > 1 else None,
                 "parameters": row.results[0].parameters,
                 "macs": row.results[0].macs,
                 "seconds": sum(result.seconds for result in row.results),
                 "group": row.variant.group or None,
                 "x": row.variant.x or None,
+                "data": row.variant.trial.data,
+                "steps": row.variant.trial.steps,
+                "rate": row.variant.trial.rate,
             }
             for row in self.rows
         ]
 
 
-def verdict(effect: Effect, first: Sequence[float], second: Sequence[float]) -> Verdict:
-    """The paired difference: each seed has the same split and order for all variants."""
-    differences = np.subtract(first, second)
-    if len(differences) < 2:
-        return Verdict(effect, float(differences.mean()), math.inf)
-    from scipy.stats import t
-
-    spread = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-    return Verdict(effect, float(differences.mean()), float(t.ppf(0.975, len(differences) - 1)) * spread)
+def claim_text(study: Study, verdict: Verdict) -> str:
+    sentence = study.words["claims"][verdict.claim.name]
+    return f"{sentence} ({verdict.claim.place}): {verdict.difference}; {verdict.text}"
 
 
-def refuse_overwritten(study: Study, wanted: Tree, laboratory: Laboratory, plain: Laboratory) -> None:
-    """Raise InputError for a setting of the user that has no effect, since each variant has its own.
-
-    Args:
-        laboratory, plain: with the settings that are `wanted`, and without.
-    """
-    values = leaves(wanted)
-    for name in ("seed", "data.split_seed"):
-        if name in values:
-            raise InputError(
-                f"the study {study.name} trains with the seeds 0, 1, ... for weights and split: leave out "
-                f"{name}, and choose their number with --seeds"
-            )
-    base = laboratory.base()
-    own = [leaves(variant.trial.settings) for variant in study.variants(base)]
-    fixed = [name for name in values if all(name in settings for settings in own)]
-    if not fixed:
-        return
-    # A variant may set a multiple of the user's value; what does not follow the value ignores it.
-    default = plain.base()
-    others = [leaves(variant.trial.settings) for variant in study.variants(default)]
-    before, after = (leaves(each) for each in (default, base))
-    for name in fixed:
-        unchanged = [each[name] for each in own] == [each[name] for each in others]
-        if unchanged and before.get(name) != after.get(name):
-            raise InputError(
-                f"every variant of the study {study.name} sets {name} itself, so {values[name]!r} has no "
-                "effect: leave it out"
-            )
-
-
-def run_variants(
+def run_study(
     study: Study, laboratory: Laboratory, seeds: int, *, progress: Callable[[str], None]
 ) -> Findings:
     """Train every variant with every seed, seed by seed, so that an interrupted study has whole comparisons.
 
     Args:
         progress: called with a line for each trial.
-
-    Raises:
-        Interrupted: Ctrl-C or SIGTERM; the same call resumes.
     """
-    base = laboratory.base()
-    variants = study.variants(base)
-    results: list[list[TrialResult]] = [[] for _ in variants]
+    results: list[list[TrialResult]] = [[] for _ in study.variants]
     for seed in range(seeds):
-        for place, variant in enumerate(variants):
+        for place, variant in enumerate(study.variants):
             _, result = laboratory.run(variant.trial, seed)
             results[place].append(result)
-            done, whole = seed * len(variants) + place + 1, seeds * len(variants)
-            assert result.accuracy is not None  # variants are evaluated; what they start from need not be
-            accuracy = percent(result.accuracy)
-            progress(f"{done}/{whole}  {variant.name}, seed {seed}: {accuracy}, {result.seconds:.0f} s")
-    rows = [TableRow(variant, each) for variant, each in zip(variants, results, strict=True)]
-    return Findings(study, laboratory.source, seeds, base.training.epochs, rows)
+            done, whole = seed * len(study.variants) + place + 1, seeds * len(study.variants)
+            value = result.values[study.measure]
+            progress(
+                f"{study.name} {done}/{whole}  {variant.name}, seed {seed}: "
+                f"{study.measure} {value:.3f}, {result.seconds:.0f} s"
+            )
+    rows = [TableRow(variant, each) for variant, each in zip(study.variants, results, strict=True)]
+    return Findings(study, seeds, laboratory.share, rows)
+
+
+@dataclass(frozen=True)
+class Ledger(Result):
+    """Every claim of every study, with its verdict where the study has been run.
+
+    Attributes:
+        verdicts: with the name of the study; without seeds where it has not been run.
+    """
+
+    verdicts: tuple[tuple[str, Verdict], ...]
+
+    @classmethod
+    def read(cls, folder: Path) -> Ledger:
+        """Return the ledger of the results that are kept in the sub-folders of `folder`.
+
+        Raises:
+            InputError: there are none.
+        """
+        found: list[tuple[str, Verdict]] = []
+        for name, study in STUDIES.items():
+            file = folder / name / "results.json"
+            results = json.loads(file.read_text(encoding="utf-8"))["claims"] if file.is_file() else []
+            kept = {each["claim"]: each for each in results if len(each["seeds"]) > 1}
+            for claim in study.claims:
+                one = kept.get(claim.name, {"seeds": [], "chosen": []})
+                found.append((name, Verdict(claim, tuple(one["seeds"]), tuple(one["chosen"]))))
+        run = [each for each in found if each[1].seeds]
+        if not run:
+            raise InputError(f"{folder} has no results of studies: run vitreous study all --out {folder}")
+        tested = iter(with_holm([verdict for _, verdict in run]))
+        return cls(tuple((name, next(tested) if each.seeds else each) for name, each in found))
+
+    @property
+    def run(self) -> list[tuple[str, Verdict]]:
+        """Those that have been run."""
+        return [each for each in self.verdicts if each[1].seeds]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"claims": self.table(), "counts": self.counts}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each claim that has been tried."""
+        return [
+            {
+                "study": name,
+                **each.to_json(study_named(name).words["claims"][each.claim.name]),
+                "holm": each.holm,
+            }
+            for name, each in self.run
+        ]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many claims have each verdict, or have not been tried."""
+        tried = Counter[str](each.verdict for _, each in self.run)
+        return {**tried, "not-run": len(self.verdicts) - len(self.run)}
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """(claim, source, study, paper, ours, verdict), in the language of the page."""
+        sources, missing, rows = (
+            words("study.sources"),
+            words("study.verdicts")["not-run"],
+            list[tuple[str, ...]](),
+        )
+        for name, each in self.verdicts:
+            claim = each.claim
+            sentence = study_named(name).words["claims"][claim.name]
+            source = ", ".join(filter(None, (sources[claim.source], claim.place)))
+            ours = "-", missing
+            if each.seeds:
+                ours = each.difference, each.text + (" *" if each.holm is False else "")
+            rows.append((sentence, source, name, claim.paper or "-", *ours))
+        return rows
+
+    def markdown(self) -> str:
+        """Return the ledger as a table, with how many claims are decided."""
+        table = markdown_table(list(words("study.ledger-columns").values()), self.cells())
+        return f"{table}\n\n{self.note}\n"
+
+    def write(self, folder: Path) -> Ledger:
+        """Write ledger.en.md and ledger.ko.md into `folder`."""
+        with atomic_files(folder) as beside:
+            for language in LANGUAGES:
+                with speaking(language):
+                    (beside / f"ledger.{language}.md").write_text(self.markdown(), encoding="utf-8")
+        return self
+
+    @property
+    def note(self) -> str:
+        counts = self.counts
+        return phrase(
+            "study.ledger-note",
+            decided=counts.get("seen", 0) + counts.get("not-seen", 0),
+            claims=len(self.verdicts),
+            run=len(self.run),
+            starred=sum(each.holm is False for _, each in self.verdicts),
+        )

@@ -1,40 +1,50 @@
-"""Runs the trials of studies. Each is a run directory in a cache that all studies share, named by the hash of
-what it depends on, so that nothing is trained twice and an interrupted study resumes."""
+"""Runs the trials of studies: small trainings on images in memory, each kept in a cache that all studies
+share, named by the hash of what it depends on. Nothing is trained twice, and an interrupted study resumes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+import torch.nn.functional as F
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor, nn
 
-from vitreous import __version__
 from vitreous.checkpoints import load_image_model
 from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.data.dataset import ImageDataset, Indices, Splits
-from vitreous.data.sources import summarize
-from vitreous.errors import InputError, writing_to
-from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.probing import draw_order
+from vitreous.data.image_samples import Batch
+from vitreous.data.sources.world import World, WorldImages, parse
+from vitreous.errors import writing_to
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
-from vitreous.models.names import change
-from vitreous.studies.study import Part, Trial
-from vitreous.tasks import task_named
-from vitreous.tasks.running import learn
-from vitreous.training.config import RunConfig
-from vitreous.training.initial_model import fitted_to_checkpoint
-from vitreous.training.run import Run
-from vitreous.training.settings import Tree, merged
+from vitreous.models.names import Model, build_model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
+from vitreous.rng import torch_generator
+from vitreous.studies.measures import MEASURES, Images
+from vitreous.studies.study import Trial
+from vitreous.tasks.pretraining.mae import decoder_for
+from vitreous.tasks.pretraining.rules import PretrainingConfig
+from vitreous.tasks.pretraining.task import build_objective
+from vitreous.training.config import OptimizerConfig, ScheduleConfig
+from vitreous.training.learner import learning_rate
+from vitreous.training.optimizers import make_optimizers
+from vitreous.training.precision import computing
 
+REVISION = 1  # of what a trial computes: another number trains all again
 RESUME = "free some space; the same command resumes"
+SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
+MEAN, STD = 0.3, 0.25  # of the image world
+DRAWN = 64  # images at a time
 
 
 @dataclass(frozen=True)
@@ -42,166 +52,153 @@ class TrialResult:
     """What one trial with one seed gave.
 
     Attributes:
-        accuracy: on the held-out images; None for self-supervised trials, which have none.
+        values: by the name of a measure.
         macs: multiply-accumulate operations for one image.
-        seconds: of training.
+        seconds: of processor time in training.
     """
 
-    accuracy: float | None
-    test_count: int
+    values: dict[str, float]
     parameters: int
     macs: int
     seconds: float
 
 
+@lru_cache(maxsize=6)
+def pixels_of(described: World, part: str, seed: int) -> tuple[UInt8[Tensor, "N H W 3"], WorldImages]:
+    """Return all images of one part of the image world."""
+    world = WorldImages(described, part, seed)
+    drawn = [world.draw(np.arange(at, min(at + DRAWN, len(world)))) for at in range(0, len(world), DRAWN)]
+    return torch.from_numpy(np.concatenate(drawn)), world
+
+
+def world_of(trial: Trial) -> World:
+    return parse(trial.data.removeprefix("world:"))
+
+
+def normalized(
+    pixels: UInt8[Tensor, "N H W 3"], size: tuple[int, int], device: torch.device
+) -> Float[Tensor, "N 3 H2 W2"]:
+    images = (pixels.to(device).permute(0, 3, 1, 2).float() / 255 - MEAN) / STD
+    if tuple(images.shape[2:]) == size:
+        return images
+    return F.interpolate(images, size, mode="bilinear", antialias=True)
+
+
 class Laboratory:
-    """Runs trials on one source of data.
+    """Runs trials.
 
     Args:
-        source: DATA.
-        settings: of every trial, over those of the data's recipe and under those of the trial.
-        cache: the folder of the runs.
+        cache: the folder of the trials.
+        share: of the steps of each trial that are trained; less than 1 for a quick look.
     """
 
-    def __init__(self, source: str, settings: Tree, *, cache: Path, device: torch.device) -> None:
-        self.source, self.settings, self.cache, self.device = source, settings, cache, device
-
-    def base(self) -> RunConfig:
-        """What the variants are variants of.
-
-        Raises:
-            InputError: the images have several labels, so that there is no accuracy to compare.
-        """
-        planned = task_named("classification").plan(self.source, self.settings)
-        if planned.data.summary.multi_label:
-            raise InputError(
-                f"a study needs one class for each image, and those of {self.source} have several labels: "
-                "give other data"
-            )
-        config: RunConfig = planned.config
-        return config
+    def __init__(self, *, cache: Path, device: torch.device, share: float = 1.0) -> None:
+        self.cache, self.device, self.share = cache, device, share
+        # On a CPU the backward pass of attention in bf16 takes many times as long as in fp32.
+        self.precision = "fp32" if device.type == "cpu" else "bf16"
 
     def run(self, trial: Trial, seed: int) -> tuple[Path, TrialResult]:
-        """The run directory of a trial, and its result, from the cache or new.
+        """The folder of a trial, and its result, from the cache or new.
 
         Raises:
-            Interrupted: Ctrl-C or SIGTERM came; the same call goes on from the saved state.
-            InputError: settings that do not fit, or data without a held-out part.
+            InputError: settings that do not fit.
         """
-        config, splits = self.prepare(trial, seed)
-        folder = self.cache / cache_key(config, splits)
+        folder = self.cache / cache_key(trial, seed, self.share)
         cached = folder / "result.json"
         if cached.is_file():
             return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
-        run = Run(folder, config) if (folder / "config.toml").is_file() else Run.create(folder, config)
-        result = self.trained(run, splits, supervised=trial.objective is None)
+        model = self.starting_model(trial, seed)
+        begun = time.process_time()
+        self.train(model, trial, seed)
+        seconds = time.process_time() - begun
+        result = TrialResult(
+            self.measured(model, trial, seed),
+            sum(parameter.numel() for parameter in model.parameters()),
+            describe(model.config).macs,
+            seconds,
+        )
         with writing_to(self.cache, RESUME):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not trial.measures:  # others are fine-tuned from it
+                save_native(model, folder)
             write_text(cached, json.dumps(asdict(result)))
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # only an unfinished run needs them
         return folder, result
 
-    def trained(self, run: Run, splits: Splits, *, supervised: bool) -> TrialResult:
-        """Train, and evaluate on the held-out part what has learned with labels."""
-        if supervised and splits.test is None:
-            raise InputError(f"{self.source} has no held-out part: set data.test_fraction")
-        trained = learn(run, splits, device=self.device)
-        model: Any = trained.model if supervised else trained.model.encoder
-        accuracy, count = None, 0
-        if supervised and splits.test is not None:
-            evaluation = evaluate(model, splits.test, device=self.device, batch_size=256)
-            accuracy, count = evaluation.metrics["accuracy"].value, evaluation.count
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        return TrialResult(accuracy, count, parameters, describe(run.config.model).macs, trained.seconds)
-
-    def prepare(self, trial: Trial, seed: int) -> tuple[RunConfig, Splits]:
-        """A trial's configuration and data. Each seed draws its own split, weights and order, the same for
-        all variants, so that they can be compared in pairs."""
-        settings = merged(merged(self.settings, trial.settings), {"seed": seed, "data": {"split_seed": seed}})
-        if trial.objective:
-            planned = task_named(trial.objective).plan(self.source, settings)
-            return planned.config, planned.data
-        config, _, splits, _ = task_named("classification").plan(self.source, settings)
-        if trial.start:
-            # A fine-tuned model learns by the recipe of the data, as one from scratch does. The architecture
-            # comes with the checkpoint; only the size of the images may change.
-            model = {k: v for k, v in trial.settings.get("model", {}).items() if k == "image_size"}
-            init = self.starting_checkpoint(trial, seed)
-            config = fitted_to_checkpoint(config, init, {**settings, "model": model})
-        splits = select_part(splits, trial.part, seed)
-        return fitted(config, splits), splits
-
-    def starting_checkpoint(self, trial: Trial, seed: int) -> str:
-        """The checkpoint that a trial is fine-tuned from."""
-        assert trial.start is not None
-        folder, _ = self.run(trial.start, seed)
-        if not trial.fresh_positions:
-            return str(folder)
-        size = trial.settings["model"]["image_size"]
-        fresh = folder / f"fresh-positions-{'x'.join(map(str, size))}"
-        if not (fresh / "config.json").is_file():
-            model = load_image_model(folder, image_size=size)
-            generator = torch.Generator().manual_seed(seed)
+    def starting_model(self, trial: Trial, seed: int) -> Model:
+        """A fresh model, or the one that a trial is fine-tuned from, with a fresh head."""
+        world = world_of(trial)
+        classes = len(WorldImages(replace(world, count=2, test=1, labels=trial.labels), "train", 0).classes)
+        kind = BiTConfig if "layers" in trial.model else ViTConfig
+        size = trial.model.get("image_size", (world.size, world.size))
+        if trial.start is None:
+            fields = {"stem": {"kind": "patch"}} if kind is ViTConfig else {}
+            tree = {**fields, **trial.model, "image_size": size, "num_classes": classes}
+            looks = Preprocessing(size=size, channels=3, mean=(MEAN,) * 3, std=(STD,) * 3)
+            return build_model(kind(**tree), seed=seed, preprocessing=looks).to(self.device)
+        folder, _ = self.run(replace(trial.start, measures=()), seed)
+        model = load_image_model(folder, image_size=size, num_classes=classes).to(self.device)
+        if trial.fresh_positions:
+            generator = torch_generator(seed, "fresh positions", device=self.device)
             for parameter in model.get_submodule("position").parameters():
                 nn.init.normal_(parameter, std=0.02, generator=generator)
-            with writing_to(self.cache, RESUME):
-                save_native(model, fresh)
-        return str(fresh)
+        return model
+
+    def train(self, model: Model, trial: Trial, seed: int) -> None:
+        """Take the steps of a trial; images in an order that all variants of a seed share."""
+        steps = max(min(1, trial.steps), round(self.share * trial.steps))
+        learner: nn.Module = model
+        if trial.objective:
+            assert isinstance(model, ViT)
+            settings = PretrainingConfig(mae=decoder_for(model.config))
+            learner = build_objective(model, trial.objective, settings, steps=steps, seed=seed).to(
+                self.device
+            )
+        betas = (0.9, 0.98) if trial.optimizer == "adamw" else (0.9, 0.999)
+        config = OptimizerConfig(kind=trial.optimizer, betas=betas, weight_decay=trial.weight_decay)
+        (optimizer,) = make_optimizers(learner, config, trial.rate)
+        generator = torch_generator(seed, "study masks", device=self.device)
+        learner.train()
+        for step, batch in enumerate(self.batches(trial, seed, steps, model.config.image_size)):
+            for group in optimizer.param_groups:
+                group["lr"] = trial.rate * learning_rate(step, steps, SCHEDULE)
+            with computing(self.precision, self.device):
+                if trial.objective:
+                    loss, _ = learner(batch.images, generator)
+                else:
+                    loss = F.cross_entropy(model(batch.images).float(), batch.targets)
+            loss.backward()
+            nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        learner.eval()
+
+    def batches(self, trial: Trial, seed: int, steps: int, size: tuple[int, int]) -> Iterator[Batch]:
+        """Yield batches of whole passes in random order."""
+        pixels, world = pixels_of(world_of(trial), "train", seed)
+        targets = torch.from_numpy(world.factors[trial.labels])
+        generator = torch_generator(seed, "study order")
+        order: Int[Tensor, " n"] = torch.empty(0, dtype=torch.int64)
+        for _ in range(steps):
+            while len(order) < trial.batch_size:
+                order = torch.cat([order, torch.randperm(len(pixels), generator=generator)])
+            rows, order = order[: trial.batch_size], order[trial.batch_size :]
+            yield Batch(normalized(pixels[rows], size, self.device), targets[rows].to(self.device), rows)
+
+    def measured(self, model: Model, trial: Trial, seed: int) -> dict[str, float]:
+        """Return everything that the trial measures."""
+        values: dict[str, float] = {}
+        for name in trial.measures:
+            measure, changes = MEASURES[name]
+            pixels, world = pixels_of(replace(world_of(trial), **changes), "test", seed)
+            images = Images(
+                normalized(pixels, model.config.image_size, self.device), world.factors, trial.labels, seed
+            )
+            with torch.inference_mode(), computing(self.precision, self.device):
+                values |= measure(model, images)
+        return values
 
 
-def fitted(config: RunConfig, splits: Splits) -> RunConfig:
-    """As many outputs as the part has classes, and no batch larger than its training images."""
-    model = change(config.model, {"num_classes": len(splits.train.classes)})
-    largest = len(splits.train) // config.training.grad_accum_steps * config.training.grad_accum_steps
-    batch = min(config.training.batch_size, largest)
-    training = config.training.model_copy(update={"batch_size": batch})
-    return config.model_copy(update={"model": model, "training": training})
-
-
-def cache_key(config: RunConfig, splits: Splits) -> str:
-    """A name that changes with anything that a result depends on: the program, the configuration, and which
-    images with which targets there are."""
-    digest = hashlib.blake2b(digest_size=16)
-    described: Mapping[str, Any] = {"version": __version__, **config.model_dump(mode="json")}
-    digest.update(json.dumps(described, sort_keys=True).encode())
-    for part in (splits.train, splits.validation, splits.test):
-        if part is not None:
-            digest.update(np.ascontiguousarray(part.targets).tobytes())
-            digest.update("\n".join(part.name(index) for index in range(len(part))).encode())
-    return digest.hexdigest()
-
-
-def select_part(splits: Splits, part: Part, seed: int) -> Splits:
-    """The part of the data that a trial is about. Few training images are drawn by the seed, class by
-    class; of the held-out part nothing is left out but other classes.
-
-    Raises:
-        InputError: half of the classes is less than two.
-    """
-    if part.classes != "all":
-        splits = half_of_classes(splits, first=part.classes == "first half")
-    if part.fraction < 1 or part.per_class is not None:
-        splits = splits._replace(train=splits.train.subset(sampled_indices(splits.train, part, seed)))
-    return splits._replace(summary=summarize(splits.train))
-
-
-def half_of_classes(splits: Splits, *, first: bool) -> Splits:
-    count = len(splits.train.classes)
-    low, high = (0, count // 2) if first else (count // 2, count)
-    if high - low < 2:
-        raise InputError(f"{splits.name} has {count} classes: this study needs two halves of two or more")
-    halves: dict[str, Any] = {}
-    for name in ("train", "validation", "test"):
-        if (part := getattr(splits, name)) is not None:
-            half = part.subset(np.flatnonzero((part.targets >= low) & (part.targets < high)))
-            half.classes, half.targets = part.classes[low:high], half.targets - low
-            halves[name] = half
-    return splits._replace(**halves)
-
-
-def sampled_indices(train: ImageDataset, part: Part, seed: int) -> Indices:
-    """At least one image of each class."""
-    chosen = []
-    for members in draw_order(train.targets, len(train.classes), seed):
-        count = max(1, round(part.fraction * len(members)))
-        chosen.append(members[: min(count, part.per_class or count)])
-    return np.sort(np.concatenate(chosen))
+def cache_key(trial: Trial, seed: int, share: float) -> str:
+    """A name that changes with anything that a result depends on."""
+    described = json.dumps([REVISION, asdict(trial), seed, share], sort_keys=True, default=str)
+    return hashlib.blake2b(described.encode(), digest_size=16).hexdigest()

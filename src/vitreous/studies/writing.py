@@ -1,4 +1,4 @@
-"""A study's table and plot, as files."""
+"""The table and the plot of a study, as files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
@@ -17,10 +16,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.errors import writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
-from vitreous.languages import percentage, phrase, speaking
-from vitreous.languages import words as catalog_words
-from vitreous.studies.findings import Findings, TableRow
-from vitreous.studies.study import variant_label
+from vitreous.languages import percentage, phrase
+from vitreous.studies.study import Study, variant_label
+from vitreous.studies.verdicts import TableRow
 
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
@@ -78,83 +76,54 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def write_study(findings: Findings, folder: Path) -> Findings:
-    """Return the findings with the files that were written."""
-    with speaking("en"):
-        numbers = {name: value for name, value in findings.to_json().items() if name != "files"}
-    files = write_results(folder, markdown(findings), numbers, study_plot(findings))
-    return replace(findings, files=files)
-
-
-def study_cells(row: TableRow) -> tuple[str, str, str, str]:
+def study_cells(row: TableRow, measure: str) -> tuple[str, str, str, str]:
     """(variant, paper, ours, 95 % interval)."""
-    low, high = row.interval
-    several = len(row.accuracies) > 1
+    low, high = row.interval(measure)
+    several = len(row.results) > 1
     return (
         variant_label(row.variant.name),
         row.variant.paper or "-",
-        percentage(row.mean),
+        percentage(row.mean(measure)),
         phrase("study.interval", low=low, high=high) if several else "-",
     )
 
 
-def markdown(findings: Findings) -> str:
-    """Return the table, and how it differs from the paper."""
-    words, sizes = findings.study.words, [row.results[0] for row in findings.rows]
-    table = markdown_table(
-        list(catalog_words("study.columns").values()),
-        [
-            (*study_cells(row), f"{size.parameters:,}", f"{size.macs:,}")
-            for row, size in zip(findings.rows, sizes, strict=True)
-        ],
-    )
-    effects = "\n".join(f"- {words['claims'][each.effect.name]}: {each.text}." for each in findings.verdicts)
-    about = phrase("study.about", source=findings.source, runs=runs_in_words(findings), **words)
-    return f"# {words['title']}\n\n{about}\n\n{table}\n\n{phrase('study.effects')}\n\n{effects}\n"
-
-
-def runs_in_words(findings: Findings) -> str:
-    """Return the epochs and the number of seeds in words."""
-    return phrase("study.runs", epochs=f"{findings.epochs:g}", seeds=findings.seeds)
-
-
-def study_plot(findings: Findings) -> Chart:
+def study_plot(study: Study, rows: Sequence[TableRow], runs: str) -> Chart:
     """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
-    words = findings.study.words
-    height = 3.6 if "axis" in words else 1.3 + 0.3 * len(findings.rows)
+    words = study.words
+    height = 3.6 if "axis" in words else 1.3 + 0.3 * len(rows)
     with canvas(6.4, height) as (figure, (axes,)):
-        title = fill(words["title"], TITLE)
-        axes.set_title(f"{title}\n{findings.source}, {runs_in_words(findings)}")
+        axes.set_title(f"{fill(words['title'], TITLE)}\n{runs}")
         if "axis" in words:
-            curves(axes, findings.rows)
+            curves(axes, rows, study.measure)
             axes.set_xlabel(words["axis"])
         else:
-            dots(axes, findings.rows)
+            dots(axes, rows, study.measure)
     return Chart(figure)
 
 
-def error_bars(rows: Sequence[TableRow]) -> list[list[float]]:
+def error_bars(rows: Sequence[TableRow], measure: str) -> list[list[float]]:
     """Below and above the mean, in %; none for a single seed."""
-    if len(rows[0].accuracies) < 2:
+    if len(rows[0].results) < 2:
         return [[0.0] * len(rows)] * 2
-    return [
-        [100 * (row.mean - row.interval.low) for row in rows],
-        [100 * (row.interval.high - row.mean) for row in rows],
-    ]
+    half = [100 * (row.interval(measure).high - row.mean(measure)) for row in rows]
+    return [half, half]
 
 
-def dots(axes: Axes, rows: Sequence[TableRow]) -> None:
+def dots(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
     places = range(len(rows))
-    means = [100 * row.mean for row in rows]
-    axes.errorbar(means, places, xerr=error_bars(rows), fmt="o", color=FIRST, ecolor=MUTED, ms=5, lw=1.2)
+    means = [100 * row.mean(measure) for row in rows]
+    axes.errorbar(
+        means, places, xerr=error_bars(rows, measure), fmt="o", color=FIRST, ecolor=MUTED, ms=5, lw=1.2
+    )
     for place, row in zip(places, rows, strict=True):
-        axes.plot([100 * each for each in row.accuracies], [place] * len(row.accuracies), "|", color=SECOND)
+        axes.plot([100 * each for each in row.values(measure)], [place] * len(row.results), "|", color=SECOND)
     axes.set_yticks(places, [variant_label(row.variant.name) for row in rows], color=INK)
     axes.invert_yaxis()
-    axes.set_xlabel(phrase("study.accuracies"))
+    axes.set_xlabel(phrase(f"study.axes.{measure}"))
 
 
-def curves(axes: Axes, rows: Sequence[TableRow]) -> None:
+def curves(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
     """One for each group; a group of a single point is a point of every curve."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
@@ -163,12 +132,12 @@ def curves(axes: Axes, rows: Sequence[TableRow]) -> None:
     several = {group: [*members, *shared] for group, members in groups.items() if len(members) > 1}
     for (group, members), color in zip(several.items(), COLORS, strict=False):
         members.sort(key=lambda row: row.variant.x)
-        places, means = [row.variant.x for row in members], [100 * row.mean for row in members]
+        places, means = [row.variant.x for row in members], [100 * row.mean(measure) for row in members]
         axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=variant_label(group))
-        bars = error_bars(members)
+        bars = error_bars(members, measure)
         axes.errorbar(places, means, yerr=bars, fmt="none", ecolor=color, elinewidth=1, alpha=0.6)
     for row in shared:
-        name, at = variant_label(row.variant.name), (row.variant.x, 100 * row.mean)
+        name, at = variant_label(row.variant.name), (row.variant.x, 100 * row.mean(measure))
         axes.annotate(name, at, xytext=(5, -11), textcoords="offset points")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

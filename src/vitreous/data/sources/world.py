@@ -148,7 +148,7 @@ def shapes() -> dict[str, NDArray[np.bool_]]:
 
 
 def glyph(number: int) -> NDArray[np.bool_]:
-    """Return a letter of an alphabet that nobody has seen: strokes between the points of a 3 x 3 grid."""
+    """Return a letter of an invented alphabet: strokes between the points of a 3 x 3 grid."""
     from PIL import ImageDraw
 
     rng = numpy_generator(0, "world glyphs", number)

@@ -1,8 +1,8 @@
-"""Parallel text: pairs of a text and its translation, from files, the Hub, or numbers in words."""
+"""Parallel text: pairs of a text and its translation, from files, the Hub, numbers in words, or a grammar."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,8 +77,50 @@ def korean(number: int) -> str:
 LANGUAGES: dict[str, Callable[[int], str]] = {"ko": korean, "en": english, "de": german}
 
 
-NUMBERS = "numbers"
-KINDS = "a TSV file of two columns, two text files SOURCE,TARGET of as many lines, hf:NAME, or numbers"
+NUMBERS, GRAMMAR = "numbers", "grammar"
+KINDS = (
+    "a TSV file of two columns, two text files SOURCE,TARGET of as many lines, hf:NAME, numbers, or grammar"
+)
+
+# A grammar of English and German whose pronoun "its" agrees with the gender of a noun at the beginning, and
+# with that of the noun after it; what stands between them is as long as chance has it.
+NOUNS = {
+    "m": {"tree": "Baum", "plan": "Plan", "garden": "Garten", "table": "Tisch", "tower": "Turm"},
+    "f": {"city": "Stadt", "school": "Schule", "bridge": "Brücke", "church": "Kirche", "machine": "Maschine"},
+    "n": {"law": "Gesetz", "house": "Haus", "book": "Buch", "ship": "Schiff", "boat": "Boot"},
+}
+OWNED = {
+    "m": {"name": "Name", "purpose": "Zweck", "beginning": "Anfang"},
+    "f": {"history": "Geschichte", "application": "Anwendung", "color": "Farbe"},
+    "n": {"end": "Ende", "secret": "Geheimnis", "form": "Aussehen"},
+}
+ARTICLES = {"m": ("der", "den"), "f": ("die", "die"), "n": ("das", "das")}
+ADJECTIVES = {"old": "alte", "small": "kleine", "famous": "berühmte", "new": "neue", "beautiful": "schöne"}
+PLACES = {
+    "": "",
+    "near the river": "am Fluss",
+    "on the hill": "auf dem Hügel",
+    "of the old king": "des alten Königs",
+    "of our neighbors from the north": "unserer Nachbarn aus dem Norden",
+}
+CLAUSES = {  # the German relative pronoun agrees as well
+    "": "",
+    "that all people know": ", {} alle Leute kennen,",
+    "that few people have seen in many years": ", {} in vielen Jahren wenige gesehen haben,",
+    "that we like": ", {} wir mögen,",
+}
+PREDICATES = {
+    "will never be perfect": "wird nie vollkommen sein",
+    "is very old": "ist sehr alt",
+    "was never finished": "wurde nie vollendet",
+    "belongs to a king": "gehört einem König",
+}
+JOINS = {"but": "aber", "and": "und"}
+OWNED_PREDICATES = {
+    "should be just": "soll gerecht sein",
+    "is known to all": "ist allen bekannt",
+    "remains strange": "bleibt seltsam",
+}
 
 
 class Pair(NamedTuple):
@@ -104,7 +146,7 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float, split_by: str =
 
     Args:
         spec: a TSV file; two text files with a comma between; "hf:NAME" or "hf:NAME:CONFIGURATION";
-            "numbers".
+            "numbers"; "grammar".
         test_fraction: of the pairs; at least one, at most 2,000.
         split_by: "random" samples from all pairs that are there, as version 0.1 did.
 
@@ -133,8 +175,8 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float, split_by: str =
 
 def numbered_pairs(spec: str) -> Iterator[Pair]:
     """Every pair, its sides stripped, each its own group but for the numbers."""
-    if spec == NUMBERS:
-        yield from number_pairs()
+    if spec in (NUMBERS, GRAMMAR):
+        yield from number_pairs() if spec == NUMBERS else grammar_pairs()
         return
     if spec.startswith("hf:"):
         rows: Iterable[tuple[str, str]] = hugging_face(spec.removeprefix("hf:"))
@@ -214,3 +256,34 @@ def number_pairs(count: int = 20_000) -> Iterator[Pair]:
             for target in words:
                 if source != target:
                     yield Pair(f"<{target}> {words[source]}", words[target], number)
+
+
+def grammar_pairs(count: int = 8_000) -> Iterator[Pair]:
+    """English sentences and their translations: "the old law near the river is very old, but its end is known
+    to all" is "das alte Gesetz am Fluss ist sehr alt, aber sein Ende ist allen bekannt"."""
+    rng, seen = np.random.default_rng(2017), set[str]()
+
+    def one(choices: Mapping[str, str]) -> tuple[str, str]:
+        english_words = list(choices)[int(rng.integers(len(choices)))]
+        return english_words, choices[english_words]
+
+    while len(seen) < count:
+        gender, owned = ("mfn"[int(rng.integers(3))] for _ in range(2))
+        parts = [one(each) for each in (ADJECTIVES, NOUNS[gender], PLACES, CLAUSES, PREDICATES, JOINS)]
+        parts += [one(OWNED[owned]), one(OWNED_PREDICATES)]
+        (adjective, noun, place, clause, predicate, join, thing, fate) = parts
+        source = (
+            f"the {adjective[0]} {noun[0]} {place[0]} {clause[0]} {predicate[0]}, "
+            f"{join[0]} its {thing[0]} {fate[0]}"
+        )
+        source = " ".join(source.split())
+        if source in seen:
+            continue
+        article, relative = ARTICLES[gender]
+        pronoun = ("ihr" if gender == "f" else "sein") + ("e" if owned == "f" else "")
+        target = (
+            f"{article} {adjective[1]} {noun[1]} {place[1]}{clause[1].format(relative)} {predicate[1]}, "
+            f"{join[1]} {pronoun} {thing[1]} {fate[1]}"
+        )
+        yield Pair(source, " ".join(target.replace(" ,", ",").split()), len(seen))
+        seen.add(source)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vitreous.data.text.batches import encode_pairs, pair_loader
-from vitreous.data.text.parallel import NUMBERS, Pair, Parallel, open_parallel
+from vitreous.data.text.parallel import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.text_models import Translator
@@ -49,7 +49,7 @@ class Translation(TextTask):
         return open_parallel(source, **config.split_options)
 
     def recipe(self, source: str, data: Parallel) -> TranslationConfig:
-        return numbers_config() if source == NUMBERS else pairs_config(len(data.train))
+        return numbers_config() if source in (NUMBERS, GRAMMAR) else pairs_config(len(data.train))
 
     def training_texts(self, data: Parallel) -> list[str]:
         return [text for pair in data.train for text in (pair.source, pair.target)]
@@ -106,10 +106,12 @@ class Translation(TextTask):
         return TextTranslator(answerer)
 
     def examples(self, config: TranslationConfig, count: int) -> Sequence[str]:
-        """Return held-out numbers."""
-        if config.source != NUMBERS:
+        """Return held-out numbers, or sentences of the grammar."""
+        if config.source not in (NUMBERS, GRAMMAR):
             return ()
         pairs = self.open_data(config).test
+        if config.source == GRAMMAR:
+            return [pair.source for pair in pairs[:count]]
         # A step that is not a multiple of the six directions, so that each is seen; short ones are easier to
         # follow.
         rows = range(0, len(pairs) // 8, max(len(pairs) // 8 // count, 7) // 6 * 6 + 1)

@@ -1,0 +1,159 @@
+"""What studies measure of a trained model, beside its accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vitreous.evaluation.features import Features
+from vitreous.evaluation.probing import fewshot
+from vitreous.inspection.attention_metrics import attention_distance, patch_distances
+from vitreous.inspection.model_figures import position_rows, position_similarity
+from vitreous.inspection.relevance import recorded_inputs
+from vitreous.layers.attention import Attention
+from vitreous.layers.stems import from_patches, to_patches
+from vitreous.models.names import Model
+from vitreous.models.vit import ViT
+from vitreous.rng import torch_generator
+
+CHUNK = 256  # images at a time
+LOOKED_AT = 128  # images, where attention or single layers are computed
+SHOTS = 5
+
+
+@dataclass(frozen=True)
+class Images:
+    """Test images with all their labels; the first quarter is for selection."""
+
+    pixels: Float[Tensor, "N 3 H W"]
+    factors: Mapping[str, NDArray[np.int64]]
+    labels: str
+    seed: int
+
+    @property
+    def targets(self) -> Int[Tensor, " N"]:
+        return torch.from_numpy(self.factors[self.labels]).to(self.pixels.device)
+
+
+def outputs(run: Callable[[Tensor], Tensor], pixels: Float[Tensor, "N 3 H W"]) -> Float[Tensor, "N D"]:
+    return torch.cat([run(chunk).float().flatten(1) for chunk in torch.split(pixels, CHUNK)])
+
+
+def accuracy(model: Model, images: Images) -> dict[str, float]:
+    """On the last three quarters; "validation" is that of the first."""
+    hits = (outputs(model, images.pixels).argmax(1) == images.targets).float()
+    quarter = len(hits) // 4
+    return {"accuracy": float(hits[quarter:].mean()), "validation": float(hits[:quarter].mean())}
+
+
+def few_shot(model: Model, images: Images) -> dict[str, float]:
+    """5-shot linear accuracy as the paper measures it, on test images, which look different from those that
+    were learned. The images with labels are from the first half, and the rest is classified."""
+    values = outputs(model.features, images.pixels).cpu().numpy()
+    targets = images.factors[images.labels]
+    half = len(targets) // 2
+    found = fewshot(
+        Features(values[:half], targets[:half]),
+        Features(values[half:], targets[half:]),
+        classes=int(targets.max()) + 1,
+        shots=(SHOTS,),
+    )
+    return {"few-shot": found[SHOTS].mean}
+
+
+def heads(model: Model, images: Images) -> dict[str, float]:
+    """"""
+    assert isinstance(model, ViT)
+    grid, patch = model.config.grid, model.config.patch_size
+    modules = [each for each in model.modules() if isinstance(each, Attention)]
+    with recorded_inputs(*modules) as entering:
+        model.features(images.pixels[:LOOKED_AT])
+    maps = [module.attention_weights(entering[module]).float() for module in modules]
+    even = float(patch_distances(grid, patch).mean())
+    distances = [
+        attention_distance(layer, grid=grid, patch=patch).mean(0) / even for layer in maps
+    ]  # of each head
+    means = [float(layer.mean()) for layer in distances]
+    slope = float(np.polyfit(np.arange(len(means)), means, 1)[0])
+    return {
+        "distance-slope": slope,
+        "farthest-beyond-three-quarters": float(distances[0].max()) - 0.75,
+        "nearest-head": float(distances[0].min()),
+    }
+
+
+def position_plane(model: Model, images: Images) -> dict[str, float]:
+    """Minus the correlation between the distance of two patches and the similarity of their positions
+    (Fig. 7, center); and how much more alike patches of one row or column are than others as far away."""
+    assert isinstance(model, ViT)
+    rows, grid = position_rows(model), model.config.grid
+    assert rows is not None
+    similar = position_similarity(rows, grid).reshape(len(rows), -1).cpu().numpy()
+    far = patch_distances(grid, (1, 1)).numpy()
+    apart = far > 0
+    y, x = np.divmod(np.arange(len(rows)), grid[1])
+    one_line = (y[:, None] == y) | (x[:, None] == x)
+    gains = [
+        similar[apart & one_line & (np.abs(far - each) < 1e-3)].mean()
+        - similar[apart & ~one_line & near].mean()
+        for each in range(2, max(grid))
+        if (near := np.abs(far - each) < 0.5)[apart & ~one_line].any()
+    ]
+    return {
+        "nearness": -float(np.corrcoef(far[apart], similar[apart])[0, 1]),
+        "rows-and-columns": float(np.mean(gains)),
+    }
+
+
+def shuffled(model: Model, images: Images) -> dict[str, float]:
+    """The largest change of the features where the tokens of the patches are shuffled, as a share of their
+    length: what knows no positions computes the same. In fp64, where sums in another order agree to 1e-12."""
+    assert isinstance(model, ViT)
+    exact = model.double()
+    pixels = images.pixels[:LOOKED_AT].double()
+    generator = torch_generator(images.seed, "shuffled patches")
+    patches = to_patches(pixels, model.config.patch_size)
+    order = torch.randperm(patches.shape[1], generator=generator)
+    moved = from_patches(patches[:, order], model.config.grid, model.config.patch_size)
+    before, after = exact.features(pixels), exact.features(moved)
+    change = ((after - before).norm(dim=1) / before.norm(dim=1)).max()
+    model.float()
+    return {"shuffle-change": float(change) if change > 1e-9 else 0.0}
+
+
+def equivariance(model: Model, images: Images) -> dict[str, float]:
+    """How much the features change when an image is shifted by 1 to 8 pixels, relative to how much those of
+    different images differ: 0 is invariant, 1 as different as another image. The border wraps."""
+    pixels = images.pixels[:LOOKED_AT]
+    still = outputs(model.features, pixels)
+    other = (still - still.roll(1, 0)).norm(dim=1).mean()
+    errors = []
+    for shift in range(1, 9):
+        moved = outputs(model.features, pixels.roll((shift, shift), (2, 3)))
+        errors.append(float((moved - still).norm(dim=1).mean() / other))
+    return {"equivariance": float(np.mean(errors))} | {
+        f"equivariance-{shift}": error for shift, error in enumerate(errors, 1)
+    }
+
+
+def moved_accuracy(model: Model, images: Images) -> dict[str, float]:
+    return {"moved": accuracy(model, images)["accuracy"]}
+
+
+# By name: the measure, and what of the data is changed for its test images.
+MEASURES: dict[str, tuple[Callable[[Model, Images], dict[str, Any]], dict[str, Any]]] = {
+    "accuracy": (accuracy, {}),
+    "few-shot": (few_shot, {}),
+    "heads": (heads, {}),
+    "positions": (position_plane, {}),
+    "shuffled": (shuffled, {}),
+    "equivariance": (equivariance, {}),
+    "moved": (moved_accuracy, {"test_shift": 1.0}),
+}

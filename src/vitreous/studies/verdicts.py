@@ -1,0 +1,182 @@
+"""What the seeds say about a claim: a mean with its interval, and a verdict by a rule fixed before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from vitreous.evaluation.scores import Interval, half_width
+from vitreous.languages import phrase, words
+from vitreous.studies.laboratory import TrialResult
+from vitreous.studies.study import Claim, Variant
+
+Seen = Literal["seen", "not-seen", "undecided"]
+LEVEL, POWER = 0.05, 0.8
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A variant and its results, one for each seed."""
+
+    variant: Variant
+    results: Sequence[TrialResult]
+
+    def values(self, measure: str) -> list[float]:
+        return [result.values[measure] for result in self.results]
+
+    def mean(self, measure: str) -> float:
+        return float(np.mean(self.values(measure)))
+
+    def interval(self, measure: str) -> Interval:
+        """95 %, Student's, over the seeds, each of which drew images of its own."""
+        mean, half = self.mean(measure), half_width(self.values(measure))
+        return Interval(mean - half, mean + half)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the seeds say about a claim.
+
+    Attributes:
+        seeds: its value for each seed.
+        chosen: of each group that it names, the variant with the best validation.
+        holm: its verdict stays where all claims of a ledger are tested together (Holm 1979).
+    """
+
+    claim: Claim
+    seeds: tuple[float, ...]
+    chosen: tuple[str, ...] = ()
+    holm: bool | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.seeds))
+
+    @property
+    def half_width(self) -> float:
+        return half_width(self.seeds)
+
+    @property
+    def verdict(self) -> Seen:
+        """The rule. "more": seen above 0; not seen where the interval ends below the margin. "alike": seen
+        where the interval is within the margin; not seen where it is outside of it, or on one side of 0 with
+        its mean outside. "none": seen where every seed is 0."""
+        low, high, margin = self.mean - self.half_width, self.mean + self.half_width, self.claim.margin
+        match self.claim.rule:
+            case "none":
+                return "not-seen" if any(self.seeds) else "seen"
+            case "more":
+                return "seen" if low > 0 else "not-seen" if high < margin else "undecided"
+            case "alike":
+                if max(abs(low), abs(high)) < margin:
+                    return "seen"
+                outside = (low > 0 or high < 0) and abs(self.mean) > margin
+                return "not-seen" if outside else "undecided"
+
+    @property
+    def p_value(self) -> float:
+        """Of the test of a decided claim, two-sided: Student's, against 0; for "alike" the larger of the
+        two one-sided tests against the margins, doubled."""
+        from scipy.stats import t
+
+        count = len(self.seeds)
+        spread = float(np.std(self.seeds, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+        if self.claim.rule == "none" or not spread:
+            return 0.0 if self.verdict != "undecided" else 1.0
+        value = abs(self.mean)
+        if self.claim.rule == "alike" and self.verdict == "seen":
+            value = self.claim.margin - abs(self.mean)
+        elif self.verdict == "not-seen" and self.claim.rule == "more":
+            value = self.claim.margin - self.mean
+        return float(2 * t.sf(value / spread, count - 1))
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference that so many seeds would have shown in four of five such studies."""
+        if len(self.seeds) < 2:
+            return math.inf
+        from scipy.stats import t
+
+        freedom = len(self.seeds) - 1
+        quantiles = float(t.ppf(1 - LEVEL / 2, freedom)), float(t.ppf(POWER, freedom))
+        return self.half_width * sum(quantiles) / quantiles[0]
+
+    def number(self, value: float, sign: str = "") -> str:
+        return f"{100 * value:{sign}.1f}" if self.claim.points else f"{value:{sign}.3g}"
+
+    @property
+    def difference(self) -> str:
+        """The mean with its interval, and the unit."""
+        unit = (
+            words("study")["points-unit"]
+            if self.claim.points
+            else words("study.measures")[self.claim.measure]
+        )
+        if len(self.seeds) < 2:
+            return f"{self.number(self.mean, '+')} {unit}"
+        return f"{self.number(self.mean, '+')} ± {self.number(self.half_width)} {unit}"
+
+    @property
+    def text(self) -> str:
+        """The verdict in words, with what could have been detected where nothing was decided."""
+        name: str = "one-seed" if len(self.seeds) < 2 else self.verdict
+        text: str = words("study.verdicts")[name]
+        if name == "undecided":
+            text = phrase("study.verdicts.limit", verdict=text, limit=self.number(self.detectable))
+        return text
+
+    def to_json(self, sentence: str) -> dict[str, Any]:
+        claim = self.claim
+        return {
+            "claim": claim.name,
+            "sentence": sentence,
+            "source": claim.source,
+            "place": claim.place,
+            "paper": claim.paper or None,
+            "measure": claim.measure,
+            "rule": claim.rule,
+            "margin": claim.margin,
+            "terms": [list(term) for term in claim.terms],
+            "chosen": list(self.chosen),
+            "seeds": list(self.seeds),
+            "mean": self.mean,
+            "half_width": self.half_width if len(self.seeds) > 1 else None,
+            "p_value": self.p_value,
+            "detectable": self.detectable if len(self.seeds) > 1 else None,
+            "verdict": self.verdict,
+        }
+
+
+def verdict(claim: Claim, rows: Sequence[TableRow]) -> Verdict:
+    """The value of the claim for each seed: paired, since the variants of a seed share images and order."""
+    total, chosen = np.zeros(len(rows[0].results)), []
+    for weight, name in claim.terms:
+        row = row_named(name, rows)
+        total += weight * np.array(row.values(claim.measure))
+        chosen += [row.variant.name] if row.variant.name != name else []
+    return Verdict(claim, tuple(total.tolist()), tuple(chosen))
+
+
+def row_named(name: str, rows: Sequence[TableRow]) -> TableRow:
+    """The row of a variant, or of a group the one with the best mean on the validation images."""
+    named = [row for row in rows if row.variant.name == name]
+    members = named or [row for row in rows if row.variant.group == name]
+    return members[0] if len(members) == 1 else max(members, key=lambda row: row.mean("validation"))
+
+
+def with_holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts with whether each of the decided ones stays when all are tested together: from the
+    smallest p-value on, p (m - i) <= 0.05, until the first that fails."""
+    order = sorted(range(len(verdicts)), key=lambda place: verdicts[place].p_value)
+    holds, found = True, dict[int, bool]()
+    for rank, place in enumerate(order):
+        holds = holds and verdicts[place].p_value * (len(order) - rank) <= LEVEL
+        found[place] = holds
+    return [
+        replace(each, holm=found[place] if each.verdict != "undecided" else None)
+        for place, each in enumerate(verdicts)
+    ]
