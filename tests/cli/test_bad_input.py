@@ -25,7 +25,7 @@ WRONG = {
     ),
     "an endless training": (["train", "--epochs", "inf"], "training.epochs: Input should be a finite number"),
     "no seed": (["data", "pack", "photos", "packed", "--seed", "-1"], "--seed -1 is too low"),
-    "no seed of shots": (["probe", "nothing.npz", "--seed", "-1"], "--seed -1 is too low"),
+    "no seed of shots": (["probe", "runs/mine", "--seed", "-1"], "--seed -1 is too low"),
     "no quality": (["data", "pack", "photos", "packed", "--quality", "0"], "from 1 to 95"),
     "a long path": (["evaluate", "runs/mine", "x" * 5000], "a path is too long: xxx"),
     "a long name": (["train", "photos", "--out", "x" * 300], "a path is too long: xxx"),
