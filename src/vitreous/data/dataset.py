@@ -113,8 +113,12 @@ class Subset(ImageDataset):
         self.blocks = None if images.blocks is None else images.blocks[indices]
         self.groups = None if images.groups is None else images.groups[indices]
         self.times = None if images.times is None else images.times[indices]
-        self.hashes = None if images.hashes is None else images.hashes[indices]
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
+
+    @property
+    def hashes(self) -> NDArray[np.uint64] | None:  # type: ignore[override]
+        """Those of the source, when they are asked for: they are as large as the index."""
+        return None if self.images.hashes is None else self.images.hashes[self.indices]
 
     def name(self, index: int) -> str:
         return self.images.name(int(self.indices[index]))
