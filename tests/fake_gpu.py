@@ -32,6 +32,7 @@ from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, Tran
 from vitreous.models.transformer import Captioner, Transformer
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.dino import DINO
+from vitreous.tasks.pretraining.views import Views
 from vitreous.training.config import DistillationConfig, TrainingConfig
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Teacher, classification
@@ -179,12 +180,21 @@ def run_of(task: str, batch: Callable[[Any], Any], **settings: Any) -> None:
     step(on_device(lambda: kind.build(config, None, steps=4)), kind.objective(config, None), batch(config))
 
 
+def unlabeled(*_: object) -> Batch:
+    return Batch(torch.empty(4, 3, 32, 32, device=DEVICE), numbers(4), numbers(4))
+
+
+def views(*_: object) -> Views:
+    """As the loader cuts them."""
+    return Views(torch.empty(4, 2, 3, 32, 32, device=DEVICE), torch.empty(4, 8, 3, 16, 16, device=DEVICE))
+
+
 def pretrain(task: str) -> None:
     model = config_of("ViT-Ti/8", **TINY, image_size=32, num_classes=None)
     with patch.object(DINO, "done", 0.5):  # which it reads from a tensor
         run_of(
             task,
-            lambda config: Batch(torch.empty(4, 3, 32, 32, device=DEVICE), numbers(4), numbers(4)),
+            views if task == "dino" else unlabeled,
             model=model,
             preprocessing=Preprocessing(size=(32, 32)),
         )
