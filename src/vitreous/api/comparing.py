@@ -42,7 +42,7 @@ def compare(
     require_packages("matplotlib", extra="train", what="compare")
     from vitreous.evaluation.comparison import compare_runs
     from vitreous.inspection.runs.comparison import write_comparison
-    from vitreous.tasks.running import task_of_run
+    from vitreous.tasks import task_of_run
     from vitreous.training.run import default_path
 
     paths = [Path(path_of_run(each)) for each in runs]

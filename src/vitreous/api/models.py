@@ -106,8 +106,7 @@ def convert(
         InputError: no such source, a destination that is taken, or a part that the format cannot hold.
     """
     from vitreous.checkpoints import open_model, save
-    from vitreous.checkpoints.publishing import upload
-    from vitreous.checkpoints.saving import check_free
+    from vitreous.checkpoints.saving import check_free, upload
     from vitreous.deployment.engines import check_weights
 
     fields = model_fields(settings_tree(settings, config), image_size)
@@ -157,7 +156,7 @@ def push_to_hub(
     Raises:
         InputError: as `save`; or the hub cannot be reached, or allows no upload.
     """
-    from vitreous.checkpoints.publishing import upload
+    from vitreous.checkpoints.saving import upload
 
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.files import Entry, Tensors, read_block, read_stream
+from vitreous.checkpoints.tensors import Entry, Tensors, read_block, read_stream
 from vitreous.errors import InputError
 
 NUMPY_TYPES = {

@@ -1,23 +1,26 @@
-"""A model into any format that can hold it. What was written is read back, both models see the same images,
-and only then does the file take its name."""
+"""A model into any format that can hold it, and to the Hugging Face hub. What was written is read back, both
+models see the same images, and only then does the file take its name."""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from vitreous import __version__
 from vitreous.checkpoints.canonicalize import without_parts
 from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.loading import load_image_model
-from vitreous.checkpoints.publishing import check_license, write_card
+from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, nearest, require_packages
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -166,3 +169,54 @@ def replace(unfinished: Path, path: Path) -> None:
     for file in unfinished.iterdir():
         if file.name != "README.md" or not (path / file.name).exists():  # which may be the user's own
             os.replace(file, path / file.name)
+
+
+def upload(
+    model: Model,
+    name: str,
+    *,
+    format: str,
+    license: str | None = None,
+    drop: Sequence[str] = (),
+    card: str | None = None,
+    private: bool = False,
+    revision: str | None = None,
+    token: str | None = None,
+) -> tuple[str, float]:
+    """Save a model and upload it; see `vitreous.push_to_hub`.
+
+    Args:
+        card: instead of the one that `save` writes.
+
+    Returns:
+        The address of what was uploaded, and the difference that `save` returns.
+    """
+
+    name = name.removeprefix("hf:")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise InputError(f"{name!r} is not a repository of the hub: write owner/name")
+    if format in FORMATS and FORMATS[format].suffixes:
+        raise InputError(f"format {format} is one file: the hub takes vitreous, timm or huggingface")
+    require_packages("huggingface_hub", extra="hub", what="an upload")
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / name.rpartition("/")[2]
+        difference = save(model, folder, format=format, license=license, drop=drop)
+        if card is not None:
+            written = (folder / "README.md").read_text(encoding="utf-8")
+            (folder / "README.md").write_text(written[: written.index("\n# ") + 1] + card, encoding="utf-8")
+        api = HfApi(library_name="vitreous", library_version=__version__, token=token)
+        try:
+            api.create_repo(name, private=private, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=name, folder_path=folder, revision=revision, commit_message="Upload by vitreous"
+            )
+        except (HfHubHTTPError, OSError, ValueError) as error:
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if status in (401, 403):
+                reason = "not allowed: log in with hf auth login, or pass a token that may write there"
+            raise InputError(f"cannot upload {name} to the hub: {reason}") from None
+    return str(done.commit_url), difference

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitreous.checkpoints.files import LARGEST_HEADER, Entry, Tensors, read_stream
+from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, read_stream
 from vitreous.errors import InputError
 
 # Where training code puts the weights among the rest of its state; the first that is there is taken.

@@ -17,7 +17,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vitreous.checkpoints.files import Tensors
+from vitreous.checkpoints.tensors import Tensors
 from vitreous.errors import InputError
 from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig

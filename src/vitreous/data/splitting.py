@@ -27,7 +27,6 @@ from vitreous.data.dataset import (
     MANY,
     ImageDataset,
     Indices,
-    Parts,
     hashes_of,
     members_of_classes,
     members_of_few,
@@ -45,88 +44,12 @@ MOST_HELD_OUT = 2000  # texts: writing them takes long
 VALIDATION = ("val", "valid", "validation", "dev")
 
 
-def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
-    """(train, validation, test) as each image's split says. A single held-out part is the test set."""
-    part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
-    if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
-        raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
-    parts = {
-        name: images.subset(np.flatnonzero(part == name)) for name in ("train", "val", "test") if name in part
-    }
-    if "train" not in parts:
-        raise InputError(f"{where} has no image in the split 'train': name some")
-    return with_own_parts(parts.pop("train"), parts, config, where=where)
-
-
-def with_own_parts(
-    train: ImageDataset, held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
-) -> Parts:
-    """Return (train, validation, test) of a source that may have held-out parts of its own.
-
-    A single held-out part, whatever its name, is the test set: nothing is selected on it. With both, the
-    first one is for validation. Without any, the training images are split.
-
-    Args:
-        held_out: by name, the test part as "test".
-
-    Raises:
-        InputError: a part is to be split off that the source has already.
-    """
-    if config.exclude:
-        train, held_out = without_excluded(train, held_out, Path(config.exclude))
-    own = {"train": train}
-    if len(held_out) == 1:
-        own["test"] = next(iter(held_out.values()))
-    elif held_out:
-        own["validation"] = next(part for name, part in held_out.items() if name != "test")
-        own["test"] = held_out["test"]
-        if config.validation_fraction not in ("auto", 0):
-            raise InputError(
-                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
-                "has no effect: leave it out"
-            )
-    fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))
-    if held_out and not fraction:
-        by_time = "time" if config.split_by == "time" else None
-        for name, value in (("group_by", config.group_by), ("split_by", by_time)):
-            if value:
-                raise InputError(
-                    f"{where} has parts of its own, so data.{name}={value!r} has no effect: leave it out"
-                )
-    if held_out and config.folds:
-        raise InputError(
-            f"{where} has parts of its own, which are not those of {config.folds} folds: name the images of "
-            "its training part alone"
-        )
-    if config.split_file:
-        from vitreous.data.split import as_recorded  # it needs threads, whose module imports this one
-
-        return as_recorded(own, Path(config.split_file), config)
-    test = own.get("test")
-    if test is None:
-        train, test = held_out_of(train, config.test_fraction, config, "test")
-    validation = own.get("validation")
-    if fraction:
-        train, validation = held_out_of(train, fraction, config, "validation")
-        if validation is None and config.validation_fraction != "auto":
-            raise InputError(
-                f"data.validation_fraction={fraction} leaves no image to validate on: "
-                "every class has a single image"
-            )
-    return train, validation, test
-
-
 def validation_fraction(config: DataConfig, images: int, classes: int) -> float:
     """Return the part of so many training images, or more, that is for validation."""
     if config.validation_fraction != "auto":
         return config.validation_fraction
     least, each = ENOUGH_TO_VALIDATE
     return max(0.01, min(0.1, VALIDATED / images)) if images >= max(least, each * classes) else 0.0
-
-
-def split(images: ImageDataset, config: DataConfig) -> Parts:
-    """(train, validation, test) of a source that has no split of its own."""
-    return with_own_parts(images, {}, config, where=images.name(0))
 
 
 def held_out_of(

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitreous.checkpoints.runs import read_tree
 from vitreous.errors import InputError, nearest
 from vitreous.models.legacy import TASKS as FORMER_TASKS
 
@@ -48,3 +50,8 @@ def task_named(name: str) -> Task:
         raise InputError(f"unknown task {name!r}: {nearest(FORMER_TASKS.get(name, name), list(TASKS))}")
     defined: tuple[Task, ...] = import_module(f"vitreous.tasks.{TASKS[name]}").DEFINED
     return next(task for task in defined if task.name == name)
+
+
+def task_of_run(path: Path) -> Task:
+    """Return the task of a run directory."""
+    return task_named(str(read_tree(path)["task"]))

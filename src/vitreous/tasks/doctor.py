@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.checkpoints import load
-from vitreous.checkpoints.files import read_safetensors
 from vitreous.checkpoints.runs import is_finished
+from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.data.checking import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
@@ -33,9 +33,9 @@ from vitreous.evaluation.model_diagnosis import (
 )
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.names import Model
+from vitreous.tasks import task_of_run
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
-from vitreous.tasks.running import task_of_run
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.diagnosis import (
     ENOUGH_STEPS,

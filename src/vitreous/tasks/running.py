@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from vitreous.checkpoints.runs import read_tree
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
-from vitreous.tasks import task_named
+from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.card import write_card
+from vitreous.tasks.doctor import course_of
 from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_precision
 from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
@@ -202,8 +202,6 @@ def train_run(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, a file cannot be written, or too many examples cannot be read.
     """
-    from vitreous.tasks.doctor import course_of
-
     task, run, data, config = started.task, started.run, started.data, started.run.config
     try:
         trained = learn(run, data, device=device, world=world, callbacks=callbacks, tell=tell)
@@ -340,8 +338,3 @@ def learn(
 def open_run(path: Path) -> Run:
     """Open a run directory of any task."""
     return Run.open(path, task_of_run(path).config)
-
-
-def task_of_run(path: Path) -> Task:
-    """Return the task of a run directory."""
-    return task_named(str(read_tree(path)["task"]))

@@ -11,7 +11,7 @@ from typing import Any
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.files import Entry, Source, Tensors
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     POSITIONED,
     Reading,
@@ -42,6 +42,7 @@ from vitreous.checkpoints.formats.huggingface_families import (
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
+from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import (
     Row,
     converted,

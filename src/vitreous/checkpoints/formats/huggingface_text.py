@@ -16,9 +16,10 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from vitreous.checkpoints.files import Source, Tensors, read_json
+from vitreous.checkpoints.files import Source, read_json
 from vitreous.checkpoints.format import Format, Reading, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
+from vitreous.checkpoints.tensors import Tensors
 from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.files import Entry, Source, Tensors
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import Format, Reading, activation_of, as_pair, configured, shape_fields
+from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import Row, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vitreous.checkpoints.files import Source
 from vitreous.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from vitreous.checkpoints.files import Source
 
 
 @cache

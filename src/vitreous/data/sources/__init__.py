@@ -22,7 +22,7 @@ from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.objects import open_objects
 from vitreous.data.sources.shards import open_shards
 from vitreous.data.sources.world import open_world
-from vitreous.data.splitting import split
+from vitreous.data.split import split
 from vitreous.errors import InputError
 
 BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, Parts
-from vitreous.data.splitting import with_own_parts
+from vitreous.data.split import with_own_parts
 from vitreous.errors import InputError
 
 SIDE, PIXELS = 32, 32 * 32 * 3

@@ -1,15 +1,14 @@
-"""A model for others: the card beside its weights, and the way to the Hugging Face hub."""
+"""The card beside the weights of a model that is for others."""
 
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous import __version__
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError
 from vitreous.models.config import Origin
 from vitreous.models.names import Model
 
@@ -112,56 +111,3 @@ def check_license(license: str | None) -> None:
         raise InputError(
             f"license {license!r} is not a name: give one such as apache-2.0, mit or cc-by-nc-4.0"
         )
-
-
-def upload(
-    model: Model,
-    name: str,
-    *,
-    format: str,
-    license: str | None = None,
-    drop: Sequence[str] = (),
-    card: str | None = None,
-    private: bool = False,
-    revision: str | None = None,
-    token: str | None = None,
-) -> tuple[str, float]:
-    """Save a model and upload it; see `vitreous.push_to_hub`.
-
-    Args:
-        card: instead of the one that `save` writes.
-
-    Returns:
-        The address of what was uploaded, and the difference that `save` returns.
-    """
-    from vitreous.checkpoints.formats import FORMATS
-    from vitreous.checkpoints.saving import save
-
-    name = name.removeprefix("hf:")
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise InputError(f"{name!r} is not a repository of the hub: write owner/name")
-    if format in FORMATS and FORMATS[format].suffixes:
-        raise InputError(f"format {format} is one file: the hub takes vitreous, timm or huggingface")
-    require_packages("huggingface_hub", extra="hub", what="an upload")
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
-
-    with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / name.rpartition("/")[2]
-        difference = save(model, folder, format=format, license=license, drop=drop)
-        if card is not None:
-            written = (folder / "README.md").read_text(encoding="utf-8")
-            (folder / "README.md").write_text(written[: written.index("\n# ") + 1] + card, encoding="utf-8")
-        api = HfApi(library_name="vitreous", library_version=__version__, token=token)
-        try:
-            api.create_repo(name, private=private, exist_ok=True)
-            done = api.upload_folder(
-                repo_id=name, folder_path=folder, revision=revision, commit_message="Upload by vitreous"
-            )
-        except (HfHubHTTPError, OSError, ValueError) as error:
-            status = getattr(getattr(error, "response", None), "status_code", None)
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            if status in (401, 403):
-                reason = "not allowed: log in with hf auth login, or pass a token that may write there"
-            raise InputError(f"cannot upload {name} to the hub: {reason}") from None
-    return str(done.commit_url), difference
