@@ -50,7 +50,8 @@ def test_probe_in_bf16_agrees_and_is_kept_apart(
         for p in ("fp32", "bf16")
     )
     assert half["knn"] == pytest.approx(full["knn"], abs=0.03)
-    assert len(list((tmp_path / "features").iterdir())) == 4  # train and test, in either precision
+    # Of the model, of raw pixels and of the untrained encoder: train and test, in either precision.
+    assert len(list((tmp_path / "features").iterdir())) == 12
 
 
 @pytest.mark.parametrize("words", [("predict", "runs/mine", "photo.jpg"), ("evaluate", "runs/mine")])

@@ -239,7 +239,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
         (("convert", run, tmp_path / "model.npz", "--format", "google"), "save its encoder"),
         (("evaluate", run, "photos"), "not a folder of images and masks"),
         (
-            ("predict", "runs/mine", "photo.jpg", "--out", tmp_path),
+            ("predict", "runs/mine", "photo.jpg", "--out", tmp_path / "answers.txt"),
             "answers are written as .csv, .jsonl or .parquet",
         ),
         (("inspect", run, "photo.jpg", "--label", "car"), "--label does not apply to --task segmentation"),

@@ -182,7 +182,7 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
     )
     assert found["format"] == (
         f"3 images are in formats that are not read (.heic, .heif, .jxl) (such as {photos}/cat/a.HEIC): "
-        "pip install 'vitreous[heic]'"
+        "install what reads them: pip install 'vitreous[heic]'"
     )
 
 

@@ -56,7 +56,9 @@ def test_only_models_that_learned_from_mirror_images_see_them(tmp_path):
     assert may_mirror(tmp_path / "photos")
     assert may_mirror(str(tmp_path / "photos" / "model"))
     assert not may_mirror(tmp_path / "letters")
-    assert may_mirror("hf:google/vit-base-patch16-224")
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "config.json").write_text('{"model_type": "vit"}')
+    assert may_mirror(tmp_path / "foreign")
 
 
 def test_a_model_in_memory(make_model):

@@ -27,17 +27,18 @@ def test_tables_and_plots_are_written(tmp_path):
     assert torch.get_num_threads() == threads
     assert {path.suffix for path in files} == {".md", ".json", ".svg", ".png"}
     told = json.loads((tmp_path / "complexity" / "results.json").read_text())
-    assert [each["layer"] for each in told["layers"]] == ["self-attention", "recurrent", "convolution"]
+    assert [each["layer"] for each in told["layers"]] == [each.name for each in LAYERS]
     assert told["layers"][0]["formula"] == {"n": 2, "d": 1}
     assert all(seconds > 0 for each in told["layers"] for seconds in each["seconds_over_n"])
 
 
 @pytest.mark.slow
 def test_attention_grows_with_the_square_of_the_length_and_the_others_do_not():
-    attention, recurrent, convolution = (
+    attention, restricted, recurrent, convolution = (
         each.exponents for each in measure(Range((512, 1024, 2048), (64, 128, 256), 256, 128, repeats=5))
     )
     assert attention[0] == pytest.approx(2, abs=0.35)
+    assert restricted[0] == pytest.approx(1, abs=0.35)
     assert recurrent[0] == pytest.approx(1, abs=0.35)
     assert convolution[0] == pytest.approx(1, abs=0.35)
     assert convolution[1] > attention[1] + 0.4

@@ -285,7 +285,9 @@ def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
     library.finish = lambda: rows.append("closed")
     monkeypatch.setitem(sys.modules, "wandb", library)
     config = configure(tiny, {"training": {"steps": 2, "log_every": 1, "track": "wandb"}})
-    trained(tmp_path / "run", config, data)
+    run = Run.create(tmp_path / "run", config)
+    with run.tracked() as trackers:
+        learn(run, data, device=CPU, callbacks=trackers)
     assert rows == [1, 2, "closed"]
     assert settings["model.width"] == "16"
 

@@ -142,6 +142,7 @@ def predict(
             return found
     from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
     from vitreous.api.predictor import Predictor
+    from vitreous.deployment.answering import Predictions
     from vitreous.tasks import task_named
     from vitreous.tasks.answer_tables import ENDINGS, check_table
     from vitreous.tasks.answering import predict as ask

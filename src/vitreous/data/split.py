@@ -1,9 +1,10 @@
-"""split.csv: which part each image of a run is in, written when it begins, and the same parts again."""
+"""The parts of a source: its own or split off, and split.csv, which a run writes when it begins and
+which gives the same parts again."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from sys import intern
 from typing import Any, NamedTuple
@@ -15,7 +16,13 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Indices, Parts, name_hashes
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
-from vitreous.data.splitting import group_names, validation_fraction
+from vitreous.data.splitting import (
+    VALIDATION,
+    group_names,
+    held_out_of,
+    validation_fraction,
+    without_excluded,
+)
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking

@@ -51,11 +51,15 @@ def attention(width: int) -> Callable[[Tensor], Tensor]:
 
 
 def restricted(width: int) -> Callable[[Tensor], Tensor]:
-    """Attention within blocks of r positions."""
+    """Attention within blocks of r positions; the last block may be shorter."""
 
     def run(z: Tensor) -> Tensor:
-        blocks = z.reshape(-1, NEIGHBORS, width)
-        return F.scaled_dot_product_attention(blocks, blocks, blocks).reshape(z.shape)
+        whole = z.shape[1] // NEIGHBORS * NEIGHBORS
+        blocks, rest = z[:, :whole].reshape(-1, NEIGHBORS, width), z[:, whole:]
+        done = F.scaled_dot_product_attention(blocks, blocks, blocks).reshape(1, whole, width)
+        if not rest.shape[1]:
+            return done
+        return torch.cat([done, F.scaled_dot_product_attention(rest, rest, rest)], dim=1)
 
     return run
 

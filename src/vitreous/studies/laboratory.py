@@ -125,7 +125,7 @@ class Laboratory:
         return folder, result
 
     def starting_model(self, trial: Trial, seed: int) -> Model:
-        """A fresh model, or the one that a trial is fine-tuned from, with a fresh head."""
+        """A fresh model, or the one that a trial is fine-tuned from, with a new head for other labels."""
         world = world_of(trial)
         classes = len(WorldImages(replace(world, count=2, test=1, labels=trial.labels), "train", 0).classes)
         kind = BiTConfig if "layers" in trial.model else ViTConfig
