@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -163,6 +164,16 @@ def test_a_lesson_prints_today_what_it_printed(lesson: str) -> None:
     stored, today = lessons.read(path), lessons.executed(path)
     for before, now in zip(lessons.code_cells(stored), lessons.code_cells(today), strict=True):
         assert lessons.printed(now) == lessons.printed(before), "".join(now["source"])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_column_of_a_table_has_a_name(language: str) -> None:
+    """A screen reader reads it with each cell."""
+    for page in TEXTS:
+        lines = text_of(page, language).splitlines()
+        for head, rule in itertools.pairwise(lines):
+            if re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", rule):
+                assert all(cell.strip() for cell in head.strip().strip("|").split("|")), f"{page}: {head}"
 
 
 # What never ends by itself, unless it goes on in the background.
