@@ -1,6 +1,7 @@
 """What is installed and published: locked versions with hashes, workflows that name what there is."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+TRACKED = {".ci", ".github", "benchmarks", "docs", "examples", "requirements", "src", "tests"}  # folders
+MOST_BYTES = 1_000_000  # of a file
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
@@ -57,3 +60,13 @@ def test_workflows_call_what_there_is() -> None:
                     assert target in targets, f"{path.name}: make {target}"
                 for file in re.findall(r"(?:tests|requirements)/[\w./-]+", step.get("run", "")):
                     assert (ROOT / file).exists(), f"{path.name}: {file}"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_nothing_that_a_command_wrote_is_tracked() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [Path(name) for name in listed.stdout.split("\0") if name]
+    assert len(paths) > 500
+    assert {path.parts[0] for path in paths if len(path.parts) > 1} == TRACKED
+    sizes = {str(path): (ROOT / path).stat().st_size for path in paths if (ROOT / path).is_file()}
+    assert {name: size for name, size in sizes.items() if size > MOST_BYTES} == {}

@@ -83,7 +83,7 @@ KINDS = (
 )
 
 # A grammar of English and German whose pronoun "its" agrees with the gender of a noun at the beginning, and
-# with that of the noun after it; what stands between them is as long as chance has it.
+# with that of the noun after it; the number of words between them is random.
 NOUNS = {
     "m": {"tree": "Baum", "plan": "Plan", "garden": "Garten", "table": "Tisch", "tower": "Turm"},
     "f": {"city": "Stadt", "school": "Schule", "bridge": "Brücke", "church": "Kirche", "machine": "Maschine"},
