@@ -1,17 +1,20 @@
-"""Inference speed of every engine beside timm's eager model, in one run on one machine.
+"""Inference speed of every engine beside timm's model, in one run on one machine.
 
     pip install 'vitreous[cpu,export]' timm
     python benchmarks/inference.py --model ViT-Ti/16 --batch 16 --rounds 15
 
-All take turns, call by call, and what is reported is the median of the ratios of neighboring calls, so that a
-machine that slows down slows all of them. Weights are random: sizes decide the speed. int8 is calibrated on
-noise, and says nothing about accuracy; `vitreous optimize` measures that of a trained model.
+Each way to compute has a process of its own, since the thread pools of PyTorch, OpenVINO and ONNX Runtime
+disturb each other in one process; only one process computes at a time. All take turns, call by call, and what
+is reported is the median of the ratios of neighboring calls, so that a machine that slows down slows all of
+them. Weights are random, since sizes decide the speed; int8 is calibrated on noise, so accuracy is not
+measured here (`vitreous optimize` does so for a trained model).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
@@ -19,6 +22,8 @@ import time
 from collections.abc import Callable
 from datetime import date
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +32,7 @@ import torch
 from peers import import_timm
 
 import vitreous as vt
-from vitreous.deployment.engines import open_exported
+from vitreous.deployment.engines import open_exported, openvino_compute
 from vitreous.deployment.optimizing import Candidate, opened, prepared_module
 from vitreous.training.memory import keep_freed_memory
 
@@ -36,7 +41,9 @@ TIMM_NAMES = {
     "ViT-S/16": "vit_small_patch16_224",
     "ViT-B/16": "vit_base_patch16_224",
 }
+PEERS = ("eager fp32", "eager bf16", "compiled bf16", "openvino fp32", "openvino bf16")
 WAYS = (
+    Candidate("eager", "fp32"),
     Candidate("eager", "bf16"),
     Candidate("onnx", "fp32"),
     Candidate("openvino", "fp32"),
@@ -45,11 +52,12 @@ WAYS = (
     Candidate("openvino", "int8", 13),
 )
 SAMPLES = 16  # images of noise that int8 is calibrated on
+BASE = "timm eager fp32"
+PACKAGES = ("torch", "timm", "openvino", "nncf", "onnxruntime", "vitreous")
 Call = Callable[[torch.Tensor], object]
-Clock = Callable[[], float]
 
 
-def autocast(model: torch.nn.Module, images: torch.Tensor) -> object:
+def autocast(model: Call, images: torch.Tensor) -> object:
     with torch.autocast("cpu", torch.bfloat16):
         return model(images)
 
@@ -58,51 +66,80 @@ def from_file(compute: Callable[[Any], object], images: torch.Tensor) -> object:
     return compute(images.numpy())
 
 
-def contenders(name: str, folder: Path) -> dict[str, Call]:
-    """What computes the same images: timm, and vitreous in every way."""
-    torch.manual_seed(0)
-    ours = vt.create(name, seed=0).eval()
-    theirs = import_timm().create_model(TIMM_NAMES[name], num_classes=1000).eval()
-    samples = [torch.randn(1, 3, 224, 224).numpy() for _ in range(SAMPLES)]
-    calls: dict[str, Call] = {"timm eager fp32": theirs, "timm eager bf16": partial(autocast, theirs)}
-    calls["eager fp32"] = ours
-    for number, way in enumerate(WAYS):
-        if way.engine == "eager":
-            calls[str(way)] = prepared_module(ours, way)
-            continue
-        file = folder / f"{number}{'.onnx' if way.engine == 'onnx' else '-openvino'}"
-        opened(ours, way, file, samples)
-        calls[str(way)] = partial(from_file, open_exported(file).compute)
-    return calls
+def timm_call(name: str, way: str) -> Call:
+    """timm's model by itself, compiled with its weights frozen, or converted by OpenVINO."""
+    model = import_timm().create_model(TIMM_NAMES[name], num_classes=1000).eval()
+    engine, precision = way.split()
+    if engine == "openvino":
+        import openvino
+
+        with torch.inference_mode():
+            graph = openvino.convert_model(model, example_input=torch.randn(1, 3, 224, 224))
+        return partial(from_file, openvino_compute(graph, full=precision == "fp32"))
+    if engine == "compiled":
+        model = torch.compile(model, options={"freezing": True})
+    return partial(autocast, model) if precision == "bf16" else model
 
 
-@torch.inference_mode()
-def seconds(call: Call, images: torch.Tensor, clock: Clock) -> float:
-    start = clock()
-    call(images)
-    return clock() - start
+def own_call(name: str, way: Candidate, file: Path) -> Call:
+    """The model of vitreous, as `vitreous optimize` would compute it."""
+    model = vt.create(name, seed=0).eval()
+    if way.engine == "eager":
+        return model if way.precision == "fp32" else prepared_module(model, way)
+    opened(model, way, file, [torch.randn(1, 3, 224, 224).numpy() for _ in range(SAMPLES)])
+    return partial(from_file, open_exported(file).compute)
 
 
-def compare(name: str, batch: int, rounds: int, calls: dict[str, Call], clock: Clock) -> dict[str, object]:
+def compute_when_asked(
+    pipe: Connection, make: Callable[..., Call], arguments: tuple[Any, ...], threads: int, cpu_time: bool
+) -> None:
+    """A process: for each number of images that arrives, answer the seconds that they take."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    clock = time.process_time if cpu_time else time.perf_counter
+    with torch.no_grad():
+        call = make(*arguments)
+    pipe.send(None)
+    while batch := pipe.recv():
+        images = torch.randn(batch, 3, 224, 224)
+        with torch.inference_mode():
+            start = clock()
+            call(images)
+            pipe.send(clock() - start)
+
+
+def ask(pipe: Connection, batch: int) -> float:
+    pipe.send(batch)
+    return float(pipe.recv())
+
+
+def compare(name: str, batch: int, rounds: int, pipes: dict[str, Connection]) -> dict[str, object]:
     """Images a second of each, and the median over the rounds of timm's time divided by its own."""
-    images = torch.randn(batch, 3, 224, 224)
-    for call in calls.values():
-        seconds(call, images, clock)
-    times: dict[str, list[float]] = {each: [] for each in calls}
+    for pipe in pipes.values():
+        for _ in range(3):
+            ask(pipe, batch)
+    times: dict[str, list[float]] = {each: [] for each in pipes}
     load = os.getloadavg()[0]
     for turn in range(rounds):
-        for each in calls if turn % 2 else reversed(calls):
-            times[each].append(seconds(calls[each], images, clock))
-    base = times["timm eager fp32"]
+        for each in pipes if turn % 2 else reversed(pipes):
+            ask(pipes[each], batch)  # caches hold what others have computed
+            times[each].append(ask(pipes[each], batch))
     found = {}
     for each, taken in times.items():
-        ratios = sorted(theirs / ours for ours, theirs in zip(taken, base, strict=True))
+        ratios = sorted(theirs / ours for ours, theirs in zip(taken, times[BASE], strict=True))
         found[each] = {
             "images_per_second": round(batch / statistics.median(taken), 2),
             "times_timm": round(statistics.median(ratios), 3),
             "quartiles": [round(ratios[len(ratios) // 4], 3), round(ratios[3 * len(ratios) // 4], 3)],
         }
     return {"model": name, "batch": batch, "rounds": rounds, "load": round(load, 1), "contenders": found}
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def main() -> None:
@@ -118,22 +155,30 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    keep_freed_memory()
-    clock = time.process_time if options.cpu_time else time.perf_counter
+    processes = multiprocessing.get_context("spawn")
     rows = []
     for name in options.model:
         with TemporaryDirectory() as folder:
-            calls = contenders(name, Path(folder))
-            rows += [compare(name, batch, options.rounds, calls, clock) for batch in options.batch]
+            ways: dict[str, tuple[Callable[..., Call], tuple[Any, ...]]] = {
+                f"timm {way}": (timm_call, (name, way)) for way in PEERS
+            }
+            for number, way in enumerate(WAYS):
+                file = Path(folder) / f"{number}{'.onnx' if way.engine == 'onnx' else '-openvino'}"
+                ways[str(way)] = (own_call, (name, way, file))
+            pipes = {}
+            for each, (make, arguments) in ways.items():
+                pipes[each], theirs = processes.Pipe()
+                settings = (theirs, make, arguments, options.threads, options.cpu_time)
+                processes.Process(target=compute_when_asked, args=settings, daemon=True).start()
+                theirs.close()
+                pipes[each].recv()
+            rows += [compare(name, batch, options.rounds, pipes) for batch in options.batch]
+            for pipe in pipes.values():
+                pipe.send(0)
     results = {
         "date": date.today().isoformat(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {
-            "torch": torch.__version__,
-            "timm": import_timm().__version__,
-            "vitreous": vt.__version__,
-        },
+        "versions": {package: installed(package) for package in PACKAGES},
         "clock": "CPU time of one core" if options.cpu_time else "wall",
         "rows": rows,
     }
