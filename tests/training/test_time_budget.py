@@ -153,6 +153,7 @@ def test_the_plan_is_stated_and_no_ten_seconds_are_silent(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("plan: about ")
     assert "2 minutes in all at 4 s a step, peak memory" in lines[0]
+    assert all(float(line.split()[-3]) <= 120 for line in lines if line.startswith("step"))  # seconds left
     steps = [int(line.split()[1].split("/")[0]) for line in lines if line.startswith("step")]
     assert all(later - earlier <= 3 for earlier, later in zip([0, *steps], steps, strict=False))
 

@@ -296,8 +296,14 @@ class Display(Callback):
 
     def write_row(self, trainer: Trainer, row: Row) -> None:
         self.next_reading = self.clock() + SILENCE
-        learner, total = trainer.learner, trainer.total
-        left = learner.seconds / learner.step * (total - learner.step) if learner.step else 0.0
+        learner, total, minutes = trainer.learner, trainer.total, trainer.config.minutes
+        first, began = self.first or (0, 0.0)
+        done, spent = learner.step, learner.seconds  # the first step of a session is slower than the others
+        if learner.step > first:
+            done, spent = learner.step - first, self.clock() - began
+        left = spent / done * (total - learner.step) if done else 0.0
+        if minutes:
+            left = max(60 * minutes - learner.elapsed, 0.0)
         self.write(f"step {learner.step}/{total}  {metrics_line(row)}  {left:.0f} s left")
 
     def write(self, line: str) -> None:
@@ -315,7 +321,7 @@ def plan_line(trainer: Trainer, step_seconds: float) -> str:
     left = trainer.total - trainer.learner.step
     epochs = trainer.total / trainer.loader.steps_per_epoch
     minutes, peak = trainer.config.minutes, byte_size(peak_bytes(trainer.learner.device))
-    time_left = f"{minutes:g} minutes in all" if minutes else f"about {duration(left * step_seconds)}"
+    time_left = f"{duration(60 * minutes)} in all" if minutes else f"about {duration(left * step_seconds)}"
     about = "about " if minutes else ""
     return (
         f"plan: {about}{trainer.total} steps ({epochs:.3g} epochs), {time_left} at {duration(step_seconds)} "
