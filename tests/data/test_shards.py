@@ -8,6 +8,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from vitreous.data import dataset, splitting
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.data.sources import remote as remote_shards
@@ -214,6 +215,41 @@ def test_a_large_index_is_made_once_and_memory_mapped(tmp_path, make_jpeg, monke
     os.utime(tmp_path / "a-003.tar", (1, 1))
     assert len(open_data(spec, WHOLE).train) == 50
     assert len(made) == 1
+
+
+def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, monkeypatch, cache):
+    """The same images are held out as of a small one, which is not stored; processes share the arrays."""
+    spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=5)
+    config = DataConfig(test_fraction=0.2, validation_fraction=0.2)
+    expected = [[part.key(index) for index in range(len(part))] for part in open_data(spec, config)[:3]]
+    assert not list((cache / "shards").glob("*/*"))
+    monkeypatch.setattr(indexing, "LARGE", 10)
+    monkeypatch.setattr(dataset, "ROWS", 16)  # several parts of rows
+    for again in range(2):
+        if again:
+            monkeypatch.setattr(splitting, "lowest_hashes", None)
+        parts = open_data(spec, config)[:3]
+        assert [[part.key(index) for index in range(len(part))] for part in parts] == expected
+        for part in parts:
+            assert isinstance(part.targets, np.memmap)
+            for index in range(len(part)):
+                number = int(part.key(index).rsplit("/", 1)[1].removesuffix(".jpg"))
+                assert (part.targets[index], part.encoded(index)) == (number % 2, make_jpeg(number))
+
+
+def test_parts_that_cannot_be_stored_are_the_same(tmp_path, make_jpeg, monkeypatch, cache):
+    spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=5)
+    expected = open_data(spec, DataConfig(test_fraction=0.2))
+    monkeypatch.setattr(indexing, "LARGE", 10)
+    assert open_data(spec, WHOLE).train.cache
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(splitting, "write_part", full)
+    found = open_data(spec, DataConfig(test_fraction=0.2))
+    for part, other in ((found.train, expected.train), (found.test, expected.test)):
+        assert [part.key(index) for index in range(len(part))] == [other.key(i) for i in range(len(other))]
 
 
 def test_shards_elsewhere_are_fetched_into_a_cache_of_limited_size(tmp_path, make_jpeg, monkeypatch, cache):

@@ -10,6 +10,7 @@ import torch
 
 import vitreous as vt
 from vitreous.errors import InputError
+from vitreous.evaluation import calibration
 from vitreous.evaluation.calibration import calibrate_model, fit_temperature, scale_head
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.scores import calibrate as calibration_error
@@ -68,6 +69,17 @@ def test_every_class_keeps_its_rank_and_the_model_its_temperature(images, model,
     evaluation = evaluate(again, images)
     scale_head(again, 1 / 0.8)
     assert evaluation.uncalibrated_error == pytest.approx(evaluate(again, images).calibration.ece, abs=1e-5)
+
+
+def test_of_many_logits_some_are_enough(images, model, monkeypatch):
+    """Evenly spread; and in parts, as many as are handled in double precision together."""
+    exact = fit_temperature(*shy(4000, 2.0))
+    monkeypatch.setattr(calibration, "IN_DOUBLE", 999)
+    assert fit_temperature(*shy(4000, 2.0)) == pytest.approx(exact, rel=1e-6)
+    monkeypatch.setattr(calibration, "MOST_LOGITS", 48)
+    before, after = calibrate_model(model, images)
+    assert before.names == after.names
+    assert before.indices.tolist() == list(range(0, 31, 2))
 
 
 def test_few_images_give_no_temperature(images, model):

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import torch
 from pydantic_core import to_json
+from scipy.special import softmax
 
 from vitreous.data.dataset import ArrayImages
 from vitreous.errors import InputError
-from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.calibration import scale_head
+from vitreous.evaluation.classification import evaluate, label_evaluation
+from vitreous.evaluation.outputs import compute_outputs
+from vitreous.evaluation.scores import calibrate
 from vitreous.models.vit import ViT
 
 LABELS = ("dark", "middle", "bright")
@@ -115,6 +119,33 @@ def test_json_has_the_contracts_keys(images: ArrayImages, make_model: Callable[.
     assert result["metrics"]["accuracy"] == accuracy
     assert len(result["calibration"]["bins"]) == 15
     assert sum(map(sum, result["confusion"])) == result["test_count"] == 31
+
+
+def test_of_many_classes_no_image_keeps_all_probabilities(
+    images: ArrayImages, make_model: Callable[..., ViT]
+) -> None:
+    """The same metrics as from all probabilities, with a temperature, in batches."""
+    labels = (*LABELS, *(f"other {number}" for number in range(1198)))
+    model = make_model(labels, len(labels)).eval()
+    scale_head(model, 0.4)
+    found = evaluate(model, images, batch_size=4)
+    assert found.probabilities is None
+    with torch.no_grad():
+        logits = model(model.preprocessing([images.image(row) for row in range(31)])).numpy()
+    p, rows = softmax(logits, axis=1), np.arange(31)
+    assert found.predictions.tolist() == p.argmax(axis=1).tolist()
+    np.testing.assert_allclose(found.answers().loss, -np.log(p[rows, images.targets]), rtol=1e-4)
+    np.testing.assert_allclose(found.confidence, p.max(axis=1), rtol=1e-4)
+    first = np.argsort(-p, axis=1)[:, :5]
+    assert found.top5_accuracy == (first == images.targets[:, None]).any(axis=1).mean()
+    assert found.calibration.ece == pytest.approx(calibrate(p.max(axis=1), found.correct).ece, rel=1e-4)
+    before = softmax(logits * 0.4, axis=1).max(axis=1)
+    assert found.uncalibrated_error == pytest.approx(calibrate(before, found.correct).ece, rel=1e-4)
+    some = found.subset([3, 1])
+    assert some.predictions.tolist() == found.predictions[[3, 1]].tolist()
+    outputs = compute_outputs(model, images, batch_size=4)
+    again = label_evaluation(labels, images, outputs, model.temperature)
+    assert again.to_json() == {**found.to_json(), "seconds": outputs.seconds}
 
 
 def test_several_labels_are_scored_by_average_precision(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from answered import answered
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.comparison import ComparedRun, Comparison, compare_runs
 from vitreous.evaluation.result import Evaluation
@@ -21,8 +22,7 @@ def classified(names: list[str], said: list[int], classes: tuple[str, ...] = CLA
         names=names,
         indices=np.arange(len(names)),
         classes=classes,
-        targets=targets,
-        probabilities=0.1 + 0.7 * np.eye(3)[said],
+        **answered(0.1 + 0.7 * np.eye(3)[said], targets),
         failed={},
         seconds=1.0,
     )

@@ -92,17 +92,18 @@ def test_many_classes_have_no_matrix(tmp_path: Path) -> None:
     """Of 21,841 classes it would have 3.8 GB: the pairs that occur are counted alone."""
     rng, classes = np.random.default_rng(0), 21_841
     targets = rng.integers(classes, size=2000)
-    logits = np.zeros((2000, classes), dtype=np.float32)
     predictions = np.where(rng.random(2000) < 0.5, targets, (targets + 7) % classes)
     predictions[:30] = targets[:30] = 5
     predictions[:9] = 6
-    logits[np.arange(2000), predictions] = 1.0
     found = ClassificationEvaluation(
         classes=tuple(map(str, range(classes))),
         indices=np.arange(2000),
         names=tuple(map(str, range(2000))),
         targets=targets,
-        probabilities=logits,
+        predictions=predictions,
+        confidence=np.full(2000, 0.5),
+        true_probability=np.full(2000, 0.5),
+        in_top5=predictions == targets,
         failed={},
         seconds=1.0,
     )

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from answered import answered
 from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.evaluation.classification import ClassificationEvaluation
@@ -62,8 +63,7 @@ def evaluated(count: int) -> Any:
         names=[f"folder/{i}.jpg" for i in range(count)],
         indices=np.arange(count),
         classes=CLASSES,
-        targets=targets,
-        probabilities=probabilities,
+        **answered(probabilities, targets),
         failed={},
         seconds=1.0,
     )

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import vitreous as vt
+from answered import answered
 from vitreous.data.dataset import ArrayImages
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
@@ -83,8 +84,7 @@ def evaluation(right: int, count: int = 9) -> Evaluation:
         classes=CLASSES,
         indices=np.arange(count),
         names=tuple(f"made[{i}]" for i in range(count)),
-        targets=targets,
-        probabilities=probabilities,
+        **answered(probabilities, targets),
         failed={},
         seconds=0.1,
     )
@@ -328,8 +328,7 @@ def test_many_classes_are_in_a_table_that_scrolls_and_in_the_explorer(run: Path)
         classes=classes,
         indices=np.arange(100),
         names=tuple(map(str, range(100))),
-        targets=targets,
-        probabilities=0.01 + 0.5 * np.eye(50)[said],
+        **answered(0.01 + 0.5 * np.eye(50)[said], targets),
         failed={},
         seconds=0.1,
     )

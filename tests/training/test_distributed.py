@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from forked import run_group
+from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
+from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.evaluation.calibration import calibrate_model
+from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.probing import fewshot_measure, knn_measure
+from vitreous.models.names import create
+from vitreous.tasks import task_named
+from vitreous.tasks.pretraining.rules import PretrainingConfig
+from vitreous.tasks.pretraining.task import build_objective
 from vitreous.tasks.running import learn
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import World
+from vitreous.training.distributed import ALONE, World, process_group
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -71,6 +82,73 @@ def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits
         assert mine["accuracy"] == pytest.approx(theirs["accuracy"])
     heads = [Run.open(tmp_path / name).model().state_dict()["head.weight"] for name in ("one", "two")]
     torch.testing.assert_close(*heads, rtol=1e-4, atol=1e-6)
+
+
+EVALUATION = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_distributed import check_evaluation
+check_evaluation()
+"""
+
+
+def check_evaluation() -> None:
+    """In each of some processes: what all measure together is what one measures alone, to the bit, and each
+    computes its share."""
+    splits = open_data("digits", DataConfig(test_fraction=0.9, validation_fraction=0.3))
+    held, small = splits.validation, {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+    assert held is not None
+    assert len(held) > 40
+    torch.set_num_threads(1)
+    model = create("ViT-Ti/4", image_size=8, channels=1, num_classes=10, seed=0, **small)
+    nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
+    head = {name: weight.clone() for name, weight in model.head.state_dict().items()}  # type: ignore[operator]
+    config = PretrainingConfig.model_validate(
+        {"dino": {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}}
+    )
+    computed: list[int] = []
+    model.register_forward_hook(lambda _, inputs, __: computed.append(len(inputs[0])))
+
+    def calibrated(**batching: Any) -> Any:
+        model.head.load_state_dict(head)  # type: ignore[union-attr]
+        model.temperature = 1.0
+        return [each.to_json() for each in calibrate_model(model, held, **batching)]
+
+    def pretrained(name: Any) -> Callable[..., Any]:
+        objective = build_objective(create("ViT-Ti/4", image_size=8, **small), name, config, steps=10)
+        return lambda **batching: task_named(name).evaluate(objective, held, **batching).to_json()
+
+    with process_group(torch.device("cpu")) as (world, _):
+        for measure in (
+            lambda **batching: evaluate(model, held, **batching).to_json(),
+            calibrated,
+            lambda **batching: knn_measure(splits.train, held)(model, **batching),
+            lambda **batching: fewshot_measure(splits)(model, **batching),
+            pretrained("mae"),
+            pretrained("dino"),
+        ):
+            alone, together = (
+                json.loads(json.dumps(measure(batch_size=4, world=each)), parse_float=str)
+                for each in (ALONE, world)
+            )
+            if "validation_fewshot_1" in alone and not world.first:
+                assert together == {}
+                continue
+            for each in (alone, together):
+                for part in each if isinstance(each, list) else [each]:
+                    part.pop("seconds", None)
+            assert together == alone
+            assert json.dumps(alone) != "{}"
+        computed.clear()
+        evaluate(model, held, batch_size=4, world=world)
+        assert sum(computed) <= len(held) // world.size + 4
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_all_processes_evaluate_together(processes: int, tmp_path: Path) -> None:
+    script = tmp_path / "evaluate.py"
+    script.write_text(EVALUATION)
+    run_group(script, Path(__file__).parent, processes=processes)
 
 
 @pytest.mark.slow

@@ -205,7 +205,7 @@ def train_in_processes(
         run = started.run
         try:
             with (
-                progress_bar("evaluating", progress) as advance,
+                progress_bar("evaluating", progress and world.first) as advance,
                 resources(run.states.advice),
                 run.tracked() if world.first else nullcontext(()) as trackers,
             ):

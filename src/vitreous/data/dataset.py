@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from vitreous.errors import InputError
 from vitreous.rng import mixed_bits
 
 Indices = NDArray[np.int64]
-MANY = 1 << 24  # images, whose numbers and counts are handled in a way that saves memory
+ROWS = 1 << 20  # images whose numbers are handled together: they stay in the processor's cache
 
 
 class ImageDataset:
@@ -29,6 +30,7 @@ class ImageDataset:
         source: what its images are named after.
         blocks: (N,) the block that each image is read with, ascending; None where any order costs the same.
         hashes: (N,) 64 bits of the key of each image, where the source has them.
+        cache: the folder where large arrays that follow from the images are stored; None: nowhere.
         groups: (N,) names of the groups that the images belong to, where the source has them.
         times: (N,) when each was taken, in numbers that ascend, where the source says it.
         listed: whether the images are there to be listed, and not composed when they are asked for.
@@ -41,6 +43,7 @@ class ImageDataset:
     source: str
     blocks: NDArray[np.int32] | None = None
     hashes: NDArray[np.uint64] | None = None
+    cache: Path | None = None
     groups: NDArray[Any] | None = None
     times: NDArray[np.float64] | None = None
     listed = True
@@ -91,6 +94,10 @@ class ImageDataset:
         stored = self.image(index) if encoded is None else encoded
         return EncodedImage(stored, self.name(index), channels)
 
+    def hashes_at(self, rows: Any) -> NDArray[np.uint64] | None:
+        """Return the hashes of some images, where the source has them."""
+        return None if self.hashes is None else self.hashes[rows]
+
     def subset(self, indices: Indices) -> ImageDataset:
         """Return some of the images."""
         return Subset(self, indices)
@@ -105,20 +112,25 @@ class ImageDataset:
 
 
 class Subset(ImageDataset):
-    """Some of a source's images."""
+    """Some of a source's images.
 
-    def __init__(self, images: ImageDataset, indices: Indices) -> None:
-        self.images, self.indices = images, indices.astype(np.uint32) if len(images) > MANY else indices
-        self.classes, self.targets = images.classes, images.targets[indices]
+    Args:
+        targets: theirs, where they are known already.
+    """
+
+    def __init__(
+        self, images: ImageDataset, indices: NDArray[Any], targets: NDArray[Any] | None = None
+    ) -> None:
+        self.images, self.classes = images, images.classes
+        self.indices = indices.astype(np.uint32, copy=False) if len(images) > ROWS else indices
+        self.targets = images.targets[indices] if targets is None else targets
         self.blocks = None if images.blocks is None else images.blocks[indices]
         self.groups = None if images.groups is None else images.groups[indices]
         self.times = None if images.times is None else images.times[indices]
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
 
-    @property
-    def hashes(self) -> NDArray[np.uint64] | None:  # type: ignore[override]
-        """Those of the source, when they are asked for: they are as large as the index."""
-        return None if self.images.hashes is None else self.images.hashes[self.indices]
+    def hashes_at(self, rows: Any) -> NDArray[np.uint64] | None:
+        return self.images.hashes_at(self.indices[rows])
 
     def name(self, index: int) -> str:
         return self.images.name(int(self.indices[index]))
@@ -177,29 +189,37 @@ def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
     """Return a class number for each image: of several labels the strongest, of numbers to predict 0."""
     if targets.ndim == 1 and targets.dtype.kind == "f":
         return np.zeros(len(targets), dtype=np.int64)
-    return targets.astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1).astype(np.int64)
+    numbers = targets if targets.ndim == 1 else targets.argmax(axis=1)
+    return numbers.astype(np.int64, copy=False)
 
 
 def class_counts(targets: NDArray[Any], classes: int) -> NDArray[np.int64]:
     """Return how many images each class has, by `strata`; a part of them at a time."""
     counts = np.zeros(classes, dtype=np.int64)
-    for first in range(0, len(targets), MANY):
-        found = np.bincount(strata(targets[first : first + MANY]), minlength=classes)
+    for rows in slices(len(targets)):
+        found = np.bincount(strata(targets[rows]), minlength=classes)
         counts = found + np.pad(counts, (0, len(found) - len(counts)))
     return counts
+
+
+def slices(count: int) -> Iterator[slice]:
+    """Yield the places 0 ... count - 1 in parts."""
+    for first in range(0, count, ROWS):
+        yield slice(first, min(first + ROWS, count))
 
 
 def members_of_few(
     targets: NDArray[Any], held: NDArray[np.bool_], fraction: float
 ) -> tuple[NDArray[Any], Indices]:
     """Return (targets, numbers) of the images of classes of which too few are held out, or all of them."""
-    parts = [slice(first, first + MANY) for first in range(0, len(targets), MANY)]
-    count = int(max(strata(targets[rows]).max() for rows in parts)) + 1
-    all_images = class_counts(targets, count)
-    held_images = sum(np.bincount(strata(targets[rows])[held[rows]], minlength=count) for rows in parts)
+    all_images = class_counts(targets, 1)
+    held_images = np.zeros_like(all_images)
+    for rows in slices(len(targets)):
+        held_images += np.bincount(strata(targets[rows])[held[rows]], minlength=len(all_images))
     few = (held_images < np.ceil(fraction * all_images / 2)) | (held_images == all_images)
     few &= all_images > 0
-    members = np.concatenate([np.flatnonzero(few[strata(targets[rows])]) + rows.start for rows in parts])
+    parts = [np.flatnonzero(few[strata(targets[rows])]) + rows.start for rows in slices(len(targets))]
+    members = np.concatenate(parts)
     return targets[members], members
 
 
@@ -226,9 +246,10 @@ def hashes_of(
     of them."""
     if names is not None:
         return names[rows]
-    assert images.hashes is not None
+    hashes = images.hashes_at(rows)
+    assert hashes is not None
     salt = int(name_hashes([""], purpose)[0] * 2.0**63)
-    return mixed_bits(mixed_bits(images.hashes[rows] + np.uint64(salt))) / 2.0**64
+    return mixed_bits(mixed_bits(hashes + np.uint64(salt))) / 2.0**64
 
 
 DatasetT = TypeVar("DatasetT", bound=ImageDataset)

@@ -116,9 +116,11 @@ def evaluation_loader(
     reader: SampleReader | None = None,
 ) -> DevicePrefetcher[Any]:
     """Return every image exactly once and in order, as `Preprocessing` shows it; those that cannot be read
-    are left out and listed in `bad`. Of several processes each has every `world_size`-th image."""
+    are left out and listed in `bad`. Of several processes each has every `world_size`-th batch, so that all
+    together compute what one process would, to the bit."""
     reader = reader or PixelReader(images, preprocessing, compiled=len(images) >= MANY)
-    mine = np.arange(rank, len(images), world_size)
+    rows = np.arange(len(images))
+    mine = rows[rows // batch_size % world_size == rank]
     sampler = Sampler(lambda epoch: Order(mine), len(mine), batch_size=batch_size, exact=True)
     loader = BatchLoader(sampler, reader.read, reader.collate, workers, prepare=reader.prepare)
     return DevicePrefetcher(loader, BatchTransform(preprocessing), device)

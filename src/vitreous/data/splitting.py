@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,15 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags
 
+from vitreous.checkpoints.whole_files import made_by_one, whole_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import (
-    MANY,
     ImageDataset,
     Indices,
+    Subset,
     hashes_of,
     members_of_classes,
     members_of_few,
     name_hashes,
+    slices,
 )
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
@@ -42,6 +45,7 @@ VALIDATED = 300  # images of an automatic validation part
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
 MOST_HELD_OUT = 2000  # texts: writing them takes long
 VALIDATION = ("val", "valid", "validation", "dev")
+STORED = ("numbers", "targets")  # the arrays of a part that is stored
 
 
 def validation_fraction(config: DataConfig, images: int, classes: int) -> float:
@@ -62,6 +66,8 @@ def held_out_of(
         held = newest(images, fraction, config.time)
     elif config.folds and part == "test":
         held = fold_numbers(images, config) == config.fold
+    elif images.cache and config.group_by is None and fraction:
+        return stored_parts(images, fraction, config, part)
     else:
         held = lowest_hashes(images, fraction, config, part)
     if not held.any():
@@ -70,6 +76,50 @@ def held_out_of(
     if config.split_by == "random":
         kept.findings = (*kept.findings, *finding("unrecorded split"))
     return kept, images.subset(np.flatnonzero(held))
+
+
+def stored_parts(
+    images: ImageDataset, fraction: float, config: DataConfig, part: str
+) -> tuple[ImageDataset, ImageDataset | None]:
+    """Return what `held_out_of` does, by hashes, of a large index: computed once and stored beside it, so
+    that all processes of a machine share it."""
+    assert images.cache
+    folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}"
+    held = None
+    with made_by_one(folder):
+        if not folder.is_dir():
+            held = lowest_hashes(images, fraction, config, part)
+            with suppress(OSError), whole_folder(folder) as beside:
+                write_part(images, ~held, beside / "kept")
+                write_part(images, held, beside / "held_out")
+    parts = []
+    for name in ("kept", "held_out"):
+        try:
+            numbers, targets = (np.load(folder / name / f"{each}.npy", mmap_mode="r") for each in STORED)
+            parts.append(Subset(images, numbers, targets))
+            parts[-1].cache = folder / name
+        except (OSError, ValueError):  # the cache cannot be written
+            held = lowest_hashes(images, fraction, config, part) if held is None else held
+            parts.append(Subset(images, np.flatnonzero(held if name == "held_out" else ~held)))
+    kept, held_out = parts
+    return (kept, held_out) if len(held_out) else (images, None)
+
+
+def write_part(images: ImageDataset, chosen: NDArray[np.bool_], folder: Path) -> None:
+    """Write the numbers of some images and their targets, a part at a time."""
+    folder.mkdir()
+    count, place = int(chosen.sum()), 0
+    shapes = (count,), (count, *images.targets.shape[1:])
+    kinds = np.dtype(np.uint32), images.targets.dtype
+    numbers, targets = (
+        np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=shape)
+        for name, kind, shape in zip(STORED, kinds, shapes, strict=True)
+    )
+    for rows in slices(len(chosen)):
+        found = np.flatnonzero(chosen[rows]) + rows.start
+        numbers[place : place + len(found)] = found
+        targets[place : place + len(found)] = images.targets[found]
+        place += len(found)
 
 
 def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, part: str) -> NDArray[np.bool_]:
@@ -81,10 +131,9 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
     if not fraction:
         return held
     together, names = config.group_by is not None, None
-    if together or images.hashes is None:
+    if together or images.hashes_at(slice(0)) is None:
         names = name_hashes(group_names(images, config), purpose)
-    for first in range(0, len(held), MANY):
-        rows = slice(first, first + MANY)
+    for rows in slices(len(held)):
         held[rows] = hashes_of(images, names, purpose, rows) < fraction
     if together:
         groups = [np.arange(len(images))]

@@ -27,8 +27,8 @@ from vitreous.deployment.bench import Way, take_turns
 from vitreous.deployment.engines import ENGINES, has_bf16, open_program
 from vitreous.deployment.exporting import export
 from vitreous.errors import InputError, is_installed, nearest
-from vitreous.evaluation.classification import class_labels, label_evaluation
-from vitreous.evaluation.outputs import Batching, compute_outputs
+from vitreous.evaluation.classification import label_evaluation
+from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.layers.token_merging import can_merge_tokens, with_merged_tokens
 from vitreous.results import Result, percent
 from vitreous.training.precision import with_cast_weights

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -16,18 +17,22 @@ from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError
-from vitreous.evaluation.classification import LabelEvaluation, class_labels, label_evaluation
-from vitreous.evaluation.outputs import Batching, compute_outputs
+from vitreous.evaluation.classification import LabelEvaluation, label_evaluation
+from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.models.names import Model
+from vitreous.training.distributed import ALONE
 
 FEWEST = 10  # images that a temperature can be fitted on
+MOST_LOGITS = 1 << 26  # numbers: of 21,841 classes those of 3,072 images, which are enough for one number
+IN_DOUBLE = 1 << 20  # numbers that are handled in double precision together
 SEARCHED = (0.05, 20.0)  # temperatures
 
 
 def calibrate_model(
     model: Model, images: ImageDataset, **batching: Unpack[Batching]
 ) -> tuple[LabelEvaluation, LabelEvaluation]:
-    """Fit a temperature on images that the model did not learn from, and change its head by it.
+    """Fit a temperature on images that the model did not learn from, and change its head by it. Of many
+    images, and many classes, it is fitted on some, which are evenly spread.
 
     Returns:
         What the model predicted for these images before, and what it predicts now.
@@ -40,10 +45,13 @@ def calibrate_model(
             f"a temperature needs {FEWEST} images that the model did not learn from, and there are "
             f"{len(images)}: hold out more"
         )
-    labels = class_labels(model, images)
+    labels, world = class_labels(model, images), batching.get("world", ALONE)
+    if len(images) * len(labels) > MOST_LOGITS:
+        images = images.subset(np.array(images.sample(max(MOST_LOGITS // len(labels), FEWEST))))
     outputs = compute_outputs(model, images, **batching)
     before = label_evaluation(labels, images, outputs, model.temperature)
-    temperature = fit_temperature(outputs.values, torch.from_numpy(before.targets))
+    fitted = fit_temperature(outputs.values, torch.from_numpy(before.targets)) if world.first else 1.0
+    temperature = world.broadcast(fitted)
     scale_head(model, temperature)
     calibrated = outputs._replace(values=outputs.values / temperature)
     return before, label_evaluation(labels, images, calibrated, model.temperature)
@@ -59,13 +67,18 @@ def fit_temperature(
     """
     count, classes = logits.shape
     doubt = 0.5 / (count + 1)
+    rows = max(IN_DOUBLE // classes, 1)
+    parts = list(zip(torch.split(logits, rows), torch.split(targets, rows), strict=True))
 
     def loss(scale: float) -> float:
-        scaled = logits.double() * scale
-        if targets.ndim == 2:
-            wanted = targets.double() * (1 - 2 * doubt) + doubt
-            return float(F.binary_cross_entropy_with_logits(scaled, wanted))
-        return float(F.cross_entropy(scaled, targets, label_smoothing=doubt * classes / max(classes - 1, 1)))
+        return sum(part_loss(some.double() * scale, known) for some, known in parts)
+
+    def part_loss(scaled: Tensor, known: Tensor) -> float:
+        if known.ndim == 2:
+            wanted = known.double() * (1 - 2 * doubt) + doubt
+            return float(F.binary_cross_entropy_with_logits(scaled, wanted, reduction="sum"))
+        smoothing = doubt * classes / max(classes - 1, 1)
+        return float(F.cross_entropy(scaled, known, label_smoothing=smoothing, reduction="sum"))
 
     low, high = 1 / SEARCHED[1], 1 / SEARCHED[0]
     golden = (5**0.5 - 1) / 2

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.errors import InputError
+from vitreous.data.image_samples import Batch
 from vitreous.evaluation.augmented import AveragedViews
-from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
+from vitreous.evaluation.outputs import (
+    MOST_KEPT,
+    Batching,
+    Outputs,
+    class_columns,
+    class_labels,
+    compute_outputs,
+    summaries,
+)
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import (
@@ -32,6 +41,7 @@ from vitreous.models.names import Runnable
 from vitreous.results import percent
 
 MOST_CLASSES = 100  # whose confusion matrix goes into the JSON: it grows with their square
+SUMMARIZED = 1024  # images whose logits are summarized together
 SMALLEST = 1e-12  # probability, whose logarithm is finite
 SHOWN_CLASSES = 30  # whose confusion matrix is printed
 
@@ -54,22 +64,18 @@ class LabelEvaluation(Evaluation):
     Attributes:
         classes: the label of each class, in the model's order.
         targets: its class; where it may have several, a 0 or 1 for each class.
-        probabilities: what the model gives each class; they sum to one where an image has one class.
         uncalibrated_error: the calibration error without the model's temperature; None where it has none.
     """
-
-    per_example = ("targets", "probabilities")
 
     indices: Int[np.ndarray, " N"]
     classes: tuple[str, ...]
     targets: Int[np.ndarray, " N"] | Float[np.ndarray, "N classes"]
-    probabilities: Float[np.ndarray, "N classes"]
     uncalibrated_error: float | None = None
 
-    @cached_property
+    @property
     def calibration(self) -> Calibration:
         """Whether the probabilities are right: of the predicted class, or of every yes and no."""
-        return calibration_of(self.probabilities, self.targets)
+        raise NotImplementedError
 
     @property
     def calibration_metrics(self) -> dict[str, Metric]:
@@ -82,13 +88,28 @@ class LabelEvaluation(Evaluation):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationEvaluation(LabelEvaluation):
-    """What a classifier predicts for images of one class each, and what follows from it."""
+    """What a classifier predicts for images of one class each, and what follows from it.
+
+    Attributes:
+        predictions: the most probable class of each image.
+        confidence: its probability.
+        true_probability: that of the true class.
+        in_top5: whether the true class is among the five most probable.
+        probabilities: those of all classes; None for more than 1,000.
+    """
 
     task = "classification"
+    per_example = ("targets", "predictions", "confidence", "true_probability", "in_top5", "probabilities")
+
+    predictions: Int[np.ndarray, " N"]
+    confidence: Float[np.ndarray, " N"]
+    true_probability: Float[np.ndarray, " N"]
+    in_top5: Bool[np.ndarray, " N"]
+    probabilities: Float[np.ndarray, "N classes"] | None = None
 
     @cached_property
-    def predictions(self) -> Int[np.ndarray, " N"]:
-        return self.probabilities.argmax(axis=1)
+    def calibration(self) -> Calibration:
+        return calibrate(self.confidence, self.correct)
 
     @cached_property
     def correct(self) -> np.ndarray:
@@ -103,13 +124,10 @@ class ClassificationEvaluation(LabelEvaluation):
         """95 %, Wilson's."""
         return wilson_interval(int(self.correct.sum()), self.count)
 
-    @cached_property
+    @property
     def top5_accuracy(self) -> float | None:
         """The right class among the five most probable; None where there are no more than five."""
-        if len(self.classes) <= 5:
-            return None
-        five = np.argpartition(-self.probabilities, 5, axis=1)[:, :5]
-        return float((five == self.targets[:, None]).any(axis=1).mean())
+        return float(self.in_top5.mean()) if len(self.classes) > 5 else None
 
     @cached_property
     def confusion(self) -> Int[np.ndarray, "classes classes"]:
@@ -127,15 +145,9 @@ class ClassificationEvaluation(LabelEvaluation):
         return {each.label: each.recall for each in self.per_class if each.support}
 
     def answers(self) -> Answers:
-        rows = np.arange(self.count)
-        return Answers(
-            self.classes,
-            self.targets.tolist(),
-            self.predictions.tolist(),
-            -np.log(np.maximum(self.probabilities[rows, self.targets], SMALLEST)),
-            self.probabilities[rows, self.predictions],
-            self.correct,
-        )
+        true, given = self.targets.tolist(), self.predictions.tolist()
+        loss = -np.log(np.maximum(self.true_probability, SMALLEST))
+        return Answers(self.classes, true, given, loss, self.confidence, self.correct)
 
     @property
     def without_learning(self) -> tuple[str, Mapping[str, float]]:
@@ -148,7 +160,6 @@ class ClassificationEvaluation(LabelEvaluation):
 
     def confident_mistakes(self, count: int = 12) -> list[Mistake]:
         """Return the most confident wrong predictions, in descending order."""
-        confidence = self.probabilities.max(axis=1)
         wrong = np.flatnonzero(~self.correct)
         return [
             Mistake(
@@ -156,9 +167,9 @@ class ClassificationEvaluation(LabelEvaluation):
                 self.names[row],
                 self.classes[self.predictions[row]],
                 self.classes[self.targets[row]],
-                float(confidence[row]),
+                float(self.confidence[row]),
             )
-            for row in wrong[np.argsort(-confidence[wrong], kind="stable")][:count]
+            for row in wrong[np.argsort(-self.confidence[wrong], kind="stable")][:count]
         ]
 
     @property
@@ -200,9 +211,16 @@ class ClassificationEvaluation(LabelEvaluation):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelEvaluation(LabelEvaluation):
-    """What a classifier predicts for images that may have several classes: yes or no for each."""
+    """What a classifier predicts for images that may have several classes: the probability of each."""
 
     task = "multilabel"
+    per_example = ("targets", "probabilities")
+
+    probabilities: Float[np.ndarray, "N classes"]
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        return calibrate(self.probabilities.ravel(), self.targets.ravel())
 
     @cached_property
     def average_precision(self) -> tuple[float, ...]:
@@ -266,7 +284,16 @@ def evaluate(
         InputError: the model does not know the classes, or no image could be decoded.
     """
     labels = class_labels(model, images)
-    return label_evaluation(labels, images, compute_outputs(model, images, **batching), model.temperature)
+    if images.targets.ndim == 2:
+        return label_evaluation(labels, images, compute_outputs(model, images, **batching), model.temperature)
+    columns = class_columns(labels, images).to(batching.get("device", "cpu"))
+
+    def compute(batch: Batch) -> Tensor:
+        logits = model(batch.images).float()
+        return summaries(logits, columns[batch.targets].to(logits.device), model.temperature)
+
+    found = compute_outputs(model, images, compute, **batching)
+    return from_summaries(labels, images, found, model.temperature)
 
 
 def label_evaluation(
@@ -278,72 +305,45 @@ def label_evaluation(
         labels: of the logits, as `class_labels` gives them.
         temperature: that the logits are already divided by.
     """
-    columns = np.array([labels.index(label) for label in images.classes])
-    targets = images.targets[outputs.indices]
-    multilabel = targets.ndim == 2
-    if multilabel:
-        known = np.zeros((len(targets), len(labels)), dtype=np.float32)
-        known[:, columns] = targets
-    else:
-        known = columns[targets]
-    kind = MultiLabelEvaluation if multilabel else ClassificationEvaluation
-    uncalibrated = None
-    if temperature != 1:
-        before = probabilities_of(outputs.values * temperature, multilabel=multilabel).numpy()
-        uncalibrated = calibration_of(before, known).ece
-    return kind(
+    columns, targets = class_columns(labels, images), torch.from_numpy(images.targets[outputs.indices])
+    if targets.ndim == 1:
+        both = [torch.split(each, SUMMARIZED) for each in (outputs.values, columns[targets])]
+        values = torch.cat([summaries(some, true, temperature) for some, true in zip(*both, strict=True)])
+        return from_summaries(labels, images, outputs._replace(values=values), temperature)
+    known = torch.zeros(len(targets), len(labels))
+    known[:, columns] = targets
+    found = MultiLabelEvaluation(
         classes=labels,
         indices=outputs.indices,
         names=outputs.names,
-        targets=known,
-        probabilities=probabilities_of(outputs.values, multilabel=multilabel).numpy(),
-        uncalibrated_error=uncalibrated,
+        targets=known.numpy(),
+        probabilities=outputs.values.sigmoid().numpy(),
         failed=outputs.failed,
         seconds=outputs.seconds,
     )
+    if temperature == 1:
+        return found
+    before = replace(found, probabilities=(outputs.values * temperature).sigmoid().numpy())
+    return replace(found, uncalibrated_error=before.calibration.ece)
 
 
-def probabilities_of(logits: Float[Tensor, "B classes"], *, multilabel: bool) -> Float[Tensor, "B classes"]:
-    """Return what logits mean: one distribution for an image, or a yes or no for each class."""
-    return logits.sigmoid() if multilabel else logits.softmax(dim=-1)
-
-
-def calibration_of(
-    probabilities: Float[np.ndarray, "N classes"],
-    targets: Int[np.ndarray, " N"] | Float[np.ndarray, "N classes"],
-) -> Calibration:
-    """Compare probabilities with what is true: of the most probable class, or of every class."""
-    if targets.ndim == 2:
-        return calibrate(probabilities.ravel(), targets.ravel())
-    return calibrate(probabilities.max(axis=1), probabilities.argmax(axis=1) == targets)
-
-
-def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple[str, ...]:
-    """Return the label of each output of the model; every class of `images` is among them.
-
-    The images may show some of the model's classes only. A model without labels takes those of the
-    images, when their number is right.
-    """
-    outputs = model.config.num_classes
-    if outputs is None:
-        raise InputError("the model has no head, so it cannot classify: train one, or use vitreous probe")
-    if model.labels is None:
-        if len(images.classes) != outputs:
-            raise InputError(
-                f"the data has {len(images.classes)} classes, the model {outputs} without names: "
-                "evaluate it on data with the same classes"
-            )
-        return tuple(images.classes)
-    unknown = [label for label in images.classes if label not in model.labels]
-    if unknown:
-        raise InputError(
-            f"the model does not know {listing(unknown)}; its classes are {listing(model.labels)}: "
-            "name the classes of the data as the model does"
-        )
-    return tuple(model.labels)
-
-
-def listing(names: list[str], shown: int = 5) -> str:
-    """Return the first few names, and how many more there are."""
-    first = ", ".join(repr(name) for name in names[:shown])
-    return first if len(names) <= shown else f"{first} and {len(names) - shown} more"
+def from_summaries(
+    labels: tuple[str, ...], images: ImageDataset, outputs: Outputs, temperature: float
+) -> ClassificationEvaluation:
+    """Return the evaluation of images of which `outputs` has the summaries."""
+    predictions, confidence, true, in_top5, before = outputs.values[:, :5].numpy().T.copy()
+    targets = class_columns(labels, images).numpy()[images.targets[outputs.indices]]
+    return ClassificationEvaluation(
+        classes=labels,
+        indices=outputs.indices,
+        names=outputs.names,
+        targets=targets,
+        predictions=predictions.astype(np.int64),
+        confidence=confidence,
+        true_probability=true,
+        in_top5=in_top5 > 0,
+        probabilities=outputs.values[:, 5:].numpy() if len(labels) <= MOST_KEPT else None,
+        uncalibrated_error=None if temperature == 1 else calibrate(before, predictions == targets).ece,
+        failed=outputs.failed,
+        seconds=outputs.seconds,
+    )

@@ -1,4 +1,4 @@
-"""A model's output for every image of a dataset, in its order."""
+"""A model's output for every image of a dataset, in its order, and which class an output is of."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from PIL import Image
 from torch import Tensor, nn
 
+from vitreous.checkpoints.weights import listing
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError
+from vitreous.evaluation.augmented import AveragedViews
 from vitreous.models.bit import BiT
+from vitreous.models.names import Runnable
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.training.distributed import ALONE, World
@@ -30,6 +33,7 @@ AGREEMENT = 0.995  # of top-1 answers with those in fp32: less, and a precision 
 MEASURED = 128  # images
 WORTH = 512  # images: of fewer, comparing two precisions takes longer than the faster one saves
 AGREED = "precision.json"  # beside the weights
+MOST_KEPT = 1000  # classes of which all probabilities are kept: of 21,841, those of 50,000 images are 4 GiB
 
 Progress = Callable[[int, int], None]
 
@@ -123,7 +127,8 @@ def compute_outputs(
             values.append(compute(batch).cpu())
             indices.append(batch.indices.cpu())
             if progress:
-                progress(sum(map(len, indices)) + len(loader.bad), len(images))
+                done = world.size * (sum(map(len, indices)) + len(loader.bad))
+                progress(min(done, len(images)), len(images))
     failed = dict(loader.bad)
     if world.size > 1:
         parts = world.gather((indices, values, failed))
@@ -139,11 +144,68 @@ def compute_outputs(
     return Outputs(rows.numpy(), names, found, failed, time.perf_counter() - started)
 
 
+def summaries(
+    logits: Float[Tensor, "B classes"], targets: Int[Tensor, " B"], temperature: float
+) -> Float[Tensor, "B columns"]:
+    """Return what an evaluation keeps of each image: the most probable class, its probability, that of the
+    true class, whether it is among the first five, the largest probability without the temperature that
+    the logits are divided by; of up to 1,000 classes all probabilities, too."""
+    probabilities = logits.softmax(dim=-1)
+    confidence, predictions = probabilities.max(dim=-1)
+    first = probabilities.topk(min(5, logits.shape[1])).indices
+    before = confidence if temperature == 1 else (logits * temperature).softmax(dim=-1).amax(dim=-1)
+    found = torch.stack(
+        [
+            predictions.float(),
+            confidence,
+            probabilities.gather(1, targets[:, None]).squeeze(1),
+            (first == targets[:, None]).any(dim=1).float(),
+            before,
+        ],
+        dim=1,
+    )
+    return torch.cat([found, probabilities], dim=1) if logits.shape[1] <= MOST_KEPT else found
+
+
+def class_columns(labels: tuple[str, ...], images: ImageDataset) -> Int[Tensor, " classes"]:
+    """Return the number of each of the images' classes among the labels."""
+    places = {label: place for place, label in reversed([*enumerate(labels)])}
+    return torch.tensor([places[label] for label in images.classes])
+
+
+def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple[str, ...]:
+    """Return the label of each output of the model; every class of `images` is among them.
+
+    The images may show some of the model's classes only. A model without labels takes those of the
+    images, when their number is right.
+    """
+    outputs = model.config.num_classes
+    if outputs is None:
+        raise InputError("the model has no head, so it cannot classify: train one, or use vitreous probe")
+    if model.labels is None:
+        if len(images.classes) != outputs:
+            raise InputError(
+                f"the data has {len(images.classes)} classes, the model {outputs} without names: "
+                "evaluate it on data with the same classes"
+            )
+        return tuple(images.classes)
+    known = set(model.labels)
+    unknown = [repr(label) for label in images.classes if label not in known]
+    if unknown:
+        its = listing([*map(repr, model.labels)])
+        raise InputError(
+            f"the model does not know {listing(unknown)}; its classes are {its}: name the classes of the "
+            "data as the model does"
+        )
+    return tuple(model.labels)
+
+
 def image_batches(
-    images: ImageDataset, batch_size: int, failed: dict[str, str]
+    images: ImageDataset, batch_size: int, failed: dict[str, str], world: World = ALONE
 ) -> Iterator[list[tuple[int, Image.Image]]]:
-    """Yield the decoded images with their numbers, a batch at a time; `failed` takes what cannot be read."""
-    for start in range(0, len(images), batch_size):
+    """Yield the decoded images with their numbers, a batch at a time, of several processes every
+    `world.size`-th batch; `failed` takes what cannot be read."""
+    for start in range(world.rank * batch_size, len(images), world.size * batch_size):
         some = []
         for row in range(start, min(start + batch_size, len(images))):
             try:

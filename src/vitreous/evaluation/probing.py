@@ -24,6 +24,7 @@ from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.scores import Interval, half_width, wilson_interval
 from vitreous.models.names import Runnable
 from vitreous.results import Result
+from vitreous.training.distributed import ALONE
 
 SHOTS = (1, 5, 10, 25)
 MONITORED = (1, 5, 10)  # shots that are measured while a model learns
@@ -291,9 +292,10 @@ def summary(accuracies: Sequence[float]) -> FewShot:
     return FewShot(mean, Interval(max(mean - half, 0.0), min(mean + half, 1.0)))
 
 
-def fewshot_measure(splits: Splits, *, batch_size: int) -> Callable[[nn.Module], Mapping[str, float]]:
+def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
     """Return what measures the closed-form accuracy on the validation part while a model learns, always from
-    the same few training images.
+    the same few training images. It takes the model and how its features are computed; of several processes
+    the first one has the result.
 
     Raises:
         InputError: there is no validation part, or an image may have several labels.
@@ -307,30 +309,30 @@ def fewshot_measure(splits: Splits, *, batch_size: int) -> Callable[[nn.Module],
     order = draw_order(splits.train.targets, classes, seed=0)
     shown = Subset(splits.train, np.concatenate([indices[: max(MONITORED)] for indices in order]))
 
-    def measure(model: nn.Module) -> Mapping[str, float]:
+    def measure(model: nn.Module, **batching: Unpack[Batching]) -> Mapping[str, float]:
         encoder: Any = getattr(model, "encoder", model)  # of an objective of pre-training
-        device = next(model.parameters()).device
-        train, test = (
-            extract(encoder, part, device=device, batch_size=batch_size) for part in (shown, validating)
-        )
+        train, test = (extract(encoder, part, **batching) for part in (shown, validating))
+        if not batching.get("world", ALONE).first:
+            return {}
         results = fewshot(train, test, classes=classes, shots=MONITORED, seeds=(0,))
         return {f"validation_fewshot_{shots}": result.mean for shots, result in results.items()}
 
     return measure
 
 
-def knn_measure(
-    train: ImageDataset, held_out: ImageDataset, *, batch_size: int
-) -> Callable[[nn.Module], Mapping[str, float]]:
+def knn_measure(train: ImageDataset, held_out: ImageDataset) -> Callable[..., Mapping[str, float]]:
     """Return what measures the accuracy of nearest neighbors while a model learns, always on the same images:
-    at most `BANK` of the training part, which vote, and as many held-out ones."""
+    at most `BANK` of the training part, which vote, and as many held-out ones. It takes what that of
+    `fewshot_measure` takes, and every process classifies its share of the images."""
     parts = [Subset(each, np.array(each.sample(min(BANK, len(each))))) for each in (train, held_out)]
 
-    def measure(model: nn.Module) -> Mapping[str, float]:
+    def measure(model: nn.Module, **batching: Unpack[Batching]) -> Mapping[str, float]:
         encoder: Any = getattr(model, "encoder", model)  # of an objective of pre-training
-        device = next(model.parameters()).device
-        bank, queries = (extract(encoder, part, device=device, batch_size=batch_size) for part in parts)
-        hits = knn_hits(bank, queries, classes=len(train.classes))
+        world = batching.get("world", ALONE)
+        bank, queries = (extract(encoder, part, **batching) for part in parts)
+        mine = Features(*(array[world.rank :: world.size] for array in (queries.values, queries.targets)))
+        with torch.autocast("cpu", enabled=False):
+            hits = sum(world.gather(knn_hits(bank, mine, classes=len(train.classes))))
         return {"validation_knn": hits / len(queries.targets)}
 
     return measure

@@ -127,7 +127,8 @@ class Evaluation(Result):
         """Return the evaluation of some of the examples alone, in the order of `rows`."""
         chosen: dict[str, Any] = {}
         for name in ("names", "indices", *self.per_example):
-            entries = getattr(self, name)
+            if (entries := getattr(self, name)) is None:
+                continue
             picked = entries[rows] if isinstance(entries, np.ndarray) else [entries[row] for row in rows]
             chosen[name] = tuple(picked) if isinstance(entries, tuple) else picked
         return replace(self, **chosen)

@@ -19,6 +19,7 @@ from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, quantile_interval, wilson_interval
 from vitreous.evaluation.text_models import IMAGE_BATCH, TEXT_BATCH, Reader, Translator
+from vitreous.training.distributed import ALONE, World
 
 SHOWN = 20  # mistakes in the JSON
 RESAMPLES = 1000  # of the bootstrap
@@ -146,22 +147,29 @@ class TranslationEvaluation(TextEvaluation):
 
 
 def evaluate_reader(
-    reader: Reader, captions: Captions, *, beams: int = 4, batch_size: int = IMAGE_BATCH
+    reader: Reader,
+    captions: Captions,
+    *,
+    beams: int = 4,
+    batch_size: int = IMAGE_BATCH,
+    world: World = ALONE,
 ) -> CaptioningEvaluation:
-    """Read every image with a beam, `batch_size` of them together, and compare."""
+    """Read every image with a beam, `batch_size` of them together, and compare; all processes of `world`
+    share the batches."""
     began = time.perf_counter()
-    rows: list[int] = []
-    texts: list[str] = []
+    mine: dict[int, str] = {}
     failed: dict[str, str] = {}
-    for some in image_batches(captions.images, batch_size, failed):
+    for some in image_batches(captions.images, batch_size, failed, world):
         found = reader.read([image for _, image in some], beams=beams, batch_size=batch_size)
-        rows += [row for row, _ in some]
-        texts += [each.text for each in found]
+        mine |= {row: each.text for (row, _), each in zip(some, found, strict=True)}
+    texts = {row: text for part in world.gather(mine) for row, text in part.items()}
+    failed = {name: reason for part in world.gather(failed) for name, reason in part.items()}
+    rows = sorted(texts)
     return CaptioningEvaluation(
         names=[captions.images.name(row) for row in rows],
         indices=rows,
         wanted=[captions.texts[row] for row in rows],
-        texts=texts,
+        texts=[texts[row] for row in rows],
         failed=failed,
         seconds=time.perf_counter() - began,
     )
@@ -174,16 +182,21 @@ def evaluate_translator(
     beams: int = 4,
     length_penalty: float = 0.6,
     batch_size: int = TEXT_BATCH,
+    world: World = ALONE,
 ) -> TranslationEvaluation:
-    """Translate every source with a beam, `batch_size` of them together, and compare."""
+    """Translate every source with a beam, `batch_size` of similar length together, and compare; all processes
+    of `world` share the batches."""
     longest = translator.model.config.max_length
-    readable = [len(translator.tokenizer.encode(pair.source)) < longest for pair in pairs]
+    lengths = [len(translator.tokenizer.encode(pair.source)) for pair in pairs]
+    readable = [row for row in sorted(range(len(pairs)), key=lengths.__getitem__) if lengths[row] < longest]
     began = time.perf_counter()
-    sources = [pair.source for pair, can in zip(pairs, readable, strict=True) if can]
-    found = iter(
-        translator.translate(sources, beams=beams, length_penalty=length_penalty, batch_size=batch_size)
-    )
-    texts = [next(found).text if can else "" for can in readable]
+    starts = range(world.rank * batch_size, len(readable), world.size * batch_size)
+    mine = [row for start in starts for row in readable[start : start + batch_size]]
+    sources = [pairs[row].source for row in mine]
+    found = translator.translate(sources, beams=beams, length_penalty=length_penalty, batch_size=batch_size)
+    parts = world.gather({row: each.text for row, each in zip(mine, found, strict=True)})
+    written = {row: text for part in parts for row, text in part.items()}
+    texts = [written.get(row, "") for row in range(len(pairs))]
     seconds = time.perf_counter() - began
     wanted = [pair.target for pair in pairs]
     scores = corpus_scores(texts, wanted)
@@ -194,7 +207,7 @@ def evaluate_translator(
         texts=texts,
         failed={},
         seconds=seconds,
-        too_long=readable.count(False),
+        too_long=len(pairs) - len(readable),
         **scores._asdict(),
     )
 

@@ -115,7 +115,8 @@ class Classification(ImageTask):
             found = "as evaluation.temperature says, since there is no validation part"
         else:
             return "none, since there is no validation part: set data.validation_fraction=0.1"
-        trained.run.save_model(answerer)
+        if options["world"].first:
+            trained.run.save_model(answerer)
         return f"temperature {answerer.temperature:.3g}, {found}"
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> Evaluation:

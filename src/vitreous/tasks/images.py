@@ -34,6 +34,7 @@ from vitreous.training.initial_model import (
     fitted_to_checkpoint,
     starting_model,
 )
+from vitreous.training.precision import autocast
 from vitreous.training.settings import configure, leaves, without_none_words
 
 log = logging.getLogger(__name__)
@@ -149,10 +150,10 @@ class ImageTask(Task):
         return model
 
     def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
-        """Return what measures the model on the validation part, in the precision of the training, and in the
-        first process the few-shot accuracy of its features there if `evaluation.fewshot` is set."""
+        """Return what measures the model on the validation part, in the precision of the training, and what
+        `validation_measures` has besides."""
         asked, images = config.evaluation, self.validation_images(data)
-        few = fewshot_measure(data, batch_size=asked.batch_size) if asked.fewshot else None
+        more = self.validation_measures(config, data)
         if not images:
             return None
         workers = worker_count(config.data.workers)
@@ -160,12 +161,18 @@ class ImageTask(Task):
         def measure(model: Any) -> Mapping[str, float]:
             device = next(model.parameters()).device
             options = {"device": device, "batch_size": asked.batch_size, "workers": workers, "world": world}
-            half = config.training.precision in ("bf16", "fp8")
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
-                found = self.validation_scores(config, model, images, **options)
-            return {**found, **(few(model) if few and world.first else {})}
+            with autocast(config.training.precision, device):
+                found = dict(self.validation_scores(config, model, images, **options))
+                for each in more:
+                    found |= each(model, **options)
+            return found
 
         return measure
+
+    def validation_measures(self, config: Any, data: Any) -> list[Callable[..., Mapping[str, float]]]:
+        """Return what else measures a model, and takes what `validation_scores` takes: the few-shot accuracy
+        of its features if `evaluation.fewshot` is set."""
+        return [fewshot_measure(data)] if config.evaluation.fewshot else []
 
     def validation_images(self, data: Any) -> Any:
         """Return what the model is measured on while it learns; None: nothing."""

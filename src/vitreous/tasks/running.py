@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from vitreous.data.loading import BadFiles
+from vitreous.data.workers import worker_count
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
@@ -25,7 +26,7 @@ from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
 from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import activation_checkpointing
-from vitreous.training.precision import CUBLAS_WORKSPACE, numerics
+from vitreous.training.precision import CUBLAS_WORKSPACE, autocast, numerics
 from vitreous.training.run import Run, check_free, default_path, finished, of_another_command, with_training
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
@@ -192,7 +193,8 @@ def train_run(
     """Train a run from its newest state; evaluate the model, write the report and the model card.
 
     Args:
-        world: the processes that train together; only the first one writes into the run, and has a result.
+        world: the processes that train and evaluate together; only the first one writes into the run, and has
+            a result.
         callbacks: are called after each step, validation and saved state: `Display` shows them.
         progress: called after each batch of the evaluation with the examples done and all of them.
         tell: takes sentences about what was left out of the data.
@@ -208,18 +210,18 @@ def train_run(
     except InputError:
         run.forget_failed_start()
         raise
-    if not world.first:
-        return None
     answerer = task.answerer(trained)
     held_out, examples = task.held_out_part(data)
-    evaluation = None
     batches = config.evaluation if hasattr(config, "evaluation") else config.training
-    options |= {"device": device, "batch_size": batches.batch_size, "progress": progress}
-    calibrated = task.calibrate(trained, answerer, **options)
+    options |= {"device": device, "batch_size": batches.batch_size, "progress": progress, "world": world}
+    options["workers"] = worker_count(getattr(config.data, "workers", 0))
+    with autocast(with_precision(config, device).training.precision, device):
+        calibrated = task.calibrate(trained, answerer, **options)
+        evaluation = task.evaluate(answerer, examples, **options) if held_out else None
+    if not world.first:
+        return None
     if calibrated and tell:
         tell(f"calibration: {calibrated}")
-    if held_out:
-        evaluation = task.evaluate(answerer, examples, **options)
     bad = BadFiles()
     bad.reasons.update(dict(trained.material.bad) | dict(evaluation.failed if evaluation else {}))
     bad.write(run.path / "bad_files.txt")

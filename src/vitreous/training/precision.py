@@ -79,9 +79,13 @@ def answering_precision(wanted: str, device: torch.device) -> Precision:
 @contextmanager
 def computing(wanted: str, device: torch.device) -> Iterator[None]:
     """Within this context, in this thread, multiply matrices in the precision of `answering_precision`."""
-    half = answering_precision(wanted, device) == "bf16"
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=half):
+    with autocast(answering_precision(wanted, device), device):
         yield
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Return the context in which a model computes in the precision of its training; float8 in bf16."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision in ("bf16", "fp8"))
 
 
 def with_cast_weights(model: nn.Module) -> nn.Module:

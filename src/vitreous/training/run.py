@@ -32,6 +32,8 @@ from vitreous.training.parallel import shards_for
 from vitreous.training.precision import from_float8, to_float8
 from vitreous.training.settings import to_toml, validated
 
+LOCK = ".lock"  # says which process trains in the directory
+
 
 class Run:
     """A run directory: what every task's training writes.
@@ -182,30 +184,27 @@ class Run:
         """Remove a new directory that holds nothing but its configuration and split, so that the corrected
         command can use the same path."""
         files = list(self.path.iterdir())
-        if self.new and {file.name for file in files} <= {"config.toml", SPLIT}:
+        if self.new and {file.name for file in files} <= {"config.toml", SPLIT, LOCK}:
             for file in files:
                 file.unlink()
             self.path.rmdir()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training in this directory, where the file system has locks.
-
-        Raises:
-            InputError: another process trains in it.
-        """
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
+        """Keep other processes from training in this directory, where the file system has locks. Raises
+        InputError, with the process that does."""
+        with (self.path / LOCK).open("a+") as file:
             with suppress(OSError):
                 try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
+                    file.seek(0)
                     raise InputError(
-                        f"another process is training in {self.path}: wait until it has ended, or stop it"
+                        f"{file.read()} is training in {self.path}: wait until it has ended, or stop it"
                     ) from None
+                file.truncate(0)
+                print(f"process {os.getpid()} on {os.uname().nodename}", end="", file=file, flush=True)
             yield
-        finally:
-            os.close(descriptor)
 
     def learner(
         self,

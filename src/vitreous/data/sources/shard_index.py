@@ -8,14 +8,12 @@ again as long as no shard changes its size or its time.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.checkpoints.whole_files import made_by_one, whole_folder
 from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.sources.folders import LARGE, path_array
 from vitreous.data.sources.labels import Label
@@ -96,8 +95,9 @@ class IndexedShard(NamedTuple):
 
 def shard_index(
     shards: Sequence[Shard], number: Numbering, key: Sequence[str], reading: Reading
-) -> tuple[ShardIndex, tuple[str, ...]]:
-    """Return the index of some shards and its classes: from the cache, else from the shards.
+) -> tuple[ShardIndex, tuple[str, ...], Path | None]:
+    """Return the index of some shards, its classes, and the folder where it is cached, if it is: from the
+    cache, else from the shards.
 
     Args:
         number: returns (targets, classes) of (different labels, the place of each image's among them).
@@ -105,10 +105,10 @@ def shard_index(
     """
     folder = index_folder(shards, key, reading)
     if (known := load(folder)) is None:
-        with locked(folder):
+        with made_by_one(folder):
             if (known := load(folder)) is None:
                 known = build(shards, number, folder, reading)
-    return known
+    return *known, folder if folder.is_dir() else None
 
 
 def index_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) -> Path:
@@ -125,24 +125,6 @@ def load(folder: Path) -> tuple[ShardIndex, tuple[str, ...]] | None:
         return ShardIndex(*(np.load(file, mmap_mode="r") for file in files)), classes
     except (OSError, ValueError):
         return None
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time make an index, where the file system has locks."""
-    with suppress(OSError):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(folder.with_suffix(".lock"), os.O_CREAT | os.O_RDWR)
-    except OSError:
-        yield
-        return
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def build(
@@ -166,16 +148,10 @@ def build(
     index = ShardIndex(ends, blocks, sizes, names, hashes, targets)
     if len(names) < LARGE:
         return index, classes
-    beside = folder.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        beside.mkdir(parents=True)
+    with suppress(OSError), whole_folder(folder) as beside:  # a cache need not be written
         for name, array in index._asdict().items():
             np.save(beside / f"{name}.npy", array)
         (beside / "classes.json").write_text(json.dumps(classes), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(beside, folder)
-    except OSError:  # a cache that cannot be written does not stop anything
-        shutil.rmtree(beside, ignore_errors=True)
     return load(folder) or (index, classes)
 
 

@@ -101,13 +101,14 @@ def open_shards(spec: str, config: DataConfig, targets: Targets = "classes") -> 
     found: dict[str, ImageDataset] = {}
     for part in sorted(by_part, key=lambda name: name != "train"):
         number = partial(number_labels, where=spec, named=classes, unlabeled=targets == "unlabeled")
-        index, classes = shard_index(by_part[part], number, [targets, *classes], reading)
+        index, classes, cache = shard_index(by_part[part], number, [targets, *classes], reading)
         if not len(index.names):
             raise InputError(
                 f"{spec} holds no image with a label: a sample is 0001.jpg and 0001.cls (a class number), "
                 '0001.txt (a class) or 0001.json ({"label": class}); images alone are for vitreous pretrain'
             )
         images = ShardImages(by_part[part], index, classes, reading.cache_bytes)
+        images.cache = cache
         if shards[0].remote or config.streaming:
             images.read_in_order()
         found[PARTS.get(part, part)] = images

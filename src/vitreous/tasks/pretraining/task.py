@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probing import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import Model, build_model
+from vitreous.rng import torch_generator
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, ImageTask
@@ -46,9 +47,8 @@ from vitreous.tasks.pretraining.rules import (
     rules,
 )
 from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, small_size
-from vitreous.tasks.task import Material, Measure, Plan, Trained, Tree
+from vitreous.tasks.task import Material, Plan, Trained, Tree
 from vitreous.training.diagnosis import collapse
-from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Objective
@@ -211,14 +211,13 @@ class Pretraining(ImageTask):
     def validation_images(self, data: Splits) -> ImageDataset | None:
         return data.validation or data.test
 
-    def validation(self, config: Any, data: Splits, world: World = ALONE) -> Measure | None:
-        """Measure the loss, and in the first process the accuracy of nearest neighbors where the images have
-        classes, which the training does not see."""
-        loss, images = super().validation(config, data, world), self.validation_images(data)
-        if loss is None or images is None or images.targets.ndim != 1 or len(images.classes) < 2:
-            return loss
-        knn = knn_measure(data.train, images, batch_size=config.evaluation.batch_size)
-        return lambda model: {**loss(model), **(knn(model) if world.first else {})}
+    def validation_measures(self, config: Any, data: Splits) -> list[Callable[..., Mapping[str, float]]]:
+        """Return what measures the accuracy of nearest neighbors, too, where the images have classes, which
+        the training does not see."""
+        more, images = super().validation_measures(config, data), self.validation_images(data)
+        if images is None or images.targets.ndim != 1 or len(images.classes) < 2:
+            return more
+        return [*more, knn_measure(data.train, images)]
 
     def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
         found = self.evaluate(model, images, **options)
@@ -232,10 +231,11 @@ class Pretraining(ImageTask):
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> PretrainingEvaluation:
         """Measure the objective, always with the same masks or views."""
-        generator, again = (torch.Generator().manual_seed(0) for _ in range(2))
         rows: list[dict[str, float]] = []
 
         def losses(batch: Batch) -> Tensor:
+            first = int(batch.indices[0])
+            generator, again = (torch_generator(0, "evaluation", first) for _ in range(2))
             loss, measured = answerer(batch.images, generator)
             rows.append({"step": math.inf, **{name: float(value) for name, value in measured.items()}})
             both = torch.stack([loss.double(), answerer.trivial_loss(batch.images, again).to(loss).double()])

@@ -113,7 +113,8 @@ class Captioning(TextTask):
         return data.out_of_distribution
 
     def evaluate(self, answerer: Reader, examples: Captions, **options: Any) -> CaptioningEvaluation:
-        return evaluate_reader(answerer, examples, batch_size=options["batch_size"])
+        used = {"batch_size", "world"} & options.keys()
+        return evaluate_reader(answerer, examples, **{name: options[name] for name in used})
 
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
         from vitreous.inspection.sequence_report import Measured, write_reading_report

@@ -75,7 +75,7 @@ class Translation(TextTask):
         Args:
             options: `beams` and `length_penalty` of the search.
         """
-        used = {"batch_size", "beams", "length_penalty"} & options.keys()
+        used = {"batch_size", "beams", "length_penalty", "world"} & options.keys()
         return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
 
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
