@@ -1,14 +1,18 @@
 """Training on one GPU, fed by the real loader: images a second, and the share of the GPU's own peak.
 
     python benchmarks/gpu_training.py --models ViT-S/16 ViT-B/16 ViT-L/16 --out benchmarks/results/gpu.json
+    torchrun --nproc-per-node 8 benchmarks/gpu_training.py [--shard] --out benchmarks/results/gpus.json
 
 Ours is the step that `vitreous train` takes in bf16, compiled; timm's and Hugging Face's are their models in
 the usual loop with the same optimizer, autocast and `torch.compile`. All are fed by one loader that reads,
 crops and flips images while the GPU works. They take turns, block by block; what is reported is the median
 block. The peak is what a product of large bf16 matrices reaches on the same GPU in the same run; the model's
-operations are three times those of the forward pass, two for each product and sum.
+operations are three times those of the forward pass, two for each product and sum. In the same way are
+measured: the loader alone, a constant batch, fp8 where the GPU has it, the steps of MAE and DINO, and how
+long training waits for a checkpoint, and how long that takes to be written.
 
-`--device cpu` runs the program itself where there is no GPU; its numbers say nothing then.
+With torchrun only our own step is taken, by all processes (DDP; with --shard FSDP2), and images are those of
+all of them. `--device cpu` runs the program itself where there is no GPU; its numbers say nothing then.
 """
 
 from __future__ import annotations
@@ -22,8 +26,10 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 from loader import PREPROCESSING, TRAINING, write_images
@@ -36,11 +42,18 @@ from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
+from vitreous.errors import InputError
 from vitreous.models.description import describe
+from vitreous.tasks.pretraining.rules import ObjectiveName, PretrainingConfig
+from vitreous.tasks.pretraining.task import build_objective, self_supervised
+from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
+from vitreous.training.distributed import ALONE, World, process_group
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.step import TrainStep
+from vitreous.training.parallel import shards_for
+from vitreous.training.precision import check_float8, to_float8
+from vitreous.training.step import Objective, TrainStep
 
 CLASSES = 1000
 SIZES = {"ViT-Ti/16": "tiny", "ViT-S/16": "small", "ViT-B/16": "base", "ViT-L/16": "large"}
@@ -48,10 +61,46 @@ BATCHES = {"ViT-Ti/16": 1024, "ViT-S/16": 512, "ViT-B/16": 256, "ViT-L/16": 128}
 Step = Callable[[Batch], object]
 
 
-def ours(name: str, device: torch.device) -> Step:
-    config = TrainingConfig(precision="bf16", compile=True)
-    learner = Learner.begin(vt.create(name, num_classes=CLASSES).to(device), config)
-    return TrainStep(learner, classification(config), config, seed=0)
+def ours(
+    name: str,
+    device: torch.device,
+    world: World = ALONE,
+    *,
+    objective: ObjectiveName | None = None,
+    **training: Any,
+) -> TrainStep:
+    """Return the step that `vitreous train` takes, or with an objective `vitreous pretrain`."""
+    config = TrainingConfig.model_validate({"precision": "bf16", "compile": objective is None, **training})
+    model: nn.Module = vt.create(name, num_classes=CLASSES)
+    loss: Objective = classification(config)
+    if objective:
+        model = build_objective(vt.create(name), objective, PretrainingConfig(), steps=1000)
+        loss = self_supervised
+    if config.precision == "fp8":
+        to_float8(model)
+    shards = shards_for(model, config, world, device)
+    learner = Learner.begin(model if shards else model.to(device), config, shards)
+    return TrainStep(learner, loss, config, seed=0, world=world)
+
+
+def state_cost(step: TrainStep, world: World) -> dict[str, float]:
+    """Seconds that training waits for a checkpoint, and in which it is written meanwhile; and its size."""
+    with tempfile.TemporaryDirectory() as folder:
+        states = Checkpointer(Path(world.broadcast(folder)))
+        for number in (1, 2):  # the first time memory is allocated for it
+            step.learner.step = number
+            began = time.perf_counter()
+            states.save(step.learner, world, wait=False)
+            waited = time.perf_counter() - began
+            states.finish()
+            written = time.perf_counter() - began
+        size = sum(path.stat().st_size for path in states.folder.glob("step-000000002.shards/*"))
+        world.barrier()
+    return {
+        "gib": round(size / 2**30, 3),
+        "waited_seconds": round(waited, 3),
+        "written_seconds": round(written, 3),
+    }
 
 
 def usual(model: nn.Module, logits: Callable[[object], torch.Tensor], device: torch.device) -> Step:
@@ -117,17 +166,40 @@ def endless(loader: DevicePrefetcher[Batch]) -> Iterator[Batch]:
         yield from loader.epoch(epoch)
 
 
-def compare(
-    name: str, loader: DevicePrefetcher[Batch], device: torch.device, steps: int, rounds: int
-) -> dict[str, object]:
-    """For each way: images a second and operations a second, of the median block of `steps`."""
-    operations = 3 * 2 * describe(vt.create(name, num_classes=CLASSES).config).macs
+def ways_of(name: str, device: torch.device, world: World, *, shard: bool) -> dict[str, Step]:
+    """Return all steps that are compared."""
+    if world.size > 1:
+        return {"vitreous": ours(name, device, world, shard=shard)}
     ways: dict[str, Step] = {
         "vitreous": ours(name, device),
-        "timm": timm_step(name, device),
-        "huggingface": huggingface_step(name, device),
+        "vitreous, MAE": ours(name, device, objective="mae"),
+        "vitreous, DINO": ours(name, device, objective="dino"),
     }
+    for peer, make in (("timm", timm_step), ("huggingface", huggingface_step)):
+        try:
+            ways[peer] = make(name, device)
+        except ImportError as error:
+            print(f"without {peer}: {error}", flush=True)
+    with suppress(InputError):  # there is no such hardware
+        check_float8(device)
+        ways["vitreous, fp8"] = ours(name, device, precision="fp8")
+    return ways
+
+
+def compare(
+    ways: dict[str, Step],
+    operations: int,
+    loader: DevicePrefetcher[Batch],
+    device: torch.device,
+    steps: int,
+    rounds: int,
+) -> dict[str, dict[str, float]]:
+    """For each way: images a second of the median block of `steps`; operations a second where these are those
+    of the whole model."""
     batches = endless(loader)
+    images = loader.loader.sampler.batch_size
+    constant = next(batches)
+    ways = {**ways, "vitreous, constant batch": lambda _: ways["vitreous"](constant)}
     for step in ways.values():
         for _ in range(3):  # compiling, and the optimizers' memory
             step(next(batches))
@@ -140,14 +212,12 @@ def compare(
             for _ in range(steps):
                 step(next(batches))
             wait(device)
-            rates[way].append(steps * loader.loader.sampler.batch_size / (time.perf_counter() - began))
-    return {
-        way: {
-            "images_per_second": round(statistics.median(taken), 1),
-            "teraflops": round(statistics.median(taken) * operations / 1e12, 2),
-        }
-        for way, taken in rates.items()
-    }
+            rates[way].append(steps * images / (time.perf_counter() - began))
+    found = {way: {"images_per_second": round(statistics.median(taken), 1)} for way, taken in rates.items()}
+    for way, row in found.items():
+        if way not in ("vitreous, MAE", "vitreous, DINO"):
+            row["teraflops"] = round(row["images_per_second"] * operations / 1e12, 3)
+    return found
 
 
 def alone(loader: DevicePrefetcher[Batch], steps: int) -> float:
@@ -168,9 +238,14 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=20, help="of a block")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--shard", action="store_true", help="FSDP2, with torchrun")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
-    device = torch.device(options.device)
+    with process_group(torch.device(options.device)) as (world, device):
+        measure(options, world, device)
+
+
+def measure(options: argparse.Namespace, world: World, device: torch.device) -> None:
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU"
     peak = matrix_peak(device, 8192 if device.type == "cuda" else 1024)
     rows: dict[str, object] = {}
@@ -186,23 +261,36 @@ def main() -> None:
                 augmentation=TRAINING,
                 batch_size=options.batch or BATCHES[name],
                 seed=0,
-                workers=os.cpu_count() or 1,
+                workers=(os.cpu_count() or 1) // world.size,
+                rank=world.rank,
+                world_size=world.size,
                 config=DataConfig(in_memory=False),
                 device=device,
             )
-            ways = compare(name, loader, device, options.steps, options.rounds)
-            for way in ways.values():
-                way["share_of_peak"] = round(way["teraflops"] * 1e12 / peak, 3)  # type: ignore[index, operator]
+            operations = 3 * 2 * describe(vt.create(name, num_classes=CLASSES).config).macs
+            ways = ways_of(name, device, world, shard=options.shard)
+            found = compare(ways, operations, loader, device, options.steps, options.rounds)
+            for row in found.values():
+                if "teraflops" in row:
+                    row["share_of_peak"] = round(row["teraflops"] * 1e12 / peak / world.size, 3)
+            step = ways["vitreous"]
+            assert isinstance(step, TrainStep)
             rows[name] = {
                 "batch": loader.loader.sampler.batch_size,
                 "loader_alone_images_per_second": alone(loader, options.steps),
-                **ways,
+                "checkpoint": state_cost(step, world),
+                **found,
             }
-            print(name, json.dumps(rows[name]), flush=True)
+            if world.first:
+                print(name, json.dumps(rows[name]), flush=True)
+    if not world.first:
+        return
     results = {
         "date": date.today().isoformat(),
         "machine": f"{gpu}, {platform.machine()}, {os.cpu_count()} cores",
         "torch": torch.__version__,
+        "processes": world.size,
+        "sharded": options.shard,
         "matrix_peak_teraflops": round(peak / 1e12, 2),
         "rows": rows,
     }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import runpy
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +36,25 @@ def test_a_benchmark_says_what_it_measures(
         runpy.run_path(str(program), run_name="__main__")
     assert ended.value.code == 0
     assert "usage:" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_benchmark_of_a_gpu_runs_to_its_end_without_one(processes: int, tmp_path: Path) -> None:
+    """And in two processes with shards."""
+    launched = "-m torch.distributed.run --standalone --nproc-per-node 2" if processes > 1 else ""
+    small = "--device cpu --models ViT-Ti/16 --batch 2 --images 16 --steps 1 --rounds 1"
+    out = tmp_path / "gpu.json"
+    more = ["--shard"] if processes > 1 else []
+    program = [*launched.split(), str(FOLDER / "gpu_training.py"), *small.split(), *more, "--out", str(out)]
+    subprocess.run([sys.executable, *program], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    found = json.loads(out.read_text())
+    row = found["rows"]["ViT-Ti/16"]
+    assert (found["processes"], row["batch"]) == (processes, 2 * processes)
+    ways = ["vitreous", "vitreous, constant batch"]
+    ways += ["vitreous, MAE", "vitreous, DINO", "huggingface"] if processes == 1 else []
+    assert all(row[way]["images_per_second"] > 0 for way in ways)
+    assert row["checkpoint"]["gib"] > 0.05
 
 
 def test_every_stored_result_is_explained() -> None:

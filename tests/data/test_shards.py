@@ -3,11 +3,15 @@
 import io
 import os
 import tarfile
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import fsspec
 import numpy as np
 import pytest
 
+import vitreous as vt
 from vitreous.data import dataset, splitting
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -17,6 +21,9 @@ from vitreous.data.sources import shards as shards_module
 from vitreous.data.sources.remote import find_shards
 from vitreous.errors import InputError
 from vitreous.tasks.pretraining.task import open_unlabeled
+from vitreous.training.checkpointer import Checkpointer
+from vitreous.training.config import TrainingConfig
+from vitreous.training.learner import Learner
 
 
 def write(path, files):
@@ -280,3 +287,107 @@ def test_shards_elsewhere_are_fetched_into_a_cache_of_limited_size(tmp_path, mak
             ),
             1e9,
         )
+
+
+# Object stores: S3 as moto plays it on this machine, and files over HTTP.
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """The file system of a server of this machine, with a bucket."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(port=0)
+    pytest.importorskip("s3fs")
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+            patch.setenv(name, "us-east-1")
+        system = fsspec.filesystem("s3")
+        system.mkdir("bucket")
+        yield system
+    server.stop()
+
+
+@pytest.fixture
+def spec(tmp_path, make_jpeg):
+    (tmp_path / "here").mkdir()
+    return shards(tmp_path / "here", make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=4)
+
+
+def images_of(spec, **settings):
+    return open_data(spec, WHOLE.model_copy(update=settings)).train
+
+
+def contents(images):
+    return [images.encoded(index) for index in range(len(images))]
+
+
+@pytest.mark.slow
+def test_shards_in_s3(s3, spec, tmp_path, cache):
+    """The images of the files, in a cache of limited size; what changes there is fetched again."""
+    s3.put(str(tmp_path / "here"), "bucket/shards", recursive=True)
+    size = (tmp_path / "here" / "a-000.tar").stat().st_size
+    there, here = images_of("s3://bucket/shards/a-{000..003}.tar", cache_gb=2.5 * size / 1e9), images_of(spec)
+    assert contents(there) == contents(here)
+    assert there.targets.tolist() == here.targets.tolist()
+    assert len(list((cache / "remote").glob("*.tar"))) == 2
+    assert contents(images_of("s3://bucket/shards/*.tar")) == contents(here)
+    s3.put(str(tmp_path / "here" / "a-001.tar"), "bucket/shards/a-000.tar")
+    s3.invalidate_cache()
+    assert contents(images_of("s3://bucket/shards/a-{000..000}.tar")) == contents(here)[10:20]
+    with pytest.raises(InputError, match=r"there is no shard s3://bucket/shards/a-004\.tar"):
+        images_of("s3://bucket/shards/a-{000..004}.tar")
+    with pytest.raises(InputError, match="nowhere"):
+        images_of("s3://nowhere/a-{000..001}.tar")
+
+
+@pytest.mark.slow
+def test_a_run_is_copied_to_s3_and_resumes_from_there(s3, tmp_path):
+    """Milestones and the newest checkpoints, and not those that are removed here."""
+    tiny = {"model.width": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 16}
+    settings = {
+        **tiny,
+        "training.save_every": 0,
+        "training.keep_every": 4,
+        "training.batch_size": 256,
+        "training.upload": "s3://bucket/runs/digits",
+    }
+    out, steps = tmp_path / "digits", "training.steps"
+    vt.train("digits", settings={**settings, steps: 9}, out=out, progress=False)
+    here = {path.relative_to(out).as_posix() for path in (out / "checkpoints").rglob("*") if path.is_file()}
+    there = {name.removeprefix("bucket/runs/digits/") for name in s3.find("bucket/runs/digits")}
+    assert Checkpointer(out / "checkpoints").steps() == [4, 8, 9]
+    assert there == {*here, "config.toml", "split.csv", "metrics.jsonl"}
+    back = tmp_path / "back"
+    s3.get("bucket/runs/digits", str(back), recursive=True)
+    run = vt.Run(back).resume(steps=12, progress=False)
+    assert run.metrics[-1]["step"] == 12
+    assert "bucket/runs/digits/checkpoints/step-000000012.json" in s3.find("bucket/runs/digits")
+
+
+@pytest.mark.slow
+def test_a_store_that_refuses_stops_no_training(s3, tmp_path):
+    states = Checkpointer(tmp_path / "run" / "checkpoints", upload="s3://no-such-bucket/run")
+    learner = vt.create("ViT-Ti/16", image_size=16, num_classes=2, width=16, depth=1, heads=2, mlp_dim=16)
+    with pytest.warns(UserWarning, match="cannot copy the checkpoints to s3://no-such-bucket/run: "):
+        states.save(Learner.begin(learner, TrainingConfig()))
+    assert states.steps() == [0]
+
+
+@pytest.mark.slow
+def test_shards_over_http(spec, tmp_path, cache):
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "here"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    where = f"http://127.0.0.1:{server.server_port}"
+    try:
+        assert contents(images_of(f"{where}/a-{{000..003}}.tar")) == contents(images_of(spec))
+        assert len(list((cache / "remote").glob("*.tar"))) == 4
+        with pytest.raises(InputError, match="there is no shard"):
+            images_of(f"{where}/a-{{000..004}}.tar")
+    finally:
+        server.shutdown()
+        server.server_close()
+    with pytest.raises(InputError, match="cannot be reached"):
+        images_of(f"{where}/b-{{000..001}}.tar")

@@ -68,43 +68,87 @@ def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
     assert [row["loss"] for row in rows] == pytest.approx(losses, abs=2e-3)  # rounding grows over 400 steps
 
 
+def agents(
+    config: RunConfig, folder: Path, nodes: str, outs: dict[str, str]
+) -> list[subprocess.Popen[bytes]]:
+    """Begin torchrun on some machines, which stand in different folders; the first one has the store."""
+    (folder / "tiny.toml").write_text(to_toml(config))
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    launcher = (
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        nodes,
+        "--nproc-per-node",
+        "1",
+        "--max-restarts",
+        "3",
+    )
+    rendezvous = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "test")
+    begun = []
+    for name, out in outs.items():
+        (folder / name).mkdir()
+        host = ("--rdzv-conf", f"is_host={name == next(iter(outs))},last_call_timeout=5")
+        command = (sys.executable, *launcher, *rendezvous, *host, "-m", "vitreous", "train")
+        begun.append(
+            subprocess.Popen(
+                [*command, "--config", str(folder / "tiny.toml"), "--out", out],
+                cwd=folder / name,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.DEVNULL,
+                stderr=(folder / f"{name}.txt").open("w"),
+            )
+        )
+    return begun
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_two_machines_train_together_in_a_folder_that_both_see(
     tiny: RunConfig, tmp_path: Path, shared: bool
 ) -> None:
-    """Two of torchrun's agents, as on two machines, that stand in different folders."""
-    config = configure(tiny, {"training": {"steps": 6}})
-    (tmp_path / "tiny.toml").write_text(to_toml(config))
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        port = probe.getsockname()[1]
-    launcher = ("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
-    rendezvous = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}", "--rdzv-id", "test")
-    agents = []
-    for name in ("here", "there"):
-        folder = tmp_path / name
-        folder.mkdir()
-        # Of /proc/self/cwd each process sees another: what one writes is not where the other looks.
-        out = ("--out", str(tmp_path / "run") if shared else f"/proc/self/cwd/runs/{name}")
-        command = (sys.executable, *launcher, *rendezvous, "-m", "vitreous", "train")
-        agents.append(
-            subprocess.Popen(
-                [*command, "--config", str(tmp_path / "tiny.toml"), *out],
-                cwd=folder,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.DEVNULL,
-                stderr=(tmp_path / f"{name}.txt").open("w"),
-            )
-        )
-    codes = [agent.wait(timeout=1000) for agent in agents]
-    said = "".join((tmp_path / f"{name}.txt").read_text() for name in ("here", "there"))
+    # Of /proc/self/cwd each process sees another: what one writes is not where the other looks.
+    outs = {
+        name: str(tmp_path / "run") if shared else f"/proc/self/cwd/runs/{name}" for name in ("here", "there")
+    }
+    begun = agents(configure(tiny, {"training": {"steps": 6}}), tmp_path, "2", outs)
+    codes = [agent.wait(timeout=1000) for agent in begun]
+    said = "".join((tmp_path / f"{name}.txt").read_text() for name in outs)
     if shared:
         assert codes == [0, 0], said
         assert (tmp_path / "run" / "report.html").exists()
     else:
         assert all(codes)
         assert re.search("this machine does not see .*/runs/(here|there), where the first process", said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", [False, True])
+def test_a_run_goes_on_without_a_machine_that_has_gone(tiny: RunConfig, tmp_path: Path, shard: bool) -> None:
+    """With fewer processes, from the newest checkpoint; nothing that was saved is taken again."""
+    training = {"steps": 600, "log_every": 1, "save_every": 0, "shard": shard}
+    config = configure(tiny, {"training": training}, {"data": {"test_fraction": 0.85}})
+    run = tmp_path / "runs" / "one"
+    here, there = agents(config, tmp_path, "1:2", dict.fromkeys(("here", "there"), str(run)))
+    try:
+        while newest(tmp_path) < 30:
+            assert here.poll() is None, (tmp_path / "here.txt").read_text()
+            time.sleep(0.01)
+        workers = Path(f"/proc/{there.pid}/task/{there.pid}/children").read_text().split()
+        saved = newest(tmp_path)
+        for process in (there.pid, *map(int, workers)):
+            os.kill(process, signal.SIGKILL)
+        assert here.wait(timeout=1000) == 0, (tmp_path / "here.txt").read_text()
+    finally:
+        for agent in (here, there):
+            agent.kill()
+    assert re.search("process [01] of 2 ended or does not answer", (tmp_path / "here.txt").read_text())
+    rows = read_metrics(run / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(1, 601))
+    assert newest(tmp_path) == 600 > saved
+    assert (run / "report.html").exists()
 
 
 def newest(folder: Path) -> int:

@@ -24,6 +24,7 @@ import os, signal, sys, time
 import torch
 torch.set_num_threads(1)
 from vitreous.cli import run
+from vitreous.errors import InputError
 from vitreous.training import callbacks, checkpointer, trainer
 from vitreous.training.trainer import Trainer
 
@@ -39,6 +40,8 @@ def row_is_due(self):
     if mine and self.learner.step == 12:
         if fault == "die in the step":
             die()
+        if fault == "stop alone":
+            raise InputError("this process has a fault of its own")
         time.sleep({"hang": 1000, "slow": 30}.get(fault, 0))
     return take(self)
 Trainer.row_is_due = row_is_due
@@ -63,7 +66,10 @@ def on_log(self, trainer, row):
     write(self, trainer, row)
 callbacks.MetricsFile.on_log = on_log
 
-sys.exit(run(arguments))
+code = run(arguments)
+if mine and fault == "stop alone":
+    time.sleep(1000)  # its script goes on
+sys.exit(code)
 """
 
 SETTINGS = {
@@ -113,6 +119,8 @@ def resume(folder: Path, processes: int = 2) -> None:
         ("die in the step", 2, 0, "process 0 of 2 ended or does not answer"),
         ("die in a save", 3, 0, "process 0 of 3 ended or does not answer"),
         ("die in validation", 2, 0, "process 0 of 2 ended or does not answer"),
+        ("stop alone", 3, 1, "process 1 of 3 ended or does not answer, at step 1"),
+        ("stop alone", 2, 0, "process 0 of 2 ended or does not answer, at step 1"),
         ("hang", 3, 2, r"no process has gone on for 0.5 minutes: process 2 of 3 hangs at step 1\d in "),
         ("full disk", 3, 0, r"cannot save the checkpoint of step \d+ in .* \(No space left on device\)"),
     ],
