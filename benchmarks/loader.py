@@ -294,9 +294,9 @@ def measure_workers(folder: Path, counts: Sequence[int], seconds: float) -> dict
             for workers in counts:
                 for processes in (False, True):
                     row = with_workers(images, side, more, workers, processes=processes, seconds=seconds)
-                    told = found.setdefault(f"{name}, {kind}", {}).setdefault(str(workers), {})
-                    told["processes" if processes else "threads"] = row
-                print(name, kind, workers, json.dumps(told), flush=True)
+                    ways = found.setdefault(f"{name}, {kind}", {}).setdefault(str(workers), {})
+                    ways["processes" if processes else "threads"] = row
+                print(name, kind, workers, json.dumps(ways), flush=True)
     return found
 
 

@@ -222,3 +222,85 @@ def test_where_the_main_thread_is() -> None:
     after, where = main_thread()
     assert before != after
     assert "main_thread (training/watch.py:" in where
+
+
+# Imports once; each stage is a process of its own, which may take little more memory once the stage begins.
+MEMORY = """
+import os, resource, sys, traceback
+import torch
+torch.set_num_threads(1)
+from vitreous.cli import run
+from vitreous.tasks import classification
+from vitreous.tasks.images import ImageTask
+from vitreous.training.checkpointer import Checkpointer
+from vitreous.training.step import TrainStep
+
+STAGES = {
+    "data": (classification, "open_data"),
+    "model": (ImageTask, "build"),
+    "step": (TrainStep, "prepare"),
+    "checkpoint": (Checkpointer, "write"),
+    "validation": (classification.Classification, "validation_scores"),
+    "calibration": (classification.Classification, "calibrate"),
+    "evaluation": (classification.Classification, "evaluate"),
+    "report": (classification.Classification, "report"),
+    "none": (classification.Classification, "report"),
+}
+
+def limit(stage):
+    owner, name = STAGES[stage]
+    before = getattr(owner, name)
+    def limited(*given, **more):
+        if stage != "none":
+            size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (size + (2 << 20), -1))
+        return before(*given, **more)
+    setattr(owner, name, limited)
+
+for stage, run_folder, *arguments in [line.split() for line in sys.stdin]:
+    if pid := os.fork():
+        print(stage, run_folder, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        continue
+    with open(run_folder + ".txt", "a") as file:
+        os.dup2(file.fileno(), 2)
+        os.dup2(file.fileno(), 1)
+    code = 70
+    try:
+        limit(stage)
+        code = run(arguments)
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(code)
+"""
+
+
+@pytest.mark.slow
+def test_short_memory_is_one_sentence_at_every_stage(tmp_path: Path) -> None:
+    """And nothing that was saved is lost: the run resumes when there is memory again."""
+    training = ("training.save_every=0", "training.steps=12", "data.validation_fraction=0.2")
+    settings = ("model.width=192", "model.depth=3", *training)
+    more = " ".join(f"--set {each}" for each in settings)
+    stages = ("data", "model", "step", "checkpoint", "validation", "calibration", "evaluation", "report")
+    data = "synthetic:400@32"
+    lines = [
+        f"{stage} {stage} train {data} --batch-size 64 --device cpu --out {stage} {more}" for stage in stages
+    ]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", MEMORY],
+        input="\n".join(lines),
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    said = {stage: (tmp_path / f"{stage}.txt").read_text() for stage in stages}
+    codes = {line.split()[0]: line.split()[-1] for line in done.stdout.splitlines()}
+    assert codes == dict.fromkeys(stages, "2"), said
+    for stage, text in said.items():
+        (sentence,) = [line for line in text.splitlines() if line.startswith("vitreous: ")]
+        assert "the memory is too small" in sentence, sentence
+        assert "Traceback" not in text, stage
+    begun = [stage for stage in stages if (tmp_path / stage / "config.toml").exists()]
+    assert {"checkpoint", "validation", "calibration", "evaluation", "report"} <= set(begun)

@@ -1,0 +1,78 @@
+"""Peak memory and time of evaluating a classifier with very many classes.
+
+    python benchmarks/many_classes.py [--images 50000] [--classes 21841] [--out benchmarks/results/many_classes.json]
+
+A tiny ViT on images of 8 x 8 pixels, so that hardly anything but the answers takes memory. Each number is that
+of a fresh process, beside the same process with 10 classes, and the memory that all logits would take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+PROGRAM = """
+import json, sys, time
+import numpy as np, torch
+import vitreous as vt
+from vitreous.data.dataset import ArrayImages
+from vitreous.evaluation.calibration import calibrate_model
+from vitreous.evaluation.classification import evaluate
+
+images, classes = map(int, sys.argv[1:])
+torch.set_num_threads(1)
+rng = np.random.default_rng(0)
+pixels = rng.integers(0, 256, (images, 8, 8, 3), dtype=np.uint8)
+labels = tuple(map(str, range(classes)))
+data = ArrayImages(pixels, rng.integers(classes, size=images), labels, name="random")
+small = {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+model = vt.create("ViT-Ti/4", image_size=8, num_classes=classes, **small)
+torch.nn.init.normal_(model.head.weight)
+model.labels = labels
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+
+began = time.perf_counter()
+before, _ = calibrate_model(model, data)
+calibrated = time.perf_counter() - began
+found = evaluate(model, data)
+found.to_json()
+print(json.dumps({"images": images, "classes": classes, "peak_gib": round(peak(), 2),
+                  "calibrated_on": before.count, "calibration_seconds": round(calibrated, 1),
+                  "evaluation_seconds": round(found.seconds, 1)}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--classes", type=int, default=21_841)
+    parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
+    options = parser.parse_args()
+    rows = []
+    for classes in (10, options.classes):
+        command = [sys.executable, "-c", PROGRAM, str(options.images), str(classes)]
+        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+        print(rows[-1], flush=True)
+    results = {
+        "date": date.today().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "logits_gib": round(4 * options.images * options.classes / 2**30, 2),
+        "rows": rows,
+    }
+    text = json.dumps(results, indent=1)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
