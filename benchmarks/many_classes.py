@@ -1,9 +1,9 @@
 """Peak memory and time of evaluating a classifier with very many classes.
 
-    python benchmarks/many_classes.py [--images 50000] [--classes 21841] [--out benchmarks/results/many_classes.json]
+    python benchmarks/many_classes.py [--images 50000] [--out benchmarks/results/many_classes.json]
 
-A tiny ViT on images of 8 x 8 pixels, so that hardly anything but the answers takes memory. Each number is that
-of a fresh process, beside the same process with 10 classes, and the memory that all logits would take.
+A tiny ViT on images of 8 x 8 pixels, so that hardly anything but the answers takes memory. Each number is
+that of a fresh process, beside the same process with 10 classes, and the memory that all logits would take.
 """
 
 from __future__ import annotations
