@@ -136,7 +136,7 @@ def test_validations_take_a_part_of_the_time(timed: Any) -> None:
 
 
 def test_a_time_that_is_too_short_is_spoken_of_once(timed: Any) -> None:
-    with pytest.warns(UserWarning, match=r"0.2 minutes are about 12 steps, 1.\d epochs: too few") as spoken:
+    with pytest.warns(UserWarning, match=r"12 s are about 12 steps, 1.\d epochs: too few") as spoken:
         timed(0.2, Steps(1.0))
     assert len([each for each in spoken if "minutes" in str(each.message)]) == 1
     with warnings.catch_warnings():

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 
+from vitreous.results import duration
 from vitreous.training.learner import Learner
 
 RECENT = 50  # steps over which the length of a step is averaged
@@ -61,8 +62,8 @@ class TimeBudget:
                 minutes = self.seconds / 60
                 more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
                 warnings.warn(
-                    f"{minutes:g} minutes are about {total} steps, {epochs:.1f} epochs: too few to learn "
-                    f"much; give --minutes {more:.0f} or more, or train a smaller model",
+                    f"{duration(self.seconds)} are about {total} steps, {epochs:.1f} epochs: too few to "
+                    f"learn much; give --minutes {more:.0f} or more, or train a smaller model",
                     stacklevel=2,
                 )
         return total
