@@ -1,11 +1,12 @@
-"""The cost of three layers, measured."""
+"""The cost of four layers, counted and measured."""
 
-import json
+import math
 
 import pytest
 import torch
 
-from vitreous.studies.complexity import LAYERS, Range, exponent, measure, time_layers
+from vitreous.studies.complexity import LAYERS, NEIGHBORS, LayerTrial, exponent, operations
+from vitreous.studies.laboratory import Laboratory
 
 
 def test_the_exponent_of_a_power_law():
@@ -15,30 +16,43 @@ def test_the_exponent_of_a_power_law():
     assert exponent(values, [100.0, 100.0, 16.0, 64.0, 256.0]) == pytest.approx(2)
 
 
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
-def test_every_layer_keeps_the_shape(layer):
-    assert layer.make(8)(torch.randn(1, 5, 8)).shape == (1, 5, 8)
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_keeps_the_shape_and_counts_as_its_formula(name):
+    make, _, (n, d) = LAYERS[name]
+    assert make(8)(torch.randn(1, 5, 8)).shape == (1, 5, 8)
+    base, longer, wider = (
+        operations(make(width), length, width) for length, width in ((64, 8), (128, 8), (64, 16))
+    )
+    assert math.log2(longer / base) == pytest.approx(n)
+    assert math.log2(wider / base) == pytest.approx(d)
 
 
-def test_tables_and_plots_are_written(tmp_path):
-    values = Range((8, 16, 32), (4, 8, 16), held_length=8, held_width=4, repeats=1)
+def test_restricted_attention_is_attention_with_a_band():
+    z, half = torch.randn(1, 90, 8), NEIGHBORS // 2
+    places = torch.arange(90)
+    band = (places[:, None] - places).abs() <= half
+    wanted = torch.nn.functional.scaled_dot_product_attention(z, z, z, band)
+    torch.testing.assert_close(LAYERS["restricted self-attention"][0](8)(z), wanted)
+
+
+def test_a_trial_measures_growth_and_leaves_the_threads_alone(tmp_path):
+    trial = LayerTrial("convolution", (8, 16, 32), (4, 8, 16), held_length=8, held_width=4, repeats=1)
     threads = torch.get_num_threads()
-    files = time_layers(tmp_path / "complexity", values).files
+    laboratory = Laboratory(cache=tmp_path, device=torch.device("cpu"))
+    values = laboratory.run(trial, 0)[1].values
     assert torch.get_num_threads() == threads
-    assert {path.suffix for path in files} == {".md", ".json", ".svg", ".png"}
-    told = json.loads((tmp_path / "complexity" / "results.json").read_text())
-    assert [each["layer"] for each in told["layers"]] == [each.name for each in LAYERS]
-    assert told["layers"][0]["formula"] == {"n": 2, "d": 1}
-    assert all(seconds > 0 for each in told["layers"] for seconds in each["seconds_over_n"])
+    assert values["operations-off"] == 0
+    assert values["time-d-off"] == values["time-d"] - 2
+    assert values["long"] == 1000 * values["seconds at n = 32, d = 4"] > 0
 
 
 @pytest.mark.slow
-def test_attention_grows_with_the_square_of_the_length_and_the_others_do_not():
-    attention, restricted, recurrent, convolution = (
-        each.exponents for each in measure(Range((512, 1024, 2048), (64, 128, 256), 256, 128, repeats=5))
-    )
-    assert attention[0] == pytest.approx(2, abs=0.35)
-    assert restricted[0] == pytest.approx(1, abs=0.35)
-    assert recurrent[0] == pytest.approx(1, abs=0.35)
-    assert convolution[0] == pytest.approx(1, abs=0.35)
-    assert convolution[1] > attention[1] + 0.4
+def test_attention_grows_with_the_square_of_the_length_and_the_others_do_not(tmp_path):
+    laboratory = Laboratory(cache=tmp_path, device=torch.device("cpu"))
+    found = {
+        name: laboratory.run(LayerTrial(name, (512, 1024, 2048), (64, 128, 256), 256, 128, 5), 0)[1].values
+        for name in LAYERS
+    }
+    for name, (_, _, (n, _)) in LAYERS.items():
+        assert found[name]["time-n"] == pytest.approx(n, abs=0.35)
+    assert found["convolution"]["time-d"] > found["self-attention"]["time-d"] + 0.4

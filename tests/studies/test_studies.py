@@ -21,13 +21,13 @@ from vitreous.languages import speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model
 from vitreous.models.vit import ViT
-from vitreous.studies import complexity
-from vitreous.studies import laboratory as laboratory_module
+from vitreous.studies.complexity import LayerTrial
 from vitreous.studies.experiments import STUDIES, study_named
 from vitreous.studies.findings import Ledger, run_study
-from vitreous.studies.laboratory import Laboratory, TrialResult, cache_key, normalized, pixels_of, world_of
-from vitreous.studies.measures import Images, equivariance, heads, position_plane, shuffled
-from vitreous.studies.study import BASE, Claim, Study, Trial, Variant
+from vitreous.studies.laboratory import Laboratory, OwnImages, cache_key, normalized, pixels_of, world_of
+from vitreous.studies.measures import Images, equivariance, heads, larger_canvas, position_plane, shuffled
+from vitreous.studies.sequences import SequenceTrial
+from vitreous.studies.study import BASE, Claim, Study, TrialResult, Variant, with_settings
 from vitreous.studies.verdicts import TableRow, Verdict, row_named, verdict, with_holm
 from vitreous.studies.writing import atomic_files, results_folder
 
@@ -41,9 +41,14 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
 
 
 def tiny(study: Study) -> Study:
-    """The same study on 96 images."""
+    """The same study on 96 images or 60 sequences, or of short sequences."""
 
-    def small(trial: Trial) -> Trial:
+    def small(trial: Any) -> Any:
+        if isinstance(trial, SequenceTrial):
+            return replace(trial, train=60, test=20, batch_size=8)
+        if isinstance(trial, LayerTrial):
+            sizes = {"lengths": (8, 16, 32), "widths": (4, 8, 16), "held_length": 8, "held_width": 4}
+            return replace(trial, repeats=1, **sizes)
         count, _, rest = trial.data.partition("@")
         data = f"{count.rpartition(':')[0]}:96@{rest.replace('test=1600', 'test=400')}"
         return replace(trial, data=data, batch_size=16, start=trial.start and small(trial.start))
@@ -51,7 +56,7 @@ def tiny(study: Study) -> Study:
     return replace(study, variants=tuple(replace(each, trial=small(each.trial)) for each in study.variants))
 
 
-FAST = ("inductive-bias",)
+FAST = ("inductive-bias", "complexity")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +173,8 @@ def fresh(**fields: Any) -> ViT:
 
 @pytest.fixture(scope="module")
 def images() -> Images:
-    pixels, world = pixels_of(world_of(replace(BASE, data="world:textures:8@16,test=64")), "test", 0)
-    return Images(normalized(pixels, (16, 16), torch.device("cpu")), world.factors, "textures", 0)
+    pixels, factors, _ = pixels_of(world_of(replace(BASE, data="world:textures:8@16,test=64")), "test", 0)
+    return Images(normalized(pixels, (16, 16), torch.device("cpu")), factors, "textures", 0)
 
 
 def test_shuffling_changes_nothing_without_positions_and_something_with_them(images: Images) -> None:
@@ -178,13 +183,21 @@ def test_shuffling_changes_nothing_without_positions_and_something_with_them(ima
         assert shuffled(fresh(), images)["shuffle-change"] > 1e-4
 
 
-def test_shifts_by_whole_patches_are_permutations(images: Images) -> None:
-    """Without positions a shift around the border by a whole patch is nothing but another order."""
+def test_a_shift_moves_the_window_over_the_image_and_not_its_border() -> None:
+    """What a model sees after a shift is computed here from crops, and a model that sees nothing is even."""
+    world = larger_canvas(world_of(replace(BASE, data="world:textures:8@16,scale=0.8,test=64")))
+    assert (world.size, world.scale, world.shift) == (32, 0.4, 0.0)
+    pixels, factors, _ = pixels_of(replace(world, test=8), "test", 0)
+    canvas = Images(normalized(pixels, (32, 32), torch.device("cpu")), factors, "textures", 0)
+    model = fresh()
     with torch.inference_mode():
-        errors = equivariance(fresh(position={"kind": "none"}), images)
-    assert errors["equivariance-4"] < 1e-5
-    assert errors["equivariance-8"] < 1e-5
-    assert errors["equivariance-2"] > 0.01
+        found = equivariance(model, canvas)
+        still, moved = (model.features(canvas.pixels[:, :, at : at + 16, at : at + 16]) for at in (8, 11))
+        wanted = (moved - still).norm(dim=1).mean() / (still - still.roll(1, 0)).norm(dim=1).mean()
+        assert found["equivariance-3"] == pytest.approx(float(wanted), rel=1e-4)
+        assert set(found) == {"equivariance", *(f"equivariance-{shift}" for shift in range(1, 5))}
+        even = replace(canvas, pixels=torch.arange(8.0).view(8, 1, 1, 1).expand(8, 3, 32, 32))
+        assert equivariance(model, even)["equivariance"] < 1e-5
 
 
 def test_uniform_attention_has_a_distance_of_one(images: Images) -> None:
@@ -309,8 +322,7 @@ def test_studies_have_the_papers_numbers() -> None:
 def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
     study: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(complexity, "measure", lambda _: pytest.fail("measured"))
-    monkeypatch.setattr(laboratory_module.Laboratory, "train", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(Laboratory, "run", lambda *_: pytest.fail("measured"))
     assert run(["study", study, "--quick", "--out", "/proc/folder"]) == 2
     assert capsys.readouterr().err == (
         "vitreous: cannot write /proc/folder: No such file or directory; "
@@ -348,3 +360,86 @@ def test_an_unknown_study_is_named() -> None:
 def test_a_ledger_of_nothing_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run vitreous study all --out"):
         vt.study("ledger", out=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study on a user's own images."""
+    folder = tmp_path_factory.mktemp("own") / "attention"
+    settings = {"steps": 1, "batch_size": 8, "model.width": 32, "image_size": 12}
+    cache = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITREOUS_CACHE", str(cache))
+        vt.study("attention", "synthetic:48@16", seeds=2, out=folder, settings=settings, progress=False)
+    return folder
+
+
+def test_a_study_of_own_images_and_settings(own: Path) -> None:
+    kept = json.loads((own / "results.json").read_text(encoding="utf-8"))
+    assert kept["data"].startswith("synthetic:48@16 ")
+    assert kept["settings"] == {"steps": 1, "batch_size": 8, "model": {"width": 32}, "image_size": 12}
+    first = kept["claims"][0]
+    assert first["half_width"] == pytest.approx(half_width(first["seeds"], overlap=1 / 3))
+    assert first["half_width"] > half_width(first["seeds"])
+    row = kept["rows"][0]
+    assert row["interval"][1] - row["mean"] == pytest.approx(half_width(row["values"]["accuracy"], 1 / 3))
+    assert "of which each seed holds out a quarter" in (own / "table.md").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="has no results of studies"):  # nor does it count for the ledger
+        Ledger.read(own.parent)
+
+
+def test_each_seed_holds_out_its_own_quarter_of_each_class() -> None:
+    pixels = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1).expand(40, 4, 4, 3)
+    images = OwnImages("a", pixels, np.arange(40) % 2, (4, 4))
+    test, train = images.part("test", 0), images.part("train", 0)
+    rows = [set(part.pixels[:, 0, 0, 0].tolist()) for part in (test, train)]
+    assert not rows[0] & rows[1]
+    assert rows[0] | rows[1] == set(range(40))
+    assert np.bincount(test.factors["labels"]).tolist() == [5, 5]
+    assert rows[0] != set(images.part("test", 1).pixels[:, 0, 0, 0].tolist())
+    assert (test.factors["labels"] == test.pixels[:, 0, 0, 0].numpy() % 2).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["inductive-bias", "digits"], "takes no DATA, since it generates its own"),
+        (["data-size", "digits"], "takes no DATA"),
+        (["transfer", "digits"], "takes no DATA"),
+        (["heads", "digits"], "takes no DATA"),
+        (["all", "digits"], "DATA does not go with the study all"),
+        (["ledger", "--set", "steps=3"], "--set or --config does not go with the study ledger"),
+        (["positions", "--set", "model.position.kind=learned"], "sets model.position.kind itself"),
+        (["head", "--set", "rate=1e-3"], "sets rate itself"),
+        (["shape", "--set", "model.depth=2"], "sets model.depth itself"),
+        (["resolution", "--set", "steps=3"], "sets steps itself"),
+        (["data-size", "--set", "model.width=32"], "compares architectures: leave out model.width"),
+        (["complexity", "--set", "steps=3"], "has no settings: leave out steps"),
+        (["positions", "--set", "model.widht=3"], "unknown setting widht: did you mean 'width'"),
+        (["positions", "--set", "step=3"], "unknown setting step: did you mean 'steps'"),
+        (["positions", "--set", "steps=-3"], "steps is -3: give a number above 0"),
+        (["positions", "--set", "model=3"], "model is a group of settings"),
+        (["positions", "--set", "model.heads=0"], "model.heads"),
+        (["heads", "--set", "model.heads=2"], "sets model.heads itself"),
+    ],
+)
+def test_what_has_no_effect_on_a_study_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Laboratory, "run", lambda *_: pytest.fail("measured"))
+    assert run(["study", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_settings_reach_every_trial_and_what_it_begins_with() -> None:
+    study = with_settings(study_named("resolution"), {"batch_size": 7, "model": {"width": 16}})
+    for variant in study.variants:
+        trial: Any = variant.trial
+        for each in (trial, trial.start):
+            assert each.batch_size == 7
+            assert each.model["width"] == 16
+    positions = with_settings(study_named("positions"), {"model": {"position": {"init_std": 0.1}}})
+    kinds = {variant.trial.model["position"]["kind"] for variant in positions.variants}  # type: ignore[attr-defined]
+    assert len(kinds) == 4
+    sequences = with_settings(study_named("key-size"), {"steps": 3, "model": {"mlp_dim": 32}})
+    assert {variant.trial.steps for variant in sequences.variants} == {3}

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from vitreous.api.arguments import Settings, settings_tree
 from vitreous.errors import InputError, require_packages
 from vitreous.languages import speaking, words
 
 if TYPE_CHECKING:
-    from vitreous.studies.complexity import Complexity
     from vitreous.studies.findings import Findings, Ledger
 
 SEEDS = 5  # how often each variant is trained
 QUICK = 0.1  # of the steps
 QUICK_SEEDS = 2
+OWN_SIZE = 16  # pixels of a side, as in the generated images
 
 
 def list_studies() -> dict[str, str]:
@@ -25,53 +27,64 @@ def list_studies() -> dict[str, str]:
 
 def study(
     name: str,
+    data: Any = None,
     *,
     quick: bool = False,
     seeds: int | None = None,
     out: str | Path | None = None,
     device: str = "auto",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
     progress: bool = True,
     language: str | None = None,
-) -> Findings | Complexity | Ledger:
-    """Try the claims of a paper at small scale, on the generated image world.
+) -> Findings | Ledger:
+    """Try the claims of a paper at small scale, on generated images or sequences.
 
     Args:
         name: one of `list_studies()`; "all" for all of them, and "ledger" for the claims and verdicts of the
             studies that have been run.
+        data: images to learn instead of the generated ones, as for `vitreous.train`; for the claims that can
+            be tried on any images. Each seed holds out a quarter of them.
         quick: a tenth of the steps and two seeds, to see how it works.
         seeds: how often each variant is trained; by default 5 times.
         out: the folder of the table and the plot; by default studies/NAME. With "all" and "ledger" the folder
             of these folders; by default studies.
+        settings: what all variants have in common: `steps`, `batch_size`, `rate`, `weight_decay`,
+            `model.width` ...; with `data` also `image_size`.
+        config: a TOML file of settings.
         progress: print a line on stderr for each trial.
         language: of the table and the plot, "en" or "ko"; by default that of the locale.
 
     Raises:
-        InputError: no such study, or an option that the study does not have.
+        InputError: no such study, or an option or a setting that the study does not have.
         KeyboardInterrupt: Ctrl-C; the same call goes on with the next trial.
     """
     require_packages("matplotlib", "scipy", extra="train", what="a study")
     from vitreous.errors import cache_folder
-    from vitreous.studies import complexity
     from vitreous.studies.experiments import STUDIES, study_named
     from vitreous.studies.findings import Ledger, run_study
-    from vitreous.studies.laboratory import Laboratory
+    from vitreous.studies.laboratory import Laboratory, OwnImages, check_own_images
+    from vitreous.studies.study import with_settings
     from vitreous.studies.writing import results_folder
     from vitreous.training.precision import pick_device
 
-    if name in ("complexity", "ledger"):  # the others train models
-        given = {"--seeds": seeds, "--quick": quick and name == "ledger", "--device": device != "auto"}
-        if refused := [option for option, value in given.items() if value]:
-            what = "times single layers on one CPU thread" if name == "complexity" else "reads what was run"
-            raise InputError(f"{refused[0]} does not go with the study {name}, which {what}: leave it out")
+    tree, several = settings_tree(settings, config), name in ("all", "ledger")
+    given = {
+        "DATA": several and data is not None,
+        "--set or --config": several and bool(tree),
+        "--seeds": name == "ledger" and seeds is not None,
+        "--quick": name == "ledger" and quick,
+        "--device": name in ("ledger", "complexity") and device != "auto",
+    }
+    what = {"ledger": "reads what was run", "complexity": "times single layers on one CPU thread"}
+    if refused := [option for option, value in given.items() if value]:
+        why = what.get(name, "is the ledger of the generated data")
+        raise InputError(f"{refused[0]} does not go with the study {name}, which {why}: leave it out")
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 5 for an interval")
-    several = name in ("all", "ledger")
     folder = Path(out) if out else Path("studies") / ("" if several else name)
     if name == "ledger":
         return Ledger.read(folder).write(folder)
-    if name == "complexity":
-        with results_folder(folder), speaking(language):
-            return complexity.time_layers(folder, complexity.QUICK if quick else complexity.FULL)
 
     def report(line: str) -> None:
         if progress:
@@ -79,9 +92,20 @@ def study(
 
     chosen = list(STUDIES.values()) if several else [study_named(name)]
     share, count = (QUICK, seeds or QUICK_SEEDS) if quick else (1.0, seeds or SEEDS)
-    laboratory = Laboratory(cache=cache_folder() / "studies", device=pick_device(device), share=share)
+    kept, own = tree, None
+    if data is not None:
+        check_own_images(chosen[0])
+        size = tree.get("image_size", OWN_SIZE)
+        own = OwnImages.read(data, (size, size) if isinstance(size, int) else tuple(size))
+        chosen = [own.study(chosen[0])]
+        tree = {name: value for name, value in tree.items() if name != "image_size"}
+    if tree:
+        chosen = [with_settings(chosen[0], tree)]
+    cache = cache_folder() / "studies"
+    laboratory = Laboratory(cache=cache, device=pick_device(device), share=share, own=own)
     for each in chosen:
-        own = folder / each.name if several else folder
-        with results_folder(own), speaking(language):
-            found = run_study(each, laboratory, count, progress=report).write(own)
+        place = folder / each.name if several else folder
+        with results_folder(place), speaking(language):
+            findings = run_study(each, laboratory, count, progress=report)
+            found = replace(findings, settings=kept).write(place)
     return Ledger.read(folder).write(folder) if several else found

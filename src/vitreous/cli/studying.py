@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Device, Int, Json, Language
+from vitreous.cli.options import ConfigFile, Device, Int, Json, Language, Settings
 from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
-    from vitreous.studies.complexity import Complexity
     from vitreous.studies.findings import Findings
 
 
@@ -22,11 +21,14 @@ class StudyOptions(TypedDict, total=False):
 
     out: Annotated[Path, Parameter(name="--out", help="the folder of the tables")]
     device: Device
+    settings: Settings
+    config: ConfigFile
     language: Language
 
 
 def study(
     name: str | None = None,
+    data: str | None = None,
     /,
     *,
     quick: Annotated[bool, Parameter(help="a tenth of the steps and two seeds")] = False,
@@ -41,6 +43,9 @@ def study(
     name
         Which one; without a name they are listed. `all` runs every one of them, `ledger` prints the verdicts
         of those that have been run.
+    data
+        Your own images instead of the generated ones, for the claims that can be tried on any: a folder, a
+        manifest, digits ...; each seed holds out a quarter of them.
     """
     if name is None:
         studies = vt.list_studies()
@@ -50,7 +55,7 @@ def study(
             print_names(studies)
         return 0
     try:
-        result = vt.study(name, quick=quick, seeds=seeds, **options)
+        result = vt.study(name, data, quick=quick, seeds=seeds, **options)
     except KeyboardInterrupt:
         print("vitreous: stopped; the same command goes on with the next trial", file=sys.stderr)
         return 130
@@ -60,31 +65,24 @@ def study(
         from vitreous.languages import speaking
 
         with speaking(options.get("language")):
-            print(result.markdown(), end="")  # type: ignore[union-attr]
+            print(result.markdown(), end="")
     else:
         print_study(result)  # type: ignore[arg-type]
         print(f"\nwritten: {', '.join(map(str, result.files))}")  # type: ignore[union-attr]
     return 0
 
 
-def print_study(result: Findings | Complexity) -> None:
+def print_study(result: Findings) -> None:
     """Print the tables for people."""
     from textwrap import fill
 
-    from vitreous.languages import words
     from vitreous.results import si
-    from vitreous.studies import complexity
     from vitreous.studies.findings import claim_text
     from vitreous.studies.writing import study_cells
 
-    if isinstance(result, complexity.Complexity):
-        about = words("studies.complexity")
-        print(f"{about['title']}\n{about['place']}\n")
-        print_table(complexity.header(), [complexity.cells(each) for each in result.layers])
-        return
     about = result.study.words
-    print(f"{about['title']}\n{about['place']} of arXiv 2010.11929\n")
-    rows = [(*study_cells(row, result.study.measure), si(row.results[0].macs)) for row in result.rows]
+    print(f"{about['title']}\n{about['place']} of arXiv {result.study.arxiv}\n")
+    rows = [(*study_cells(row, result.study), si(row.results[0].macs)) for row in result.rows]
     print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
     print()
     for name, text in (

@@ -1,162 +1,130 @@
-"""The cost of four layers that map n vectors of width d to n others (1706.03762, Table 1): measured growth
-beside the formula.
+"""The cost of four layers that map n vectors of width d to n others (1706.03762, Table 1): how it grows with
+n and d, measured, beside the formula.
 
-What is timed is what the table counts: the attention itself (softmax(q k^T) v, one head, without the
+What is measured is what the table counts: the attention itself (softmax(q k^T) v, one head, without the
 projections before and after it), a recurrent layer, a convolution.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
-from vitreous.languages import phrase, speaking, words
-from vitreous.results import Result
-from vitreous.studies.writing import markdown_table, write_results
+from vitreous.studies.study import TRANSFORMER_PAPER, Claim, Study, TrialResult, Variant
+
+if TYPE_CHECKING:
+    from vitreous.studies.laboratory import Laboratory
 
 KERNEL = 3
 NEIGHBORS = 64  # r of restricted attention: positions that each one attends to
+Layer = Callable[[Tensor], Tensor]  # from (1, n, d) to (1, n, d)
 
 
-@dataclass(frozen=True)
-class LayerKind:
-    """A row of the table.
-
-    Attributes:
-        work, steps, path: as the paper has them: operations, sequential operations, longest path.
-        growth: the exponents of n and d in `work`.
-        make: the layer for a width d, from (1, n, d) to (1, n, d).
-    """
-
-    name: str
-    work: str
-    steps: str
-    path: str
-    growth: tuple[int, int]
-    make: Callable[[int], Callable[[Tensor], Tensor]]
-
-
-def attention(width: int) -> Callable[[Tensor], Tensor]:
+def attention(width: int) -> Layer:
     return lambda z: F.scaled_dot_product_attention(z, z, z)
 
 
-def restricted(width: int) -> Callable[[Tensor], Tensor]:
-    """Attention within blocks of r positions; the last block may be shorter."""
+def restricted(width: int) -> Layer:
+    """Attention to the r / 2 positions on each side: a block of as many queries has three blocks of keys."""
+    half = NEIGHBORS // 2
 
     def run(z: Tensor) -> Tensor:
-        whole = z.shape[1] // NEIGHBORS * NEIGHBORS
-        blocks, rest = z[:, :whole].reshape(-1, NEIGHBORS, width), z[:, whole:]
-        done = F.scaled_dot_product_attention(blocks, blocks, blocks).reshape(1, whole, width)
-        if not rest.shape[1]:
-            return done
-        return torch.cat([done, F.scaled_dot_product_attention(rest, rest, rest)], dim=1)
+        count = z.shape[1]
+        blocks = -(-count // half)
+        padded = F.pad(z[0], (0, 0, half, half + blocks * half - count))
+        keys = padded.unfold(0, 3 * half, half).transpose(1, 2)  # (blocks, 3 r / 2, d)
+        queries = padded[half : half + blocks * half].reshape(blocks, half, width)
+        key, query = torch.arange(3 * half) - half, torch.arange(half)
+        places = half * torch.arange(blocks)[:, None, None] + key
+        near = ((key - query[:, None]).abs() <= half) & (places >= 0) & (places < count)
+        return F.scaled_dot_product_attention(queries, keys, keys, near).flatten(0, 1)[None, :count]
 
     return run
 
 
-def recurrent(width: int) -> Callable[[Tensor], Tensor]:
+def recurrent(width: int) -> Layer:
     layer = nn.RNN(width, width, batch_first=True)
     return lambda z: layer(z)[0]
 
 
-def convolution(width: int) -> Callable[[Tensor], Tensor]:
+def convolution(width: int) -> Layer:
     layer = nn.Conv1d(width, width, KERNEL, padding=KERNEL // 2)
     return lambda z: layer(z.transpose(1, 2)).transpose(1, 2)
 
 
-LAYERS = (
-    LayerKind("self-attention", "n² d", "1", "1", (2, 1), attention),
-    LayerKind("restricted self-attention", "r n d", "1", "n / r", (1, 1), restricted),
-    LayerKind("recurrent", "n d²", "n", "n", (1, 2), recurrent),
-    LayerKind("convolution", "k n d²", "1", "log_k n", (1, 2), convolution),
-)
+# By name: the layer for a width d; operations, sequential operations and longest path as the paper has them;
+# and the exponents of n and d in the operations.
+LAYERS: dict[str, tuple[Callable[[int], Layer], str, tuple[int, int]]] = {
+    "self-attention": (attention, "n² d; 1; 1", (2, 1)),
+    "restricted self-attention": (restricted, "r n d; 1; n / r", (1, 1)),
+    "recurrent": (recurrent, "n d²; n; n", (1, 2)),
+    "convolution": (convolution, "k n d²; 1; log_k n", (1, 2)),
+}
 
 
 @dataclass(frozen=True)
-class Range:
-    """What is varied, over which values, while the other is held."""
+class LayerTrial:
+    """A layer whose cost is measured over `lengths`, at `held_width`, and over `widths`, at `held_length`.
+    Each seed measures it again."""
 
-    lengths: tuple[int, ...]
-    widths: tuple[int, ...]
-    held_length: int
-    held_width: int
-    repeats: int
+    settings: ClassVar[tuple[str, ...]] = ()
 
+    layer: str
+    lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
+    widths: tuple[int, ...] = (64, 128, 256, 512, 1024)
+    held_length: int = 512
+    held_width: int = 256
+    repeats: int = 3
+    data: str = ""
+    steps: int = 0
+    rate: float = 0.0
 
-FULL = Range(
-    (256, 512, 1024, 2048, 4096), (64, 128, 256, 512, 1024), held_length=512, held_width=256, repeats=7
-)
-QUICK = Range((256, 512, 1024, 2048), (64, 128, 256, 512), held_length=256, held_width=128, repeats=3)
-
-
-@dataclass(frozen=True)
-class TimedLayer:
-    """Seconds of one layer over n (d held) and over d (n held), and the exponents that fit them best."""
-
-    layer: LayerKind
-    over_n: Sequence[float]
-    over_d: Sequence[float]
-    exponents: tuple[float, float]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "layer": self.layer.name,
-            "work": self.layer.work,
-            "sequential_steps": self.layer.steps,
-            "longest_path": self.layer.path,
-            "formula": {"n": self.layer.growth[0], "d": self.layer.growth[1]},
-            "measured": {"n": self.exponents[0], "d": self.exponents[1]},
-            "seconds_over_n": list(self.over_n),
-            "seconds_over_d": list(self.over_d),
-        }
-
-
-@dataclass(frozen=True)
-class Complexity(Result):
-    """The time of layers over length and width, beside the formula, and the files of the table and plot."""
-
-    layers: tuple[TimedLayer, ...]
-    files: tuple[Path, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"layers": self.table(), "files": [str(file) for file in self.files]}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each kind of layer."""
-        return [each.to_json() for each in self.layers]
-
-
-def measure(values: Range) -> list[TimedLayer]:
-    """Every layer over both ranges, on one thread: the growth is measured, not the speed."""
-    threads, found = torch.get_num_threads(), []
-    torch.set_num_threads(1)
-    try:
-        for layer in LAYERS:
-            over_n = [seconds(layer, n, values.held_width, values.repeats) for n in values.lengths]
-            over_d = [seconds(layer, values.held_length, d, values.repeats) for d in values.widths]
-            exponents = exponent(values.lengths, over_n), exponent(values.widths, over_d)
-            found.append(TimedLayer(layer, over_n, over_d, exponents))
-    finally:
-        torch.set_num_threads(threads)
-    return found
+    def perform(self, laboratory: Laboratory, seed: int) -> tuple[None, TrialResult]:
+        """Measure on one thread: the growth is measured, not the speed. A quick look has shorter ranges."""
+        make, _, (n_power, d_power) = LAYERS[self.layer]
+        lengths, widths = (
+            values[: max(3, round(laboratory.share * len(values)))] for values in (self.lengths, self.widths)
+        )
+        over_n = [(n, self.held_width) for n in lengths]
+        over_d = [(self.held_length, d) for d in widths]
+        threads, begun = torch.get_num_threads(), time.process_time()
+        torch.set_num_threads(1)
+        try:
+            times = {size: seconds(make(size[1]), *size, self.repeats) for size in {*over_n, *over_d}}
+        finally:
+            torch.set_num_threads(threads)
+        counts = {size: operations(make(size[1]), *size) for size in {*over_n, *over_d}}
+        powers = exponent(lengths, [times[size] for size in over_n])
+        in_width = exponent(widths, [times[size] for size in over_d])
+        counted = [exponent(lengths, [counts[size] for size in over_n])]
+        counted.append(exponent(widths, [counts[size] for size in over_d]))
+        values = {
+            "time-n": powers,
+            "time-d": in_width,
+            "time-n-off": powers - n_power,
+            "time-d-off": in_width - d_power,
+            "operations-off": round(abs(counted[0] - n_power) + abs(counted[1] - d_power), 6),
+            "long": 1000 * times[over_n[-1]],
+            "wide": 1000 * times[over_d[-1]],
+        } | {f"seconds at n = {n}, d = {d}": times[n, d] for n, d in [*over_n, *over_d]}
+        return None, TrialResult(values, 0, round(counts[over_n[0]] / 2), time.process_time() - begun)
 
 
 @torch.inference_mode()
-def seconds(layer: LayerKind, length: int, width: int, repeats: int) -> float:
+def seconds(run: Layer, length: int, width: int, repeats: int) -> float:
     """Return the minimum processor time of several calls: other work on the machine can only add to it."""
-    run, z = layer.make(width), torch.randn(1, length, width)
+    z, times = torch.randn(1, length, width), []
     run(z)
-    times = []
     for _ in range(repeats):
         begun = time.process_time()
         run(z)
@@ -164,54 +132,44 @@ def seconds(layer: LayerKind, length: int, width: int, repeats: int) -> float:
     return min(times)
 
 
-def exponent(values: Sequence[int], times: Sequence[float]) -> float:
+@torch.inference_mode()
+def operations(run: Layer, length: int, width: int) -> float:
+    """Return the operations of all matrix products and convolutions of one call, as PyTorch counts them."""
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        run(torch.zeros(1, length, width))
+    return float(counter.get_total_flops())
+
+
+def exponent(values: Sequence[int], costs: Sequence[float]) -> float:
     """The slope in double logarithms over the upper values, where what a call costs in any case counts
     least."""
-    upper = len(values) - 3
-    return float(np.polyfit(np.log(values[upper:]), np.log(times[upper:]), 1)[0])
+    upper = slice(len(values) - 3, None)
+    return float(np.polyfit([math.log(v) for v in values[upper]], np.log(costs[upper]), 1)[0])
 
 
-def time_layers(folder: Path, values: Range) -> Complexity:
-    """Measure every layer; write the table, the numbers and the plot into `folder`."""
-    layers, about = measure(values), words("studies.complexity")
-    rows = markdown_table(header(), [cells(each) for each in layers])
-    table = f"# {about['title']}\n\n{about['place']}.\n\n{rows}\n"
-    with speaking("en"):
-        place = phrase("studies.complexity.place")
-    numbers = {"place": place, "layers": [each.to_json() for each in layers]}
-    files = write_results(folder, table, numbers, complexity_plot(layers, values))
-    return Complexity(tuple(layers), files)
-
-
-def header() -> tuple[str, ...]:
-    return tuple(words("study.layer-columns").values())
-
-
-def cells(each: TimedLayer) -> tuple[str, ...]:
-    """(layer, work, steps, path, growth with n, growth with d): formula and what was measured."""
-    layer, (n, d) = each.layer, each.exponents
-    growth = (f"{layer.growth[0]} / {n:.2f}", f"{layer.growth[1]} / {d:.2f}")
-    return phrase(f"study.layers.{layer.name}"), layer.work, layer.steps, layer.path, *growth
-
-
-def complexity_plot(results: Sequence[TimedLayer], values: Range) -> Chart:
-    """TimedLayer times (dots) and the formula (lines), through the last dot."""
-    with canvas(7.2, 3.4, columns=2) as (figure, (left, right)):
-        left.set_title(phrase("study.over-length", width=values.held_width))
-        right.set_title(phrase("study.over-width", length=values.held_length))
-        for color, each in zip((FIRST, MUTED, SECOND, INK), results, strict=True):
-            curve(left, values.lengths, each.over_n, each.layer.growth[0], color, cells(each)[0])
-            curve(right, values.widths, each.over_d, each.layer.growth[1], color, cells(each)[0])
-        left.set_ylabel(phrase("study.seconds"))
-        left.legend(fontsize=8)
-    return Chart(figure)
-
-
-def curve(
-    axes: Axes, values: Sequence[int], times: Sequence[float], power: int, color: str, name: str
-) -> None:
-    axes.loglog(values, times, "o", color=color, markersize=4, label=name)
-    formula = [times[-1] * (value / values[-1]) ** power for value in values]
-    axes.loglog(values, formula, "-", color=color, linewidth=1)
-    axes.set_xticks(values, [str(value) for value in values])
-    axes.minorticks_off()
+def complexity() -> Study:
+    """Operations are counted, and must be those of the formula; the time is measured."""
+    variants = [Variant(name, LayerTrial(name), paper) for name, (_, paper, _) in LAYERS.items()]
+    claims = [
+        Claim(f"{name.partition(' ')[0]}-operations", ((1, name),), "2017", "Table 1", paper.split(";")[0],
+              measure="operations-off", rule="none", points=False)
+        for name, (_, paper, _) in LAYERS.items()
+    ]  # fmt: skip
+    claims += [
+        Claim(f"{name.partition(' ')[0]}-{which}", ((1, name),), "2017", "Table 1", f"{which}{power}",
+              measure=f"time-{which}-off", rule="alike", margin=0.25, points=False)
+        for name, which, power in (
+            ("self-attention", "n", "²"), ("restricted self-attention", "n", ""), ("recurrent", "d", "²"),
+            ("convolution", "d", "²"),
+        )
+    ]  # fmt: skip
+    short, long = (
+        ((1, "recurrent"), (-1, "self-attention")),
+        (
+            (1, "self-attention"),
+            (-1, "restricted self-attention"),
+        ),
+    )
+    claims.append(Claim("short", short, "2017", "4", measure="wide", margin=0.0, points=False))
+    claims.append(Claim("long", long, "2017", "4", measure="long", margin=0.0, points=False))
+    return Study("complexity", tuple(variants), tuple(claims), "time-n", False, TRANSFORMER_PAPER, "layers")

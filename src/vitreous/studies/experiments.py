@@ -1,5 +1,5 @@
-"""The experiments of the paper on the image world, each with its claims. Their words are in the catalog, by
-the same names."""
+"""The experiments of the paper on the image world, each with its claims, and the list of all studies. Their
+words are in the catalog, by the same names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from vitreous.errors import InputError, nearest
 from vitreous.languages import words
+from vitreous.studies.complexity import complexity
+from vitreous.studies.sequence_experiments import heads, key_size, sinusoids
 from vitreous.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
 
 # Shapes in the middle, since a texture is the same everywhere.
@@ -194,7 +196,7 @@ def attention() -> Study:
 
 def inductive_bias() -> Study:
     centered = f"{WORLD},shift=0"
-    measures = ("accuracy", "moved", "equivariance")
+    measures = ("accuracy", "moved", "shifts")
     trained = {name: trial.change(data=centered, measures=measures) for name, trial in ARCHITECTURES.items()}
     none = trained["ViT"].change({"position": {"kind": "none"}}, measures=(*measures, "shuffled"))
     variants = (
@@ -214,15 +216,15 @@ def inductive_bias() -> Study:
 
 def initialization() -> Study:
     """Without a training step: what the architectures know of images before they see one."""
-    fresh = {name: trial.change(steps=0, measures=("equivariance",)) for name, trial in ARCHITECTURES.items()}
+    fresh = {name: trial.change(steps=0, measures=("shifts",)) for name, trial in ARCHITECTURES.items()}
     none: dict[str, Any] = {"position": {"kind": "none"}}
     # Many patches, so that a chance correlation is small.
     wide = BASE.change(
-        steps=0, data=f"{WORLD.replace('@16', '@64')},looks=same", measures=("equivariance", "positions")
+        steps=0, data=f"{WORLD.replace('@16', '@64')},looks=same", measures=("shifts", "positions")
     )
     variants = (
-        Variant("ViT", fresh["ViT"].change(measures=("equivariance", "shuffled"))),
-        Variant("ViT, no positions", fresh["ViT"].change(none, measures=("equivariance", "shuffled"))),
+        Variant("ViT", fresh["ViT"].change(measures=("shifts", "shuffled"))),
+        Variant("ViT, no positions", fresh["ViT"].change(none, measures=("shifts", "shuffled"))),
         Variant("hybrid", fresh["hybrid"]),
         Variant("ResNet", fresh["ResNet"]),
         Variant("256 patches", wide),
@@ -244,7 +246,7 @@ STUDIES = {
     study.name: study
     for study in (
         positions(), head(), optimizer(), shape(), resolution(), data_size(), transfer(), attention(),
-        inductive_bias(), initialization(),
+        inductive_bias(), initialization(), complexity(), sinusoids(), heads(), key_size(),
     )
 }  # fmt: skip
 

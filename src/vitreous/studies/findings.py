@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ from vitreous.errors import InputError
 from vitreous.languages import LANGUAGES, phrase, speaking, words
 from vitreous.results import Result
 from vitreous.studies.experiments import STUDIES, study_named
-from vitreous.studies.laboratory import Laboratory, TrialResult
-from vitreous.studies.study import Study
+from vitreous.studies.laboratory import HELD_OUT, Laboratory
+from vitreous.studies.study import Study, TrialResult
 from vitreous.studies.verdicts import TableRow, Verdict, verdict, with_holm
 from vitreous.studies.writing import atomic_files, markdown_table, study_cells, study_plot, write_results
 
@@ -31,6 +31,7 @@ class Findings(Result):
     share: float
     rows: Sequence[TableRow]
     files: tuple[Path, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -44,6 +45,8 @@ class Findings(Result):
             "differs": about["differs"],
             "seeds": self.seeds,
             "share_of_steps": self.share,
+            "data": self.rows[0].variant.trial.data if self.study.world == "own" else None,
+            "settings": self.settings,
             "rows": self.table(),
             "claims": [each.to_json(about["claims"][each.claim.name]) for each in self.verdicts],
             "files": [str(file) for file in self.files],
@@ -56,19 +59,20 @@ class Findings(Result):
     @property
     def runs(self) -> str:
         """The data, the steps and the number of seeds in words."""
-        steps = self.rows[0].variant.trial.steps * self.share
-        return phrase("study.runs", steps=f"{steps:.0f}", seeds=self.seeds)
+        steps = max(row.variant.trial.steps for row in self.rows) * self.share
+        return phrase("study.runs", steps=round(steps), seeds=self.seeds)
 
     def markdown(self) -> str:
         """Return the table, how it differs from the paper, and the verdicts."""
-        about, sizes = self.study.words, [row.results[0] for row in self.rows]
+        about, sizes = dict(self.study.words), [row.results[0] for row in self.rows]
         table = markdown_table(
             list(words("study.columns").values()),
             [
-                (*study_cells(row, self.study.measure), f"{size.parameters:,}", f"{size.macs:,}")
+                (*study_cells(row, self.study), f"{size.parameters:,}", f"{size.macs:,}")
                 for row, size in zip(self.rows, sizes, strict=True)
             ],
         )
+        about |= {"arxiv": self.study.arxiv, "world": words("study.worlds")[self.study.world]}
         text = phrase("study.about", runs=self.runs, **about)
         claims = "\n".join(f"- {claim_text(self.study, each)}" for each in self.verdicts)
         return f"# {about['title']}\n\n{text}\n\n{table}\n\n{claims}\n"
@@ -126,7 +130,9 @@ def run_study(
                 f"{study.name} {done}/{whole}  {variant.name}, seed {seed}: "
                 f"{study.measure} {value:.3f}, {result.seconds:.0f} s"
             )
-    rows = [TableRow(variant, each) for variant, each in zip(study.variants, results, strict=True)]
+    # The seeds split the same images, of which one of so many is held out.
+    overlap = 1 / (HELD_OUT - 1) if laboratory.own else 0.0
+    rows = [TableRow(variant, each, overlap) for variant, each in zip(study.variants, results, strict=True)]
     return Findings(study, seeds, laboratory.share, rows)
 
 
@@ -150,8 +156,10 @@ class Ledger(Result):
         found: list[tuple[str, Verdict]] = []
         for name, study in STUDIES.items():
             file = folder / name / "results.json"
-            results = json.loads(file.read_text(encoding="utf-8"))["claims"] if file.is_file() else []
-            kept = {each["claim"]: each for each in results if len(each["seeds"]) > 1}
+            results = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"claims": []}
+            if results.get("data") or results.get("settings"):  # of a user's own
+                continue
+            kept = {each["claim"]: each for each in results["claims"] if len(each["seeds"]) > 1}
             for claim in study.claims:
                 one = kept.get(claim.name, {"seeds": [], "chosen": []})
                 found.append((name, Verdict(claim, tuple(one["seeds"]), tuple(one["chosen"]))))

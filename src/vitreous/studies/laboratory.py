@@ -1,37 +1,41 @@
-"""Runs the trials of studies: small trainings on images in memory, each kept in a cache that all studies
-share, named by the hash of what it depends on. Nothing is trained twice, and an interrupted study resumes."""
+"""Runs the trials of studies, each kept in a cache that all studies share, named by the hash of what it
+depends on: nothing is trained twice, and an interrupted study resumes. And the trials that learn images."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, UInt8
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.checkpoints import load_image_model
 from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.config import DataConfig
 from vitreous.data.image_samples import Batch
-from vitreous.data.sources.world import World, WorldImages, parse
-from vitreous.errors import writing_to
+from vitreous.data.sources import open_data
+from vitreous.data.sources.world import World, WorldImages, class_names, parse
+from vitreous.errors import InputError, writing_to
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
 from vitreous.models.names import Model, build_model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
-from vitreous.rng import torch_generator
-from vitreous.studies.measures import MEASURES, Images
-from vitreous.studies.study import Trial
+from vitreous.rng import numpy_generator, torch_generator
+from vitreous.studies.measures import MEASURES, Images, as_learned
+from vitreous.studies.study import AnyTrial, Study, Trial, TrialResult, trials_of
 from vitreous.tasks.pretraining.mae import decoder_for
 from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
@@ -43,42 +47,111 @@ from vitreous.training.precision import computing
 REVISION = 1  # of what a trial computes: another number trains all again
 RESUME = "free some space; the same command resumes"
 SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
-MEAN, STD = 0.3, 0.25  # of the image world
+LOOKS = 0.3, 0.25  # mean and deviation of the pixels of the image world
+HELD_OUT = 4  # one of so many of a user's images
+OWN_LABELS = "labels"
 DRAWN = 64  # images at a time
 
 
-@dataclass(frozen=True)
-class TrialResult:
-    """What one trial with one seed gave.
+class PartImages(NamedTuple):
+    """The images of one part, in memory, with all kinds of labels, and the mean and deviation of pixels."""
 
-    Attributes:
-        values: by the name of a measure.
-        macs: multiply-accumulate operations for one image.
-        seconds: of processor time in training.
-    """
-
-    values: dict[str, float]
-    parameters: int
-    macs: int
-    seconds: float
+    pixels: UInt8[Tensor, "N H W 3"]
+    factors: Mapping[str, NDArray[np.int64]]
+    looks: tuple[float, float] = LOOKS
 
 
 @lru_cache(maxsize=6)
-def pixels_of(described: World, part: str, seed: int) -> tuple[UInt8[Tensor, "N H W 3"], WorldImages]:
+def pixels_of(described: World, part: str, seed: int) -> PartImages:
     """Return all images of one part of the image world."""
     world = WorldImages(described, part, seed)
     drawn = [world.draw(np.arange(at, min(at + DRAWN, len(world)))) for at in range(0, len(world), DRAWN)]
-    return torch.from_numpy(np.concatenate(drawn)), world
+    return PartImages(torch.from_numpy(np.concatenate(drawn)), world.factors)
 
 
 def world_of(trial: Trial) -> World:
     return parse(trial.data.removeprefix("world:"))
 
 
+class OwnImages(NamedTuple):
+    """Images of a user instead of the image world: each seed holds out a quarter of its own, class by class.
+
+    Attributes:
+        name: with a hash of all pixels and labels, so that trials of other images are not theirs.
+        size: what the models take.
+    """
+
+    name: str
+    pixels: UInt8[Tensor, "N H W 3"]
+    targets: NDArray[np.int64]
+    size: tuple[int, int]
+
+    @property
+    def classes(self) -> int:
+        return int(self.targets.max()) + 1
+
+    def part(self, part: str, seed: int) -> PartImages:
+        order = numpy_generator(seed, "study split").permutation(len(self.targets))
+        order = order[np.argsort(self.targets[order], kind="stable")]
+        held_out = np.arange(len(order)) % HELD_OUT == 0
+        rows = np.sort(order[held_out if part == "test" else ~held_out])
+        if part == "test":  # a quarter of it is for selection
+            rows = numpy_generator(seed, "study validation").permutation(rows)
+        return PartImages(self.pixels[rows], {OWN_LABELS: self.targets[rows]}, self.looks)
+
+    @property
+    def looks(self) -> tuple[float, float]:
+        mean = float(self.pixels.float().mean()) / 255
+        return mean, max(float(self.pixels.float().std()) / 255, 0.01)
+
+    def study(self, study: Study) -> Study:
+        """Return the study on these images."""
+        used = {claim.measure for claim in study.claims}
+
+        def own(trial: Trial) -> Trial:
+            measures = tuple(each for each in trial.measures if each != "few-shot" or each in used)
+            start = trial.start and own(trial.start)
+            return replace(trial, data=self.name, labels=OWN_LABELS, measures=measures, start=start)
+
+        variants = tuple(replace(each, trial=own(cast("Trial", each.trial))) for each in study.variants)
+        return replace(study, variants=variants, world="own")
+
+    @classmethod
+    def read(cls, source: Any, size: tuple[int, int]) -> OwnImages:
+        """Read all images of DATA, each as large as the models take it.
+
+        Raises:
+            InputError: DATA are none, or without one class for each image.
+        """
+        splits = open_data(source, DataConfig())
+        parts = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
+        if any(part.targets.ndim > 1 for part in parts):
+            raise InputError(f"{splits.name} has several labels for an image: a study needs one class")
+        looks = Preprocessing(size=size, channels=3, mean=(0.0,) * 3, std=(1.0,) * 3)
+        pixels = [looks([part.image(row)])[0] for part in parts for row in range(len(part))]
+        whole = (255 * torch.stack(pixels)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
+        targets = np.concatenate([part.targets for part in parts])
+        content = hashlib.blake2b(whole.numpy().tobytes() + targets.tobytes(), digest_size=8).hexdigest()
+        return cls(f"{splits.name} {content}", whole, targets, size)
+
+
+def check_own_images(study: Study) -> None:
+    """Raise InputError for a study that changes what images show, or their number or labels."""
+    trials = trials_of(study)
+    shown = {(trial.data, getattr(trial, "labels", None)) for trial in trials}
+    measured = {each for trial in trials for each in getattr(trial, "measures", ())}
+    changed = measured - {name for name, (_, change, _) in MEASURES.items() if change is as_learned}
+    if len(shown) > 1 or changed or study.world != "images":
+        raise InputError(f"the study {study.name} takes no DATA, since it generates its own: leave it out")
+
+
 def normalized(
-    pixels: UInt8[Tensor, "N H W 3"], size: tuple[int, int], device: torch.device
+    pixels: UInt8[Tensor, "N H W 3"],
+    size: tuple[int, int],
+    device: torch.device,
+    looks: tuple[float, float] = LOOKS,
 ) -> Float[Tensor, "N 3 H2 W2"]:
-    images = (pixels.to(device).permute(0, 3, 1, 2).float() / 255 - MEAN) / STD
+    images = (pixels.to(device).permute(0, 3, 1, 2).float() / 255 - looks[0]) / looks[1]
     if tuple(images.shape[2:]) == size:
         return images
     return F.interpolate(images, size, mode="bilinear", antialias=True)
@@ -90,14 +163,17 @@ class Laboratory:
     Args:
         cache: the folder of the trials.
         share: of the steps of each trial that are trained; less than 1 for a quick look.
+        own: what is learned instead of the image world.
     """
 
-    def __init__(self, *, cache: Path, device: torch.device, share: float = 1.0) -> None:
-        self.cache, self.device, self.share = cache, device, share
+    def __init__(
+        self, *, cache: Path, device: torch.device, share: float = 1.0, own: OwnImages | None = None
+    ) -> None:
+        self.cache, self.device, self.share, self.own = cache, device, share, own
         # On a CPU the backward pass of attention in bf16 takes many times as long as in fp32.
         self.precision = "fp32" if device.type == "cpu" else "bf16"
 
-    def run(self, trial: Trial, seed: int) -> tuple[Path, TrialResult]:
+    def run(self, trial: AnyTrial, seed: int) -> tuple[Path, TrialResult]:
         """The folder of a trial, and its result, from the cache or new.
 
         Raises:
@@ -107,34 +183,47 @@ class Laboratory:
         cached = folder / "result.json"
         if cached.is_file():
             return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
-        model = self.starting_model(trial, seed)
-        begun = time.process_time()
-        self.train(model, trial, seed)
-        seconds = time.process_time() - begun
-        result = TrialResult(
-            self.measured(model, trial, seed),
-            sum(parameter.numel() for parameter in model.parameters()),
-            describe(model.config).macs,
-            seconds,
-        )
+        model, result = trial.perform(self, seed)
         with writing_to(self.cache, RESUME):
             folder.mkdir(parents=True, exist_ok=True)
-            if not trial.measures:  # others are fine-tuned from it
+            if model is not None:
                 save_native(model, folder)
             write_text(cached, json.dumps(asdict(result)))
         return folder, result
 
+    def learn_images(self, trial: Trial, seed: int) -> tuple[Model | None, TrialResult]:
+        """Train and measure a model of images; it is returned where nothing is measured, since others are
+        fine-tuned from it."""
+        model = self.starting_model(trial, seed)
+        begun = time.process_time()
+        self.train(model, trial, seed)
+        result = TrialResult(
+            self.measured(model, trial, seed),
+            sum(parameter.numel() for parameter in model.parameters()),
+            describe(model.config).macs,
+            time.process_time() - begun,
+        )
+        return None if trial.measures else model, result
+
+    def images(
+        self, trial: Trial, part: str, seed: int, changed: Callable[[World], World] = lambda world: world
+    ) -> PartImages:
+        return self.own.part(part, seed) if self.own else pixels_of(changed(world_of(trial)), part, seed)
+
     def starting_model(self, trial: Trial, seed: int) -> Model:
         """A fresh model, or the one that a trial is fine-tuned from, with a new head for other labels."""
-        world = world_of(trial)
-        classes = len(WorldImages(replace(world, count=2, test=1, labels=trial.labels), "train", 0).classes)
+        if self.own:
+            classes, size, looks = self.own.classes, self.own.size, self.own.looks
+        else:
+            side = world_of(trial).size
+            classes, size, looks = len(class_names()[trial.labels]), (side, side), LOOKS
         kind = BiTConfig if "layers" in trial.model else ViTConfig
-        size = trial.model.get("image_size", (world.size, world.size))
+        size = trial.model.get("image_size", size)
         if trial.start is None:
             fields = {"stem": {"kind": "patch"}} if kind is ViTConfig else {}
             tree = {**fields, **trial.model, "image_size": size, "num_classes": classes}
-            looks = Preprocessing(size=size, channels=3, mean=(MEAN,) * 3, std=(STD,) * 3)
-            return build_model(kind(**tree), seed=seed, preprocessing=looks).to(self.device)
+            prepared = Preprocessing(size=size, channels=3, mean=(looks[0],) * 3, std=(looks[1],) * 3)
+            return build_model(kind(**tree), seed=seed, preprocessing=prepared).to(self.device)
         folder, _ = self.run(replace(trial.start, measures=()), seed)
         model = load_image_model(folder, image_size=size, num_classes=classes).to(self.device)
         if trial.fresh_positions:
@@ -174,31 +263,32 @@ class Laboratory:
 
     def batches(self, trial: Trial, seed: int, steps: int, size: tuple[int, int]) -> Iterator[Batch]:
         """Yield batches of whole passes in random order."""
-        pixels, world = pixels_of(world_of(trial), "train", seed)
-        targets = torch.from_numpy(world.factors[trial.labels])
+        pixels, factors, looks = self.images(trial, "train", seed)
+        targets = torch.from_numpy(factors[trial.labels])
         generator = torch_generator(seed, "study order")
         order: Int[Tensor, " n"] = torch.empty(0, dtype=torch.int64)
         for _ in range(steps):
             while len(order) < trial.batch_size:
                 order = torch.cat([order, torch.randperm(len(pixels), generator=generator)])
             rows, order = order[: trial.batch_size], order[trial.batch_size :]
-            yield Batch(normalized(pixels[rows], size, self.device), targets[rows].to(self.device), rows)
+            images = normalized(pixels[rows], size, self.device, looks)
+            yield Batch(images, targets[rows].to(self.device), rows)
 
     def measured(self, model: Model, trial: Trial, seed: int) -> dict[str, float]:
         """Return everything that the trial measures."""
         values: dict[str, float] = {}
         for name in trial.measures:
-            measure, changes = MEASURES[name]
-            pixels, world = pixels_of(replace(world_of(trial), **changes), "test", seed)
-            images = Images(
-                normalized(pixels, model.config.image_size, self.device), world.factors, trial.labels, seed
-            )
+            measure, changed, canvas = MEASURES[name]
+            pixels, factors, looks = self.images(trial, "test", seed, changed)
+            height, width = model.config.image_size
+            shown = normalized(pixels, (canvas * height, canvas * width), self.device, looks)
+            images = Images(shown, factors, trial.labels, seed)
             with torch.inference_mode(), computing(self.precision, self.device):
                 values |= measure(model, images)
         return values
 
 
-def cache_key(trial: Trial, seed: int, share: float) -> str:
+def cache_key(trial: AnyTrial, seed: int, share: float) -> str:
     """A name that changes with anything that a result depends on."""
-    described = json.dumps([REVISION, asdict(trial), seed, share], sort_keys=True, default=str)
+    described = json.dumps([REVISION, asdict(cast("Any", trial)), seed, share], sort_keys=True, default=str)
     return hashlib.blake2b(described.encode(), digest_size=16).hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vitreous.data.sources.world import World
 from vitreous.evaluation.features import Features
 from vitreous.evaluation.probing import fewshot
 from vitreous.inspection.attention_metrics import attention_distance, patch_distances
@@ -26,6 +27,7 @@ from vitreous.rng import torch_generator
 CHUNK = 256  # images at a time
 LOOKED_AT = 128  # images, where attention or single layers are computed
 SHOTS = 5
+SHIFTS = 4  # pixels: a patch
 
 
 @dataclass(frozen=True)
@@ -129,15 +131,20 @@ def shuffled(model: Model, images: Images) -> dict[str, float]:
 
 
 def equivariance(model: Model, images: Images) -> dict[str, float]:
-    """How much the features change when an image is shifted by 1 to 8 pixels, relative to how much those of
-    different images differ: 0 is invariant, 1 as different as another image. The border wraps."""
-    pixels = images.pixels[:LOOKED_AT]
-    still = outputs(model.features, pixels)
+    """How much the features change when the window that is seen moves by 1 to 4 pixels over a larger image,
+    relative to how much those of different images differ: 0 is invariant, 1 as different as another image.
+    What enters the window is image: no border does."""
+    height, width = model.config.image_size
+    top, left = height // 2, width // 2
+    windows = [
+        images.pixels[:LOOKED_AT, :, top + shift : top + shift + height, left + shift : left + shift + width]
+        for shift in range(SHIFTS + 1)
+    ]
+    still = outputs(model.features, windows[0])
     other = (still - still.roll(1, 0)).norm(dim=1).mean()
-    errors = []
-    for shift in range(1, 9):
-        moved = outputs(model.features, pixels.roll((shift, shift), (2, 3)))
-        errors.append(float((moved - still).norm(dim=1).mean() / other))
+    errors = [
+        float((outputs(model.features, moved) - still).norm(dim=1).mean() / other) for moved in windows[1:]
+    ]
     return {"equivariance": float(np.mean(errors))} | {
         f"equivariance-{shift}": error for shift, error in enumerate(errors, 1)
     }
@@ -147,13 +154,34 @@ def moved_accuracy(model: Model, images: Images) -> dict[str, float]:
     return {"moved": accuracy(model, images)["accuracy"]}
 
 
-# By name: the measure, and what of the data is changed for its test images.
-MEASURES: dict[str, tuple[Callable[[Model, Images], dict[str, Any]], dict[str, Any]]] = {
-    "accuracy": (accuracy, {}),
-    "few-shot": (few_shot, {}),
-    "heads": (heads, {}),
-    "positions": (position_plane, {}),
-    "shuffled": (shuffled, {}),
-    "equivariance": (equivariance, {}),
-    "moved": (moved_accuracy, {"test_shift": 1.0}),
+def as_learned(world: World) -> World:
+    return world
+
+
+def moved_objects(world: World) -> World:
+    return replace(world, test_shift=1.0)
+
+
+def larger_canvas(world: World) -> World:
+    """Objects in the middle of images of twice the size, as large and with as fine a texture as before."""
+    return replace(
+        world,
+        size=2 * world.size,
+        scale=world.scale / 2,
+        cycles=2 * world.cycles,
+        shift=0.0,
+        test_shift=-1.0,
+        test=LOOKED_AT,
+    )
+
+
+# By name: the measure, what of the world is changed for its test images, and their side in that of the model.
+MEASURES: dict[str, tuple[Callable[[Model, Images], dict[str, Any]], Callable[[World], World], int]] = {
+    "accuracy": (accuracy, as_learned, 1),
+    "few-shot": (few_shot, as_learned, 1),
+    "heads": (heads, as_learned, 1),
+    "positions": (position_plane, as_learned, 1),
+    "shuffled": (shuffled, as_learned, 1),
+    "shifts": (equivariance, larger_canvas, 2),
+    "moved": (moved_accuracy, moved_objects, 1),
 }

@@ -11,8 +11,7 @@ import numpy as np
 
 from vitreous.evaluation.scores import Interval, half_width
 from vitreous.languages import phrase, words
-from vitreous.studies.laboratory import TrialResult
-from vitreous.studies.study import Claim, Variant
+from vitreous.studies.study import Claim, TrialResult, Variant
 
 Seen = Literal["seen", "not-seen", "undecided"]
 LEVEL, POWER = 0.05, 0.8
@@ -20,10 +19,15 @@ LEVEL, POWER = 0.05, 0.8
 
 @dataclass(frozen=True)
 class TableRow:
-    """A variant and its results, one for each seed."""
+    """A variant and its results, one for each seed.
+
+    Attributes:
+        overlap: test images for each image that is learned from, where the seeds split the same images.
+    """
 
     variant: Variant
     results: Sequence[TrialResult]
+    overlap: float = 0.0
 
     def values(self, measure: str) -> list[float]:
         return [result.values[measure] for result in self.results]
@@ -32,8 +36,9 @@ class TableRow:
         return float(np.mean(self.values(measure)))
 
     def interval(self, measure: str) -> Interval:
-        """95 %, Student's, over the seeds, each of which drew images of its own."""
-        mean, half = self.mean(measure), half_width(self.values(measure))
+        """95 %, Student's, over the seeds, each of which drew images of its own; of splits of the same images
+        with Nadeau and Bengio's correction."""
+        mean, half = self.mean(measure), half_width(self.values(measure), self.overlap)
         return Interval(mean - half, mean + half)
 
 
@@ -45,12 +50,14 @@ class Verdict:
         seeds: its value for each seed.
         chosen: of each group that it names, the variant with the best validation.
         holm: its verdict stays where all claims of a ledger are tested together (Holm 1979).
+        overlap: as that of the rows.
     """
 
     claim: Claim
     seeds: tuple[float, ...]
     chosen: tuple[str, ...] = ()
     holm: bool | None = None
+    overlap: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -58,7 +65,7 @@ class Verdict:
 
     @property
     def half_width(self) -> float:
-        return half_width(self.seeds)
+        return half_width(self.seeds, self.overlap)
 
     @property
     def verdict(self) -> Seen:
@@ -84,7 +91,8 @@ class Verdict:
         from scipy.stats import t
 
         count = len(self.seeds)
-        spread = float(np.std(self.seeds, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+        spread = float(np.std(self.seeds, ddof=1)) if count > 1 else 0.0
+        spread *= math.sqrt(1 / count + self.overlap)
         if self.claim.rule == "none" or not spread:
             return 0.0 if self.verdict != "undecided" else 1.0
         value = abs(self.mean)
@@ -158,7 +166,7 @@ def verdict(claim: Claim, rows: Sequence[TableRow]) -> Verdict:
         row = row_named(name, rows)
         total += weight * np.array(row.values(claim.measure))
         chosen += [row.variant.name] if row.variant.name != name else []
-    return Verdict(claim, tuple(total.tolist()), tuple(chosen))
+    return Verdict(claim, tuple(total.tolist()), tuple(chosen), overlap=rows[0].overlap)
 
 
 def row_named(name: str, rows: Sequence[TableRow]) -> TableRow:

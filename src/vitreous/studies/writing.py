@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.errors import writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
-from vitreous.languages import percentage, phrase
+from vitreous.languages import phrase
 from vitreous.studies.study import Study, variant_label
 from vitreous.studies.verdicts import TableRow
 
@@ -76,14 +76,14 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def study_cells(row: TableRow, measure: str) -> tuple[str, str, str, str]:
+def study_cells(row: TableRow, study: Study) -> tuple[str, str, str, str]:
     """(variant, paper, ours, 95 % interval)."""
-    low, high = row.interval(measure)
+    low, high = (study.number(each) for each in row.interval(study.measure))
     several = len(row.results) > 1
     return (
         variant_label(row.variant.name),
         row.variant.paper or "-",
-        percentage(row.mean(measure)),
+        study.number(row.mean(study.measure)),
         phrase("study.interval", low=low, high=high) if several else "-",
     )
 
@@ -95,29 +95,30 @@ def study_plot(study: Study, rows: Sequence[TableRow], runs: str) -> Chart:
     with canvas(6.4, height) as (figure, (axes,)):
         axes.set_title(f"{fill(words['title'], TITLE)}\n{runs}")
         if "axis" in words:
-            curves(axes, rows, study.measure)
+            curves(axes, rows, study.measure)  # of shares
             axes.set_xlabel(words["axis"])
         else:
-            dots(axes, rows, study.measure)
+            dots(axes, rows, study.measure, 100 if study.points else 1)
     return Chart(figure)
 
 
-def error_bars(rows: Sequence[TableRow], measure: str) -> list[list[float]]:
-    """Below and above the mean, in %; none for a single seed."""
+def error_bars(rows: Sequence[TableRow], measure: str, scale: int = 100) -> list[list[float]]:
+    """Below and above the mean; none for a single seed."""
     if len(rows[0].results) < 2:
         return [[0.0] * len(rows)] * 2
-    half = [100 * (row.interval(measure).high - row.mean(measure)) for row in rows]
+    half = [scale * (row.interval(measure).high - row.mean(measure)) for row in rows]
     return [half, half]
 
 
-def dots(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
+def dots(axes: Axes, rows: Sequence[TableRow], measure: str, scale: int) -> None:
     places = range(len(rows))
-    means = [100 * row.mean(measure) for row in rows]
-    axes.errorbar(
-        means, places, xerr=error_bars(rows, measure), fmt="o", color=FIRST, ecolor=MUTED, ms=5, lw=1.2
-    )
+    means = [scale * row.mean(measure) for row in rows]
+    bars = error_bars(rows, measure, scale)
+    axes.errorbar(means, places, xerr=bars, fmt="o", color=FIRST, ecolor=MUTED, ms=5, lw=1.2)
     for place, row in zip(places, rows, strict=True):
-        axes.plot([100 * each for each in row.values(measure)], [place] * len(row.results), "|", color=SECOND)
+        axes.plot(
+            [scale * each for each in row.values(measure)], [place] * len(row.results), "|", color=SECOND
+        )
     axes.set_yticks(places, [variant_label(row.variant.name) for row in rows], color=INK)
     axes.invert_yaxis()
     axes.set_xlabel(phrase(f"study.axes.{measure}"))

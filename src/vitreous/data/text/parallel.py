@@ -258,10 +258,10 @@ def number_pairs(count: int = 20_000) -> Iterator[Pair]:
                     yield Pair(f"<{target}> {words[source]}", words[target], number)
 
 
-def grammar_pairs(count: int = 8_000) -> Iterator[Pair]:
+def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
     """English sentences and their translations: "the old law near the river is very old, but its end is known
     to all" is "das alte Gesetz am Fluss ist sehr alt, aber sein Ende ist allen bekannt"."""
-    rng, seen = np.random.default_rng(2017), set[str]()
+    rng, seen = np.random.default_rng(seed), set[str]()
 
     def one(choices: Mapping[str, str]) -> tuple[str, str]:
         english_words = list(choices)[int(rng.integers(len(choices)))]

@@ -171,9 +171,9 @@ def pairs_config(count: int) -> TranslationConfig:
     )
 
 
-def numbers_config() -> TranslationConfig:
-    """The bundled job of translation."""
-    return packaged_config(TranslationConfig, "numbers")
+def numbers_config(settings: Tree | None = None) -> TranslationConfig:
+    """The bundled job of translation, with other settings over it."""
+    return packaged_config(TranslationConfig, "numbers", settings)
 
 
 def digit_lines_config() -> CaptioningConfig:

@@ -21,6 +21,14 @@ from vitreous.tasks.task import Trained
 from vitreous.tasks.text.task import TRAINING_FACTS, TextTask, TranslationConfig, numbers_config, pairs_config
 
 SHORT = 80  # characters: a page holds the maps of every head
+# What the grammar has otherwise than the numbers: each of its words becomes a token.
+GRAMMAR_SETTINGS = {
+    "source": GRAMMAR,
+    "test_fraction": 0.05,
+    "tokenizer": {"vocabulary": 1000},
+    "model": {"vocabulary": 1000},
+    "training": {"steps": 1000},
+}
 
 
 class Translation(TextTask):
@@ -49,7 +57,9 @@ class Translation(TextTask):
         return open_parallel(source, **config.split_options)
 
     def recipe(self, source: str, data: Parallel) -> TranslationConfig:
-        return numbers_config() if source in (NUMBERS, GRAMMAR) else pairs_config(len(data.train))
+        if source == GRAMMAR:
+            return numbers_config(GRAMMAR_SETTINGS)
+        return numbers_config() if source == NUMBERS else pairs_config(len(data.train))
 
     def training_texts(self, data: Parallel) -> list[str]:
         return [text for pair in data.train for text in (pair.source, pair.target)]

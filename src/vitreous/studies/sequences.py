@@ -1,0 +1,294 @@
+"""Trials that learn sequences: a small Transformer of 2017 on tasks that are generated, so that each seed has
+sequences of its own. Whether greedy decoding would write the whole target is seen in one pass: it does if
+each token is the most probable one after those before it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from vitreous.data.text.batches import padded
+from vitreous.data.text.parallel import JOINS, grammar_pairs
+from vitreous.data.text.tokenizer import END, PAD, START
+from vitreous.layers.attention import Attention, CrossAttention
+from vitreous.models.description import describe
+from vitreous.models.sequence_config import TransformerConfig
+from vitreous.models.transformer import Transformer
+from vitreous.rng import numpy_generator, torch_generator
+from vitreous.studies.study import TrialResult
+from vitreous.training.config import OptimizerConfig, ScheduleConfig
+from vitreous.training.learner import learning_rate
+from vitreous.training.optimizers import make_optimizers
+from vitreous.training.settings import Tree, merged
+
+if TYPE_CHECKING:
+    from vitreous.studies.laboratory import Laboratory
+
+SPECIAL = 3  # tokens: pad, start, end
+SYMBOLS = 16
+SHORTEST, LONGEST = 4, 12  # symbols of a sequence to copy or to reverse
+LONGER = 18
+PRECEDENCE = {"^": 3, "*": 2, "/": 2, "+": 1, "-": 1}  # of operators; all bind to the left
+LEAVES, OPERATORS = "abcd", tuple(PRECEDENCE)
+JOINED = tuple(JOINS.values())  # the words before a pronoun
+CHUNK = 256  # sequences at a time
+SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
+SMALL: dict[str, Any] = {
+    "vocabulary": 0,  # that of the task
+    "width": 64, "depth": 2, "encoder_depth": 2, "heads": 8, "mlp_dim": 128, "max_length": 64,
+    "position": "sinusoidal", "dropout": 0.0, "norm": "pre", "final_norm": True,
+}  # fmt: skip
+
+
+class Sequences(NamedTuple):
+    """Token numbers, padded: sources with an end, targets with a start and an end; and of each target the
+    place of the pronoun, or 0."""
+
+    source: Int[Tensor, "N S"]
+    target: Int[Tensor, "N T"]
+    pronoun: Int[Tensor, " N"]
+
+
+Tokens = Sequence[str]
+
+
+def copied(rng: np.random.Generator, longest: int = LONGEST) -> tuple[Tokens, Tokens]:
+    shortest = SHORTEST if longest == LONGEST else LONGEST + 1
+    symbols = [str(each) for each in rng.integers(SYMBOLS, size=int(rng.integers(shortest, longest + 1)))]
+    return symbols, symbols
+
+
+def reversed_symbols(rng: np.random.Generator, longest: int = LONGEST) -> tuple[Tokens, Tokens]:
+    symbols, _ = copied(rng, longest)
+    return symbols, symbols[::-1]
+
+
+def tree(leaves: Tokens, signs: Tokens) -> list[str]:
+    """The brackets around an expression; the last of the operators that bind least is the root."""
+    if not signs:
+        return [leaves[0]]
+    root = min(range(len(signs)), key=lambda place: (PRECEDENCE[signs[place]], -place))
+    first, second = tree(leaves[: root + 1], signs[:root]), tree(leaves[root + 1 :], signs[root + 1 :])
+    return ["(", *first, signs[root], *second, ")"]
+
+
+def parsed(rng: np.random.Generator) -> tuple[Tokens, Tokens]:
+    """An expression without brackets, and its tree as a sequence: a + b * c, and ( a + ( b * c ) )."""
+    count = int(rng.integers(2, 6))
+    leaves = [LEAVES[each] for each in rng.integers(len(LEAVES), size=count)]
+    signs = [OPERATORS[each] for each in rng.integers(len(OPERATORS), size=count - 1)]
+    source = [leaves[0]]
+    for sign, leaf in zip(signs, leaves[1:], strict=True):
+        source += [sign, leaf]
+    return source, tree(leaves, signs)
+
+
+def sentences(seed: int, count: int) -> list[tuple[Tokens, Tokens]]:
+    """Sentences of the grammar and their translations, as words and commas."""
+    return [
+        (re.findall(r"[^\s,]+|,", pair.source), re.findall(r"[^\s,]+|,", pair.target))
+        for pair in grammar_pairs(count, seed=seed)
+    ]
+
+
+def generated(make: Callable[[np.random.Generator], tuple[Tokens, Tokens]]) -> Any:
+    def pairs(seed: int, count: int) -> list[tuple[Tokens, Tokens]]:
+        rng = numpy_generator(seed, f"study sequences {make.__name__}")
+        return [make(rng) for _ in range(count)]
+
+    return pairs
+
+
+TASKS: dict[str, Callable[[int, int], list[tuple[Tokens, Tokens]]]] = {
+    "copy": generated(copied),
+    "reverse": generated(reversed_symbols),
+    "parsing": generated(parsed),
+    "agreement": sentences,
+}
+LONGER_TASKS = {"copy": copied, "reverse": reversed_symbols}
+
+
+class TaskData(NamedTuple):
+    """Sequences to learn from, to test on, and, where the task has them, longer ones than were learned."""
+
+    train: Sequences
+    test: Sequences
+    longer: Sequences | None
+    vocabulary: int
+
+
+@lru_cache(maxsize=4)
+def task_data(task: str, seed: int, train: int, test: int) -> TaskData:
+    """Draw the sequences of a seed; no source of the test is among those of training."""
+    pairs = TASKS[task](seed, 2 * (train + test))
+    unique = {" ".join(source): (source, target) for source, target in pairs}
+    chosen = list(unique.values())[: train + test]
+    learned, held_out = chosen[test:], chosen[:test]
+    longer: list[tuple[Tokens, Tokens]] = []
+    if task in LONGER_TASKS:
+        rng = numpy_generator(seed, "study longer sequences")
+        longer = [LONGER_TASKS[task](rng, LONGER) for _ in range(test)]
+    words = sorted({word for pair in pairs + longer for side in pair for word in side})
+    numbers = {word: number for number, word in enumerate(words, start=SPECIAL)}
+    parts = [encoded(rows, numbers) if rows else None for rows in (learned, held_out, longer)]
+    assert parts[0] is not None
+    assert parts[1] is not None
+    return TaskData(parts[0], parts[1], parts[2], SPECIAL + len(words))
+
+
+def encoded(pairs: Sequence[tuple[Tokens, Tokens]], numbers: dict[str, int]) -> Sequences:
+    sources = [[*(numbers[word] for word in source), END] for source, _ in pairs]
+    targets = [[START, *(numbers[word] for word in target), END] for _, target in pairs]
+    places = [
+        next((at for at, word in enumerate(target[1:], 1) if target[at - 1] in JOINED), 0)
+        for _, target in pairs
+    ]
+    return Sequences(padded(sources), padded(targets), torch.tensor(places))
+
+
+@dataclass(frozen=True)
+class SequenceTrial:
+    """One training run of a Transformer without its seed.
+
+    Attributes:
+        task: one of TASKS.
+        model: fields of a Transformer, over those of SMALL.
+        key_size: d_k, of queries and keys alone; None: that of the values.
+        train, test: the number of sequences.
+        rate: the peak, after a warm-up of a tenth; then a cosine.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "train", "test")
+    config: ClassVar[Any] = TransformerConfig
+
+    task: str = "parsing"
+    model: Tree = field(default_factory=lambda: dict(SMALL))
+    key_size: int | None = None
+    train: int = 6000
+    test: int = 1000
+    steps: int = 300
+    batch_size: int = 64
+    rate: float = 3e-3
+
+    @property
+    def data(self) -> str:
+        return self.task
+
+    def change(self, model: Tree | None = None, **fields: Any) -> SequenceTrial:
+        """Return the trial with other fields; those of the model are merged."""
+        return replace(self, model=merged(self.model, model or {}), **fields)
+
+    def perform(self, laboratory: Laboratory, seed: int) -> tuple[None, TrialResult]:
+        """Train, and measure on sequences that were not learned."""
+        data = task_data(self.task, seed, self.train, self.test)
+        config = TransformerConfig(**{**self.model, "vocabulary": data.vocabulary})
+        model = Transformer(config, seed=seed).to(laboratory.device)
+        hidden = with_key_size(model, self.key_size) if self.key_size else 0
+        begun = time.process_time()
+        self.learn(model, data.train, laboratory, seed)
+        seconds = time.process_time() - begun
+        right, tokens = answers(model, data.test)
+        quarter = len(right) // 4
+        values = {
+            "sequences": float(right.all(1)[quarter:].float().mean()),
+            "validation": float(right.all(1)[:quarter].float().mean()),
+            "tokens": float(right[tokens].float().mean()),
+        }
+        if data.test.pronoun.any():
+            values["pronoun"] = float(right[torch.arange(len(right)), data.test.pronoun].float().mean())
+        if data.longer is not None:
+            right, tokens = answers(model, data.longer)
+            values["longer"] = float(right[tokens].float().mean())
+        parameters = sum(each.numel() for each in model.parameters()) - hidden
+        return None, TrialResult(values, parameters, describe(config).macs, seconds)
+
+    def learn(self, model: Transformer, data: Sequences, laboratory: Laboratory, seed: int) -> None:
+        """Take the steps of the trial, in an order that all variants of a seed share."""
+        steps = max(1, round(laboratory.share * self.steps))
+        settings = OptimizerConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+        (optimizer,) = make_optimizers(model, settings, self.rate)
+        generator = torch_generator(seed, "study order")
+        order = torch.cat(
+            [
+                torch.randperm(len(data.source), generator=generator)
+                for _ in range(-(-steps * self.batch_size // len(data.source)))
+            ]
+        )
+        model.train()
+        for step in range(steps):
+            for group in optimizer.param_groups:
+                group["lr"] = self.rate * learning_rate(step, steps, SCHEDULE)
+            rows = order[step * self.batch_size : (step + 1) * self.batch_size]
+            source, target = (trimmed(each[rows]).to(laboratory.device) for each in data[:2])
+            logits = model(source, target[:, :-1])
+            loss = F.cross_entropy(
+                logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD, label_smoothing=0.1
+            )
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        model.eval()
+
+
+def trimmed(rows: Int[Tensor, "B T"]) -> Int[Tensor, "B T2"]:
+    """Without the columns in which all is padding."""
+    return rows[:, : int((rows != PAD).sum(1).max())]
+
+
+@torch.inference_mode()
+def answers(model: Transformer, data: Sequences) -> tuple[Bool[Tensor, "N T"], Bool[Tensor, "N T"]]:
+    """Whether each token of the targets is the most probable one, padding too, and which are no padding."""
+    device, right = model.text.tokens.weight.device, []
+    wanted = data.target[:, 1:]
+    for source, target in zip(torch.split(data.source, CHUNK), torch.split(data.target, CHUNK), strict=True):
+        found = model(source.to(device), target[:, :-1].to(device)).argmax(-1).cpu()
+        right.append((found == target[:, 1:]) | (target[:, 1:] == PAD))
+    return torch.cat(right), wanted != PAD
+
+
+class FewerChannels(nn.Module):
+    """The weight or bias of a projection to heads, of whose queries and keys only some channels are used."""
+
+    factors: Float[Tensor, " rows"]
+
+    def __init__(self, factors: Float[Tensor, " rows"]) -> None:
+        super().__init__()
+        self.register_buffer("factors", factors)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values * self.factors.view(-1, *[1] * (values.ndim - 1))
+
+
+def with_key_size(model: nn.Module, size: int) -> int:
+    """Make all attention compute with queries and keys of `size` channels, and its softmax scale by the root
+    of that; values stay as they are. Returns how many parameters have no part in it."""
+    hidden = 0
+    for module in list(model.modules()):
+        if isinstance(module, Attention):
+            projections = [(module.qkv, "qkv")]
+        elif isinstance(module, CrossAttention):
+            projections = [(module.query, "q"), (module.key_value, "kv")]
+        else:
+            continue
+        for linear, parts in projections:
+            channels = linear.out_features // (len(parts) * module.heads)
+            used = (torch.arange(channels) < size).float()
+            # The scale is 1 / sqrt(channels): queries make it 1 / sqrt(size).
+            factor = {"q": used * (channels / size) ** 0.5, "k": used, "v": torch.ones(channels)}
+            factors = torch.cat([factor[part].repeat(module.heads) for part in parts])
+            hidden += int((factors == 0).sum()) * (linear.in_features + 1)
+            for name in ("weight", "bias"):
+                parametrize.register_parametrization(linear, name, FewerChannels(factors))
+    return hidden
