@@ -92,6 +92,18 @@ def test_the_grammar_agrees_over_any_distance():
     assert law.target.startswith("das alte Gesetz am Fluss ist sehr alt, aber sein")
 
 
+def test_words_of_the_grammar_are_tokens_in_its_recipe():
+    from vitreous.tasks import task_named
+
+    config = task_named("translation").plan("grammar", {}).config
+    pairs = open_parallel("grammar", **config.split_options).train[:2000]
+    texts = [text for pair in pairs for text in pair[:2]]
+    tokenizer = Tokenizer.train(texts, config.tokenizer.vocabulary)
+    for text in texts:
+        assert len(tokenizer.encode(text)) <= len(text.split()) + text.count(",")
+    assert max(len(tokenizer.encode(text)) for text in texts) < config.model.max_length
+
+
 def test_a_tsv_of_pairs(tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("eins\tone\r\n\nzwei\t two \nleer\t\ndrei\tthree\tnoch etwas\n", encoding="utf-8-sig")

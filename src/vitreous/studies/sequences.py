@@ -249,7 +249,7 @@ def trimmed(rows: Int[Tensor, "B T"]) -> Int[Tensor, "B T2"]:
 
 @torch.inference_mode()
 def answers(model: Transformer, data: Sequences) -> tuple[Bool[Tensor, "N T"], Bool[Tensor, "N T"]]:
-    """Whether each token of the targets is the most probable one, padding too, and which are no padding."""
+    """Whether each token of the targets is the most probable one, padding too; and which are not padding."""
     device, right = model.text.tokens.weight.device, []
     wanted = data.target[:, 1:]
     for source, target in zip(torch.split(data.source, CHUNK), torch.split(data.target, CHUNK), strict=True):

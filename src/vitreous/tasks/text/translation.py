@@ -26,8 +26,13 @@ GRAMMAR_SETTINGS = {
     "source": GRAMMAR,
     "test_fraction": 0.05,
     "tokenizer": {"vocabulary": 1000},
-    "model": {"vocabulary": 1000},
-    "training": {"steps": 1000},
+    "model": {"vocabulary": 1000, "width": 64, "mlp_dim": 128},
+    "training": {
+        "steps": 800,
+        "batch_size": 64,
+        "peak_lr": 5e-3,
+        "schedule": {"warmup": 100, "timescale": 100},
+    },
 }
 
 
