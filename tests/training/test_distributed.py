@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import vitreous as vt
 from forked import run_group
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
@@ -176,3 +180,37 @@ def test_one_process_alone_asks_nobody(splits: Splits) -> None:
     assert world.any((True, False), torch.device("cpu")) == (True, False)
     assert world.broadcast("x") == "x"
     assert world.all_reduce_sum({"loss": torch.ones(())}) == {"loss": torch.ones(())}
+
+
+@pytest.mark.slow
+def test_a_run_of_two_processes_is_evaluated_by_both(tmp_path: Path) -> None:
+    """As one process evaluates its model, calibrated."""
+    settings = ("model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16", "training.steps=30")
+    asked = (*settings, "data.validation_fraction=0.2", "training.precision=fp32")
+    launcher = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "vitreous",
+        "train",
+        "digits",
+        "--json",
+    ]
+    more = [word for each in asked for word in ("--set", each)]
+    out = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, *launcher, "--out", str(out), *more],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    told, found = json.loads(done.stdout), vt.evaluate(out, precision="fp32", progress=False)
+    assert told["test_count"] == found.count > 300
+    assert told["test_accuracy"] == found.accuracy
+    assert told["test_calibration_error"] == pytest.approx(found.calibration.ece, abs=1e-6)
+    assert told["test_uncalibrated_error"] == pytest.approx(found.uncalibrated_error, abs=1e-6)
+    assert done.stderr.count("calibration: temperature") == 1
