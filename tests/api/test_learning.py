@@ -133,6 +133,8 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
         (OSError(errno.EROFS, "Read-only file system"), "Read-only file system.*make it writable"),
         (MemoryError(), "the memory is too small for this: use --batch-size auto"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "--batch-size auto"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "the memory is too small"),
+        (ImportError("lib.so: failed to map segment: Cannot allocate memory"), "the memory is too small"),
     ],
 )
 @pytest.mark.parametrize(

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
-NO_MEMORY = "can't allocate memory", "out of memory", "not enough memory"
+NO_MEMORY = (
+    *("can't allocate memory", "annot allocate memory", "out of memory", "not enough memory"),
+    *("can't start new thread", "bad_alloc", "bad allocation"),
+)
 
 Start = Callable[["torch.device", "World"], "Started"]
 
@@ -281,16 +284,16 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in (*FULL, *REFUSED):
+    except InputError:
+        raise
+    except Exception as error:  # of whatever library asked for memory, imports among them
+        if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+            raise InputError(
+                "the memory is too small for this: use --batch-size auto, a smaller batch, "
+                f"training.checkpointing=true or a smaller model; {advice()}"
+            ) from error
+        if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
             raise
         todo = "make room" if error.errno in FULL else "make it writable"
         what = error.filename or "a file"
         raise InputError(f"cannot use {what} ({error.strerror}): {todo}; {advice()}") from error
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(words in str(error) for words in NO_MEMORY):
-            raise
-        raise InputError(
-            "the memory is too small for this: use --batch-size auto, a smaller batch, "
-            f"training.checkpointing=true or a smaller model; {advice()}"
-        ) from error
