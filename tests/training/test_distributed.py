@@ -214,3 +214,6 @@ def test_a_run_of_two_processes_is_evaluated_by_both(tmp_path: Path) -> None:
     assert told["test_calibration_error"] == pytest.approx(found.calibration.ece, abs=1e-6)
     assert told["test_uncalibrated_error"] == pytest.approx(found.uncalibrated_error, abs=1e-6)
     assert done.stderr.count("calibration: temperature") == 1
+    command = [sys.executable, *launcher[:5], "-m", "vitreous", "evaluate", str(out), "--json"]
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(again.stdout)["test_accuracy"] == found.accuracy

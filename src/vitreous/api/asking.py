@@ -46,7 +46,8 @@ def evaluate(
     config: str | Path | None = None,
     progress: bool = True,
 ) -> Evaluation:
-    """Evaluate a model on data that it did not learn from, each example once.
+    """Evaluate a model on data that it did not learn from, each example once; under torchrun all processes
+    share the examples, and each has the result.
 
     Args:
         model: a run, any checkpoint with a head, or a model.
@@ -62,6 +63,7 @@ def evaluate(
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import open_answerer, task_of
     from vitreous.tasks.task import module_of
+    from vitreous.training.distributed import process_group
     from vitreous.training.precision import computing
 
     model = path_of_run(model)
@@ -77,19 +79,22 @@ def evaluate(
     name = model_name(model)
     held = task.held_out(name, answerer, source, tree)
     how = computation(device, precision, batch_size, workers)
-    here = how["device"]
-    module_of(answerer).to(here)
-    precision = automatic_precision(
-        answerer,
-        held.examples if isinstance(held.examples, ImageDataset) else None,
-        how.pop("precision"),
-        here,
-        folder=weights_folder(model),
-        workers=how["workers"],
-        say=say,
-    )
-    with computing(precision, here), progress_bar("evaluating", progress) as advance:
-        evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
+    with process_group(how["device"]) as (world, here):
+        how |= {"device": here, "world": world}
+        module_of(answerer).to(here)
+        wanted, shown = how.pop("precision"), progress and world.first
+        if world.first:
+            wanted = automatic_precision(
+                answerer,
+                held.examples if isinstance(held.examples, ImageDataset) else None,
+                wanted,
+                here,
+                folder=weights_folder(model),
+                workers=how["workers"],
+                say=say,
+            )
+        with computing(world.broadcast(wanted), here), progress_bar("evaluating", shown) as advance:
+            evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
     return replace(evaluation, model=name, source=held.source, part=held.part)
 
 

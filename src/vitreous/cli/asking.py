@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model on data that it did not learn from, each example once."""
     found = vt.evaluate(run, data, tta=tta, **options)
+    if os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one prints
+        return
     if json:
         print_json(found.to_json())
         return
