@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,6 +123,7 @@ def check_evaluation() -> None:
         objective = build_objective(create("ViT-Ti/4", image_size=8, **small), name, config, steps=10)
         return lambda **batching: task_named(name).evaluate(objective, held, **batching).to_json()
 
+    handler = signal.getsignal(signal.SIGTERM)
     with process_group(torch.device("cpu")) as (world, _):
         for measure in (
             lambda **batching: evaluate(model, held, **batching).to_json(),
@@ -146,6 +148,7 @@ def check_evaluation() -> None:
         computed.clear()
         evaluate(model, held, batch_size=4, world=world)
         assert sum(computed) <= len(held) // world.size + 4
+    assert signal.getsignal(signal.SIGTERM) is handler
 
 
 @pytest.mark.parametrize("processes", [2, 3])

@@ -198,6 +198,7 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT, **rendezvous())
     rank, size = dist.get_rank(), dist.get_world_size()
+    before = signal.getsignal(signal.SIGTERM)
     try:
         with Watch(torchrun_store(), rank, size) as watch:
             try:
@@ -212,4 +213,6 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
                     raise InputError(sentence) from error
                 raise SystemExit(1) from error
     finally:
+        if signal.getsignal(signal.SIGTERM) is terminate:
+            signal.signal(signal.SIGTERM, before)
         dist.destroy_process_group()
