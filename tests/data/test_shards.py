@@ -377,6 +377,7 @@ def test_a_store_that_refuses_stops_no_training(s3, tmp_path):
 
 @pytest.mark.slow
 def test_shards_over_http(spec, tmp_path, cache):
+    pytest.importorskip("aiohttp")
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "here"))
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
