@@ -26,12 +26,15 @@ from vitreous.data.config import AffineConfig, AugmentationConfig
 from vitreous.data.image_samples import Batch
 from vitreous.data.segmentation.masked import MaskBatch
 from vitreous.data.text.batches import CaptionBatch, TextBatch
+from vitreous.evaluation.outputs import summaries
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.transformer import Captioner, Transformer
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.dino import DINO
+from vitreous.tasks.pretraining.distillation import FeatureDistillation, FeatureDistillationConfig
+from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.tasks.pretraining.views import Views
 from vitreous.training.config import DistillationConfig, TrainingConfig
 from vitreous.training.learner import Learner
@@ -202,6 +205,25 @@ def pretrain(task: str) -> None:
 
 for name in ("masked-patch", "mae", "simmim", "dino"):
     CASES[name] = lambda name=name: pretrain(name)
+
+
+def distill_features() -> None:
+    """The teacher is not among the modules of the objective."""
+
+    def encoder() -> Any:
+        return vt.create("ViT-Ti/8", **TINY, image_size=32)
+
+    model = on_device(lambda: FeatureDistillation(encoder(), FeatureDistillationConfig(), teacher=encoder()))
+    model.teacher = tuple(on_device(lambda each=each: each) for each in model.teacher)
+    with patch.object(nn.Module, "to", lambda module, *_: module):
+        step(model, self_supervised, unlabeled())
+
+
+CASES["feature distillation"] = distill_features
+for classes in (7, 1200):
+    CASES[f"evaluation, {classes} classes"] = lambda classes=classes: summaries(
+        torch.empty(4, classes, device=DEVICE), numbers(4), 2.0
+    )
 
 
 def segment(decoder: str) -> None:
