@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
-NO_MEMORY = (
-    *("can't allocate memory", "annot allocate memory", "out of memory", "not enough memory"),
-    *("can't start new thread", "bad_alloc", "bad allocation"),
-)
+NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't start new thread"
+LEAST_MEMORY = 16 * 2**20  # bytes: with less, whatever failed did so for this
 
 Start = Callable[["torch.device", "World"], "Started"]
 
@@ -286,8 +284,13 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # of whatever library asked for memory, imports among them
-        if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+    except Exception as error:  # of whatever library asked for memory, by whatever name
+        import torch
+
+        from vitreous.training.memory import free_bytes
+
+        known = isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
+        if known or free_bytes(torch.device("cpu")) < LEAST_MEMORY:
             raise InputError(
                 "the memory is too small for this: use --batch-size auto, a smaller batch, "
                 f"training.checkpointing=true or a smaller model; {advice()}"

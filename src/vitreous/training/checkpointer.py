@@ -74,7 +74,10 @@ class Checkpointer:
 
     @cached_property
     def thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="vitreous-checkpoint")
+        """Return what writes, once it runs: with too little memory Python would wait for it forever."""
+        executor = ThreadPoolExecutor(1, thread_name_prefix="vitreous-checkpoint")
+        executor.submit(int).result()
+        return executor
 
     @property
     def failed(self) -> bool:
@@ -96,7 +99,7 @@ class Checkpointer:
         step, sharded = learner.step, learner.shards is not None
         if step == self.current:
             return
-        state, self.saving = learner.state(), step
+        state, thread, self.saving = learner.state(), self.thread, step
         if wait:
             self.writing = Future()
             self.writing.set_result(self.write_all(step, state, world, sharded=sharded))
@@ -106,7 +109,7 @@ class Checkpointer:
             self.stage, self.beside = stager(learner.device), world.beside()
         state = State(self.stage(state.tensors), state.facts)
         self.current = step
-        self.writing = self.thread.submit(self.write_all, step, state, self.beside, sharded=sharded)
+        self.writing = thread.submit(self.write_all, step, state, self.beside, sharded=sharded)
 
     def finish(self) -> None:
         """Wait until everything is written. Raises InputError, in every process, where that has failed."""

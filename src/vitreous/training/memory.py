@@ -72,6 +72,11 @@ def free_bytes(device: torch.device) -> int:
     with suppress(OSError, ValueError):  # a container's limit
         most, used = (int((CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
         free = min(free, max(most - used, 0))
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:  # ulimit -v
+        with suppress(OSError):
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            free = min(free, max(limit - pages * resource.getpagesize(), 0))
     return free
 
 
