@@ -214,7 +214,7 @@ def train_run(
     held_out, examples = task.held_out_part(data)
     batches = config.evaluation if hasattr(config, "evaluation") else config.training
     options |= {"device": device, "batch_size": batches.batch_size, "progress": progress, "world": world}
-    options["workers"] = worker_count(getattr(config.data, "workers", 0))
+    options["workers"] = worker_count(getattr(getattr(config, "data", None), "workers", 0))
     with autocast(with_precision(config, device).training.precision, device):
         calibrated = task.calibrate(trained, answerer, **options)
         evaluation = task.evaluate(answerer, examples, **options) if held_out else None

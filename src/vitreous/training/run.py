@@ -191,20 +191,21 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training in this directory, where the file system has locks. Raises
-        InputError, with the process that does."""
+        """Keep other processes from training in this directory. Raises InputError, with the one that does."""
         with (self.path / LOCK).open("a+") as file:
             with suppress(OSError):
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not every file system can
                 except BlockingIOError:
-                    file.seek(0)
-                    raise InputError(
-                        f"{file.read()} is training in {self.path}: wait until it has ended, or stop it"
-                    ) from None
+                    who = (self.path / LOCK).read_text()
+                    message = f"{who} is training in {self.path}: wait until it has ended, or stop it"
+                    raise InputError(message) from None
                 file.truncate(0)
                 print(f"process {os.getpid()} on {os.uname().nodename}", end="", file=file, flush=True)
-            yield
+            try:
+                yield
+            finally:
+                Path(file.name).unlink(missing_ok=True)
 
     def learner(
         self,
