@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -21,14 +21,23 @@ from vitreous.deployment.engines import PIXELS, Exported, engine_of, is_program,
 from vitreous.models.preprocessing import Preprocessing, upright
 from vitreous.results import Result, percent, scalars
 
-if TYPE_CHECKING:
-    from vitreous.tasks.task import Answer
-
 CHOICE = "optimized.json"  # beside the weights of a model that `vitreous optimize` has measured
 TORCHLESS = ("onnx", "openvino")  # engines
 TASKS = ("classification", "multilabel")
 MANY = 400  # images: for more, PyTorch's and numba's decoding is worth their loading
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
+
+
+@runtime_checkable
+class Answer(Protocol):
+    """The answer to one image."""
+
+    @property
+    def path(self) -> str: ...
+    def to_json(self) -> dict[str, Any]: ...
+    def line(self) -> str:
+        """Return the answer for people, in a line."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native import stored_task
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree
 from vitreous.data.dataset import ImageDataset
-from vitreous.deployment.answering import Predictions
+from vitreous.deployment.answering import Answer, Predictions
 from vitreous.errors import InputError
 from vitreous.evaluation.augmented import AveragedViews
 from vitreous.evaluation.outputs import Progress, automatic_precision
 from vitreous.evaluation.text_models import TextModel
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.answer_tables import answer_table
-from vitreous.tasks.task import Answer, Task, module_of
+from vitreous.tasks.task import Task, module_of
 from vitreous.training.precision import computing
 from vitreous.training.run import of_another_command
 

@@ -20,12 +20,13 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.split import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import worker_count
+from vitreous.deployment.answering import Answer
 from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain
 from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
-from vitreous.tasks.task import Answer, HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
+from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import (

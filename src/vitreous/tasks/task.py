@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from PIL import Image
@@ -15,6 +15,7 @@ from torch import nn
 from vitreous.checkpoints.runs import check_data_present
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import BadFiles
+from vitreous.deployment.answering import Answer
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
@@ -85,18 +86,6 @@ class Trained(NamedTuple):
     model: Any
     seconds: float
     waiting: float
-
-
-@runtime_checkable
-class Answer(Protocol):
-    """The answer to one image."""
-
-    @property
-    def path(self) -> str: ...
-    def to_json(self) -> dict[str, Any]: ...
-    def line(self) -> str:
-        """Return the answer for people, in a line."""
-        ...
 
 
 class Task(ABC):

@@ -6,6 +6,7 @@ An objective maps a model, a batch and a generator to a loss and named measures.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,20 @@ from vitreous.training.step import Objective as Objective
 
 Logits = Float[Tensor, "B classes"]
 Targets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
+
+
+class Illustration(NamedTuple):
+    """What a report shows of a self-supervised objective.
+
+    Attributes:
+        exhibit: "views" or "reconstruction", whose caption it has.
+        columns: batches of normalized images (B, C, H, W) by their kind, to be shown side by side.
+        target: what is predicted, if the caption says it.
+    """
+
+    exhibit: str
+    columns: Mapping[str, Tensor]
+    target: str | None = None
 
 
 def classification(config: TrainingConfig, teacher: Teacher | None = None) -> Objective:

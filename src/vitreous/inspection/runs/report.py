@@ -6,10 +6,10 @@ Each kind of run has its own exhibits; `write_run_report` makes the page of all 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,11 +45,7 @@ from vitreous.languages import phrase
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.training.callbacks import read_metrics
-
-if TYPE_CHECKING:
-    from vitreous.tasks.pretraining.rules import PretrainingRunConfig
-    from vitreous.tasks.pretraining.task import SelfSupervision
-
+from vitreous.training.objectives import Illustration
 SAMPLES = 8  # images whose attention is shown
 SMALL = 1_000_000  # parameters of a model that has learn.html beside its report
 
@@ -221,8 +217,9 @@ def write_segmentation_report(
 def write_pretraining_report(
     run: Path,
     *,
-    objective: SelfSupervision,
-    config: PretrainingRunConfig,
+    encoder: Model,
+    objective: str,
+    illustrate: Callable[[Tensor, torch.Generator], Illustration | None],
     images: ImageDataset,
     evaluation: Evaluation | None = None,
     findings: Sequence[Finding] = (),
@@ -230,21 +227,22 @@ def write_pretraining_report(
     """Write the report of a self-supervised run.
 
     Args:
-        config: of the run.
+        encoder: what was trained.
+        objective: by name.
+        illustrate: shows the objective on a batch of images.
         images: held-out ones, to show the objective on.
         evaluation: of the objective on them.
         findings: of `vitreous doctor`.
     """
-    encoder = objective.encoder
     batch, names = sample_batch(encoder, images)
     rows = read_metrics(run / "metrics.jsonl")
     measured = {"loss": "loss", "validation-loss": "validation_loss", "k-nn": "validation_knn"}
     parts = [
-        *objective_figure(objective, config, batch, names),
+        *objective_figure(illustrate(batch, torch.Generator().manual_seed(0)), encoder, names),
         figures.curves_figure(run),
         *model_exhibits(encoder, batch, names),
     ]
-    how = phrase(f"models.objectives.{config.task}")
+    how = phrase(f"models.objectives.{objective}")
     return write_run_report(
         run,
         encoder,
@@ -258,35 +256,14 @@ def write_pretraining_report(
     )
 
 
-def objective_figure(
-    objective: Any, config: PretrainingRunConfig, images: Float[Tensor, "B C H W"], names: Sequence[str]
-) -> Iterator[Exhibit]:
-    """Show what the objective asks: masked and reconstructed images, or the crops of self-distillation; what
-    follows a teacher asks nothing that could be seen."""
-    if config.task == "distillation":
+def objective_figure(shown: Illustration | None, encoder: Model, names: Sequence[str]) -> Iterator[Exhibit]:
+    """Show what the objective asks: masked and reconstructed images, or views of them."""
+    if shown is None:
         return
-    generator = torch.Generator().manual_seed(0)
-    denormalize = objective.encoder.preprocessing.denormalize
-
-    def triples(kinds: tuple[str, str, str], *batches: Tensor) -> Markup:
-        """Return the images of three batches side by side, with their names."""
-        shown = [phrase(f"images.{kind}") for kind in kinds]
-        columns = [[rgb(each) for each in denormalize(batch)] for batch in batches]
-        return HTML.image_triples(list(zip(zip(*columns, strict=True), names, strict=True)), shown)
-
-    if config.task == "dino":
-        large, small = objective.crops(images, objective.preprocessing, generator)
-        kinds = ("image", "global-crop", "local-crop")
-        other = small[:, 0] if small.shape[1] else large[:, 1]
-        yield exhibit("views", triples(kinds, images, large[:, 0], other))
-        return
-    masked, reconstructed = objective.eval().reconstruct(images, generator)
-    target = config.pretraining.masked_patch.target if config.task == "masked-patch" else None
-    yield exhibit(
-        "reconstruction",
-        triples(("image", "masked", "reconstructed"), images, masked, reconstructed),
-        target=target,
-    )
+    kinds = [phrase(f"images.{kind}") for kind in shown.columns]
+    columns = [[rgb(each) for each in encoder.preprocessing.denormalize(some)] for some in shown.columns.values()]
+    triples = list(zip(zip(*columns, strict=True), names, strict=True))
+    yield exhibit(shown.exhibit, HTML.image_triples(triples, kinds), target=shown.target)
 
 
 def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C H W"], list[str]]:

@@ -32,6 +32,7 @@ from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.views import Views, ViewsConfig, multi_crop
 from vitreous.training.learner import move_towards
+from vitreous.training.objectives import Illustration
 
 
 class DINOConfig(Config):
@@ -158,6 +159,13 @@ class DINO(nn.Module):
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
         """Return the loss of a student that gives all prototypes the same probability."""
         return torch.tensor(math.log(self.config.prototypes))
+
+    @torch.no_grad()
+    def illustration(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Illustration:
+        """Show a large and a small view of each image."""
+        large, small = self.crops(images, self.preprocessing, generator)
+        other = small[:, 0] if small.shape[1] else large[:, 1]
+        return Illustration("views", {"image": images, "global-crop": large[:, 0], "local-crop": other})
 
     @property
     def done(self) -> float:

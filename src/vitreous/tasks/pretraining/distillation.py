@@ -92,3 +92,6 @@ class FeatureDistillation(nn.Module):
         """Return the loss of one answer to all images: their mean."""
         targets = self.targets(images)
         return F.smooth_l1_loss(targets.mean(dim=0).expand_as(targets), targets, beta=BETA)
+
+    def illustration(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> None:
+        """Show nothing: a teacher asks nothing that could be seen."""

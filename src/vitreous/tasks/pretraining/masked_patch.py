@@ -66,8 +66,9 @@ class MaskedPatchPrediction(MaskedPrediction):
     def __init__(self, model: Model, config: MaskedPatchConfig | None = None, *, seed: int = 0) -> None:
         super().__init__(model)
         self.config = config or MaskedPatchConfig()
+        self.target = self.config.target
         vit = self.model.config
-        if self.config.target != "pixels" and vit.channels > 3:
+        if self.target != "pixels" and vit.channels > 3:
             raise InputError(
                 f"3-bit colors of {vit.channels} channels make too many classes: "
                 "set pretraining.masked_patch.target=pixels"
@@ -79,7 +80,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         }
         rng = torch_generator(seed, "masked-patch head")
         self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
-        self.prediction = nn.Linear(vit.width, outputs[self.config.target])
+        self.prediction = nn.Linear(vit.width, outputs[self.target])
         init_weights(self.prediction, rng)
 
     def draw(self, batch: int, generator: torch.Generator) -> Corruption:

@@ -24,6 +24,7 @@ from vitreous.models.config_parts import Config, Positive, Probability
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
+from vitreous.training.objectives import Illustration
 
 
 class Reconstruction(NamedTuple):
@@ -45,7 +46,12 @@ class MaskedPrediction(nn.Module, ABC):
 
     Raises:
         InputError: a model without patch tokens.
+
+    Attributes:
+        target: what is predicted, where an objective has several.
     """
+
+    target: str | None = None
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -89,6 +95,15 @@ class MaskedPrediction(nn.Module, ABC):
         """Return the images of patches."""
         grid, patch = self.model.config.grid, self.model.config.patch_size
         return Reconstruction(from_patches(masked, grid, patch), from_patches(filled, grid, patch))
+
+    @abstractmethod
+    def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
+        """Return the images with some patches hidden, and with what is predicted there."""
+
+    def illustration(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Illustration:
+        """Show each image whole, masked and reconstructed."""
+        columns = {"image": images, **self.eval().reconstruct(images, generator)._asdict()}
+        return Illustration("reconstruction", columns, target=self.target)
 
     @abstractmethod
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:

@@ -259,10 +259,12 @@ class Pretraining(ImageTask):
         from vitreous.inspection.runs.report import write_pretraining_report
 
         run, images = trained.run, self.held_out_part(trained.data)[1] or trained.data.train
+        answerer.cpu()
         return write_pretraining_report(
             run.path,
-            objective=answerer.cpu(),
-            config=run.config,
+            encoder=answerer.encoder,
+            objective=self.name,
+            illustrate=answerer.illustration,
             images=images,
             evaluation=evaluation,
             findings=more["findings"],
