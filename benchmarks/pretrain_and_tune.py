@@ -5,7 +5,7 @@
 The made sets (made_sets.py) have as many images of each class as `--images` says, and validation shows looks
 that training never does. "supervised" begins from a run on another made set instead. Every training of a made
 set takes `--epochs` epochs, a fifth of what the defaults would choose for so few images, and pre-training
-`--pretraining-epochs`.
+`--pretraining-epochs`. Rows of other sets and seeds that the JSON file has are kept.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def one(name: str, folder: Path, options: argparse.Namespace, seed: int) -> dict
         more["epochs"] = options.epochs
     own: dict[str, Any] = dict(each.split("=") for each in options.settings)
     row: dict[str, Any] = {"set": name, "seed": seed}
+    if name != "digits":
+        row |= {"images of a class": options.images, "epochs": options.epochs}
     stem = f"{name}-{options.images}-{seed}"
     row["train"] = trained(data, folder / f"{stem}-scratch", **more)
     if "pretrain" in options.ways:
@@ -94,6 +96,13 @@ def main() -> None:
         },
         "rows": [],
     }
+    if options.out and options.out.exists():
+        measured = {(name, seed) for name in options.sets for seed in options.seeds}
+        results["rows"] = [
+            row
+            for row in json.loads(options.out.read_text("utf-8"))["rows"]
+            if (row["set"], row["seed"]) not in measured
+        ]
     with tempfile.TemporaryDirectory() as scratch:
         for seed in options.seeds:
             for name in options.sets:

@@ -126,6 +126,22 @@ def test_parts_are_recognized_by_any_of_their_names(tmp_path, make, parts):
     assert splits.test.key(0) == f"{parts[1]}/cat/0.jpg"
 
 
+def test_folders_beside_the_parts_are_left_out_and_said(tmp_path, make):
+    make(tmp_path / "Train")
+    make(tmp_path / "Test", count=3)
+    (tmp_path / "Docs" / "drafts").mkdir(parents=True)
+    assert open_data(str(tmp_path), DataConfig()).train.classes == ("cat", "dog")
+    assert kinds(tmp_path)["beside"].startswith(
+        f"1 folders beside those of the parts are left out (such as {tmp_path}"
+    )
+
+
+def test_images_in_no_class_folder_are_counted(photos, make_jpeg):
+    for name in ("loose.jpg", "other.HEIC", ".hidden.jpg"):
+        (photos / name).write_bytes(make_jpeg(5))
+    assert kinds(photos)["loose"].startswith("2 images are in no class folder, and are left out")
+
+
 def test_a_class_named_train_is_a_class(tmp_path, make):
     make(tmp_path, classes=("bus", "train"))
     assert open_data(str(tmp_path), DataConfig()).train.classes == ("bus", "train")
@@ -144,6 +160,15 @@ def test_what_may_be_parts_is_asked_about(tmp_path, make, parts, sentence):
         make(tmp_path / part, count=3)
     with pytest.raises(InputError, match=sentence):
         open_data(str(tmp_path), DataConfig())
+
+
+def test_folders_that_hold_mostly_the_same_ones_are_asked_about(tmp_path, make):
+    make(tmp_path / "2023", classes=("cat", "dog"), count=3)
+    make(tmp_path / "2024", classes=("cat", "dog", "emu"), count=3)
+    with pytest.raises(InputError, match=r"all hold folders cat, dog: set data\.nested=inner"):
+        open_data(str(tmp_path), DataConfig())
+    inner = open_data(str(tmp_path), DataConfig(nested="inner", test_fraction=0)).train
+    assert np.bincount(inner.targets).tolist() == [6, 6, 3]
 
 
 def test_the_classes_of_nested_folders_are_as_asked(tmp_path, make):

@@ -10,11 +10,13 @@ from PIL import Image
 
 from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
+from vitreous.models.settings import set_leaf
 from vitreous.tasks import machine, task_named
 from vitreous.tasks.choose import choose_recipe
 from vitreous.training.distributed import World
+from vitreous.training.precision import pick_precision
 from vitreous.training.recipes import recipe
-from vitreous.training.settings import configure
+from vitreous.training.settings import configure, leaves
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,43 @@ def test_a_recipe_for_more_images_is_scaled_down(make_photos: Path) -> None:
     assert kept.config.training.peak_lr == 0.5
     with pytest.raises(InputError, match="a batch of 256 is more than the"):
         task.plan(str(make_photos), {"training": {"batch_size": 256}}, recipe="linear-probe")
+
+
+def test_a_recipe_whose_batch_is_most_of_the_images_is_scaled_down() -> None:
+    """One step an epoch is too few: of some 1,400 digits no batch of 1,024."""
+    plan = task_named("classification").plan("digits", {}, recipe="deit")
+    assert plan.config.training.batch_size == len(plan.data.train) // 8
+    own = {"training": {"batch_size": 1024}}
+    assert task_named("classification").plan("digits", own, recipe="deit").config.training.batch_size == 1024
+
+
+@pytest.mark.parametrize(
+    ("task", "leaf"),
+    [
+        ("classification", "training.distillation.teacher"),
+        ("distillation", "pretraining.distillation.teacher"),
+    ],
+)
+def test_a_teacher_is_found_from_any_folder(
+    task: str, leaf: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "teacher").mkdir()
+    monkeypatch.chdir(tmp_path)
+    settings: dict[str, object] = {}
+    set_leaf(settings, leaf, "teacher")
+    assert leaves(task_named(task).plan("digits", settings).config)[leaf] == str(tmp_path / "teacher")
+
+
+def test_bf16_is_not_chosen_where_it_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
+    found = [pick_precision("auto", cpu)]
+    for most in ("AVX2", "AVX512_CORE", "AVX512_CORE_AMX"):
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
+        found.append(pick_precision("auto", cpu))
+    assert found == ["bf16", "fp32", "fp32", "bf16"]
 
 
 def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,6 +98,9 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
         checkpointer=Checkpointer(tmp_path),
     )
     assert (resumed.best_step, resumed.worse) == (2 * epoch, 2)
+    # It is over, and another session that only makes the report does not train on.
+    again = trained(settings, resume=tmp_path, validate=scripted([]), checkpointer=Checkpointer(tmp_path))
+    assert again.step == learner.step
 
 
 def test_the_best_model_is_the_result_if_asked_for(

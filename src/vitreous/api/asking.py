@@ -124,7 +124,8 @@ def predict(
         images: one or many paths, folders, globs, PIL images, arrays or tensors. With a folder as `out` any
             DATA: folders, manifests, tar shards, Parquet files, URLs.
         top: how many labels to name, the most probable first; by default 5.
-        threshold: of a model with several labels for an image: name all that are as probable, `labels`.
+        threshold: name all labels that are as probable as well, `labels`: several where an image can have
+            several, or none where the model is unsure.
         tta: see `evaluate`.
         out: a new .csv, .jsonl or .parquet file, which gets a row for each image as it is answered; the
             result then holds no answers. Or a folder, which gets a Parquet file for each part of the images,

@@ -87,7 +87,8 @@ class PredictOptions(LoadingOptions, total=False):
 
     top: Annotated[Int, Parameter(help="how many labels to name, most probable first; 5 by default")]
     threshold: Annotated[
-        float, Parameter(help="of models with several labels for an image: name all labels as probable")
+        float,
+        Parameter(help="name all labels that are as probable: several, or none where the model is unsure"),
     ]
     out: Annotated[
         Path,

@@ -19,7 +19,20 @@ NOTES = {
     *("rare character", "long text", "without image", "rare"),
 }
 WARNINGS = {
-    *("near-leak", "empty", "format", "loop", "repaired", "tiny", "masks", "texts", "few", "imbalance"),
+    *(
+        "near-leak",
+        "empty",
+        "format",
+        "loose",
+        "beside",
+        "loop",
+        "repaired",
+        "tiny",
+        "masks",
+        "texts",
+        "few",
+        "imbalance",
+    ),
     *("unrecorded split", "new images", "added images", "gone images", "changed images"),
     *("relabeled images", "moved images", "not excluded"),
     *("no text", "unseen character", "unseen", "ignored"),

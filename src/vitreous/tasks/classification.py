@@ -54,7 +54,7 @@ class Classification(ImageTask):
     options: ClassVar = {
         "train": TRAINING | {"--recipe", "--batch-size auto"},
         "evaluate": READING | {"--config", "--tta"},
-        "predict": READING | {"--top", "--out", "--tta"},
+        "predict": READING | {"--top", "--out", "--tta", "--threshold"},
         "inspect": INSPECTING,
         "serve": OPENING,
     }
@@ -170,10 +170,6 @@ class MultiLabel(Classification):
     """Several labels for images: a yes or no for each class."""
 
     name = "multilabel"
-    options: ClassVar = {
-        **Classification.options,
-        "predict": Classification.options["predict"] | {"--threshold"},
-    }
 
 
 DEFINED = (Classification(), MultiLabel())

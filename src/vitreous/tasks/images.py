@@ -24,7 +24,7 @@ from vitreous.deployment.answering import Answer
 from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.probing import fewshot_measure
-from vitreous.models.settings import check_names, explain
+from vitreous.models.settings import check_names, explain, set_leaf
 from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
 from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
@@ -74,16 +74,23 @@ class ImageTask(Task):
         config = self.configured(config, data, {**settings, "task": self.name})
         size, images = config.training.batch_size, len(data.train)
         scaled: tuple[str, ...] = ()
-        if images < size:
-            if settings.get("training", {}).get("batch_size"):
-                raise InputError(
-                    f"a batch of {size} is more than the {images} images to train on: set --batch-size "
-                    f"{max(images // 4, 1)}, for example"
-                )
+        own_batch = settings.get("training", {}).get("batch_size")
+        if own_batch and images < size:
+            raise InputError(
+                f"a batch of {size} is more than the {images} images to train on: set --batch-size "
+                f"{max(images // 4, 1)}, for example"
+            )
+        if not own_batch and images < (2 * size if recipe else size):
             config, scaled = fitted_to_count(config, images)
             config = configure(config, settings)
-        paths = {"source": absolute_source(str(source)), "init": init and absolute_source(init)}
-        config = config.model_copy(update=paths)
+        paths: dict[str, Any] = {
+            "source": absolute_source(str(source)),
+            "init": init and absolute_source(init),
+        }
+        for leaf, value in leaves(config).items():
+            if leaf.endswith(".teacher") and value:
+                set_leaf(paths, leaf, absolute_source(value))
+        config = configure(config, paths)
         reasons = (*true_reasons(choice.reasons, config), *scaled, *overruled(settings))
         return Plan(config, reasons, data, data.name)
 

@@ -329,6 +329,12 @@ def learn(
                 raise
             raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
         spent = (seconds := learner.seconds) - before
+        if tell and learner.is_out_of_patience(training):
+            tell(
+                f"early stopping: ended at step {learner.step} of {trainer.total}, since {learner.worse} "
+                f"validations in a row were not better than that at step {learner.best_step}; a higher "
+                "training.patience in config.toml goes on"
+            )
         if training.keep_best and learner.best_step not in (None, learner.step):
             run.states.restore_best(learner, world)
             if tell:

@@ -136,6 +136,10 @@ class Learner:
         """Where the model is."""
         return next(self.model.parameters()).device
 
+    def is_out_of_patience(self, config: TrainingConfig) -> bool:
+        """Return whether as many validations in a row as `config.patience` were not better than the best."""
+        return self.worse >= (config.patience or math.inf)
+
     def set_learning_rate(self, config: TrainingConfig, total: int) -> float:
         """Set the learning rate of the next of `total` steps, each group's by its scale, and its weight decay
         where that changes. Return the rate."""

@@ -18,6 +18,7 @@ from vitreous.errors import InputError, require_packages
 # long as in fp32, of 128 0.9 times, of 192 and 384 0.6 times.
 WIDE = 192
 FIRST_BF16 = (8, 0)  # NVIDIA's Ampere
+HAVE_BF16 = ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL")  # of the instruction sets that oneDNN names
 MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
 FIRST_CAPABILITY = (8, 9)  # NVIDIA's Ada and Hopper multiply float8
 Precision = Literal["fp32", "bf16", "fp8"]
@@ -59,9 +60,12 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, wi
 
 def has_bf16(device: torch.device) -> bool:
     """Return whether the device has instructions for products in bf16, which are slow where they are
-    emulated."""
+    emulated: also where oneDNN, which multiplies on CPUs, is told not to use them."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= FIRST_BF16
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "DEFAULT")).upper()
+    if not any(kind in allowed for kind in HAVE_BF16):
+        return False
     return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 import time
@@ -121,6 +120,7 @@ class Trainer:
                 if self.config.minutes:
                     self.budget = TimeBudget(self.config.minutes, self.learner, self.clock)
                     self.plan()
+                self.ended = self.learner.is_out_of_patience(self.config)
                 if self.learner.step == 0:
                     self.save()  # something to go back to, and proof that the disk takes it
                 while self.learner.step < self.total and not self.ended:
@@ -309,7 +309,7 @@ class Trainer:
             self.save()
         else:
             learner.worse += 1
-            self.stop_requested |= learner.worse >= (self.config.patience or math.inf)
+            self.stop_requested |= learner.is_out_of_patience(self.config)
 
     def start_row(self) -> None:
         """Begin a row of metrics."""

@@ -187,6 +187,8 @@ def open_folder(root: Path, config: DataConfig) -> Parts:
         for part, name in parts.items()
         if part != "train"
     }
+    beside = [str(root / name) for name in subfolders(root) if name not in parts.values()]
+    train.findings = (*train.findings, *finding("beside", beside))
     return with_own_parts(train, held_out, config, where=str(root))
 
 
@@ -204,12 +206,12 @@ def part_folders(root: Path) -> dict[str, str]:
         if part in found:
             raise InputError(f"{root} has two folders for one part, {found[part]}/ and {name}/: keep one")
         found[part] = name
-    if found.get("train") == "train" or (found and len(found) == len(names)):
-        if "train" not in found:
-            raise InputError(f"{root} has {', '.join(names)} but no train/: add the images to train on")
-        if subfolders(root / found["train"]):
-            return found
-    return {}
+    if found and len(found) == len(names) and "train" not in found:
+        raise InputError(f"{root} has {', '.join(names)} but no train/: add the images to train on")
+    classes = set(subfolders(root / found["train"])) if "train" in found else set()
+    whole = len(found) == len(names) or found.get("train") == "train"
+    alike = len(found) > 1 and all(classes & set(subfolders(root / name)) for name in found.values())
+    return found if classes and (whole or alike) else {}
 
 
 def part_called(name: str) -> str | None:
@@ -237,9 +239,7 @@ def class_folder(
         )
     if classes is None:
         check_classes(found, str(root))
-    inner = subfolders(root / found[0])
-    if len(found) > 1 and len(inner) > 1 and all(subfolders(root / name) == inner for name in found):
-        found = nested_classes(root, found, inner, config)
+    found = nested_classes(root, found, config)
     index = index_folder(root, found)
     without = [name for name, count in zip(found, index.counts, strict=True) if not count]
     labels = [name.rpartition("/")[2] for name in found]
@@ -259,33 +259,35 @@ def class_folder(
     images = FileImages(
         root, index.paths, np.repeat(numbers, index.counts), classes, part=f"{part}/" if part else ""
     )
-    with os.scandir(root) as entries:
-        system = [each.path for each in entries if each.name.lower() in SYSTEM]
-    if system or without or len(index.skipped):
-        images.findings = tuple(folder_findings(root, index.skipped, without, system))
+    images.findings = tuple(folder_findings(root, index.skipped, without))
     return images
 
 
-def nested_classes(
-    root: Path, outer: Sequence[str], inner: Sequence[str], config: DataConfig
-) -> tuple[str, ...]:
-    """Return the class folders of a folder whose folders all hold the same ones. Raises InputError where the
-    configuration does not say which are the classes."""
+def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tuple[str, ...]:
+    """Return the class folders of a folder: its own, or, where all of these hold some of the same name, those
+    if the configuration says so. Raises InputError where it does not say which are the classes."""
+    common = set(subfolders(root / outer[0])) if len(outer) > 1 else set()
+    for name in outer[1:]:
+        if len(common) < 2:
+            return outer
+        common &= set(subfolders(root / name))
+    if len(common) < 2 or config.nested == "outer":
+        return outer
     if config.nested == "inner":
-        return tuple(f"{one}/{other}" for one in outer for other in inner)
-    if config.nested == "ask":
-        raise InputError(
-            f"{root}: its folders {', '.join(outer[:3])} all hold folders {', '.join(inner[:3])}: set "
-            "data.nested=inner if these are the classes, data.nested=outer if the outer folders are, or name "
-            "the outer ones train, val and test if they are parts"
-        )
-    return tuple(outer)
+        return tuple(f"{one}/{other}" for one in outer for other in subfolders(root / one))
+    raise InputError(
+        f"{root}: its folders {', '.join(outer[:3])} all hold folders {', '.join(sorted(common)[:3])}: set "
+        "data.nested=inner if these are the classes, data.nested=outer if the outer folders are, or name "
+        "the outer ones train, val and test if they are parts"
+    )
 
 
-def folder_findings(
-    root: Path, skipped: Paths, without: Sequence[str], system: Sequence[str]
-) -> Iterator[Finding]:
+def folder_findings(root: Path, skipped: Paths, without: Sequence[str]) -> Iterator[Finding]:
     """Yield what was left out of a folder."""
+    with os.scandir(root) as entries:
+        beside = [(each.name.lower(), each.path) for each in entries]
+    loose = [path for name, path in beside if name.endswith((*EXTENSIONS, *UNREADABLE)) and name[0] != "."]
+    system = [path for name, path in beside if name in SYSTEM]
     names = [os.path.join(root, os.fsdecode(name)) for name in skipped]
     unreadable = [name for name in names if is_unreadable(name)]
     formats = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unreadable}))
@@ -294,6 +296,7 @@ def folder_findings(
     yield from finding("hidden", [name for name in names if os.path.basename(name).startswith(".")])
     yield from finding("empty", [str(root / name) for name in without])
     yield from finding("system", system)
+    yield from finding("loose", loose)
 
 
 def is_unreadable(name: str) -> bool:
