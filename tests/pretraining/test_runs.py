@@ -18,7 +18,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks import task_named
+from vitreous.tasks import machine, task_named
 from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.running import learn
@@ -66,6 +66,17 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     if objective == "dino":
         assert found.trivial == pytest.approx(np.log(16))
     assert Run.open(run.path, PretrainingRunConfig).config == run.config
+
+
+@pytest.mark.parametrize("objective", ["mae", "dino"])
+def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeypatch):
+    run, splits = tiny_run(tmp_path / "run", objective)
+    task = task_named(objective)
+    monkeypatch.setattr(machine, "free_bytes", lambda device: 2_000_000)
+    assert machine.may_not_fit(run.config, CPU)
+    parts = machine.micro_batches(task, run.config, splits, CPU, World())
+    assert 1 < parts <= 32
+    learn(run.with_training(grad_accum_steps=parts, steps=1), splits, device=CPU)
 
 
 def test_distillation_needs_a_teacher_and_saves_none_of_it(tmp_path):

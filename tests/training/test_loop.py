@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import vitreous as vt
 from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
+from vitreous.training import trainer
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
@@ -101,6 +104,24 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
     # It is over, and another session that only makes the report does not train on.
     again = trained(settings, resume=tmp_path, validate=scripted([]), checkpointer=Checkpointer(tmp_path))
     assert again.step == learner.step
+
+
+def test_the_best_checkpoint_is_kept_and_is_a_model(
+    tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(tiny, {"training": {"epochs": 5, "save_every": 1e9}})
+    run = Run.create(tmp_path / "run", config)
+    monkeypatch.setattr(trainer, "SAVING", 1e9)  # saving costs nothing
+    learn(run, splits, device=torch.device("cpu"), validate=scripted([0.1, 0.5, 0.4, 0.3, 0.2]))
+    steps = [row["step"] for row in run.metrics()]
+    assert run.states.steps() == [steps[1], steps[-1]]
+    folder = run.path / "checkpoints" / f"step-{steps[1]:09}.shards"
+    best, saved = vt.load(folder), run.states.read(steps[1], None, World()).tensors
+    for name, weight in best.named_parameters():
+        assert torch.equal(weight, saved[f"average/{name}"])
+    assert best.labels == run.model().labels
+    with pytest.raises(InputError, match=r"has no .* yet to describe it"):
+        vt.load(shutil.copytree(folder, tmp_path / "checkpoints" / folder.name))
 
 
 def test_the_best_model_is_the_result_if_asked_for(

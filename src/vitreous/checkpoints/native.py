@@ -7,12 +7,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from vitreous.checkpoints.files import Source, model_folder, read_json, write_json
+from vitreous.checkpoints.files import Source, model_folder, open_source, read_json, write_json
 from vitreous.checkpoints.format import AFTERWARDS, Format, Reading, check_no_overrides
 from vitreous.checkpoints.runs import read_tree
 from vitreous.checkpoints.torch_files import write_safetensors
@@ -86,6 +87,24 @@ def description(model: AnyModel) -> dict[str, Any]:
 
 def fingerprint(tokenizer: str) -> str:
     return hashlib.sha256(tokenizer.encode()).hexdigest()
+
+
+def open_state(path: Path) -> Source:
+    """Open the model in a checkpoint of a run, RUN/checkpoints/step-N.shards: with the averaged weights where
+    there are some.
+
+    Raises:
+        InputError: the run has no model yet, whose description this one shares.
+    """
+    described = path.parent.parent / "model" / "config.json"
+    if not described.is_file():
+        raise InputError(f"{path} is a checkpoint of a run, which has no {described} yet to describe it")
+    source = open_source(path)
+    averaged = any(name.startswith("average/") for name in source.tensors)
+    prefix = "average/" if averaged else "model/"
+    named = source.renamed(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+    # The temperature is a part of the head's weights, and not of these.
+    return replace(named, config={k: v for k, v in read_json(described).items() if k != "temperature"})
 
 
 def read_native(source: Source) -> Reading:

@@ -4,6 +4,7 @@ which is measured."""
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def may_not_fit(config: Any, device: torch.device) -> bool:
     """Return whether a training step could need more than a quarter of the free memory, by a generous guess:
     then it is measured."""
     training, model = config.training, config.model
-    if not isinstance(config, RunConfig) or config.command != "train" or training.shard:
+    if not isinstance(config, RunConfig) or training.shard:
         return False
     if not isinstance(model, ViTConfig):
         return True
@@ -54,6 +55,8 @@ def micro_batches(task: Task, config: Any, data: Any, device: torch.device, worl
     training = config.training
     model = task.build(config, data, steps=1).to(device)
     images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
+    masked = config.command == "pretrain"  # such a model draws its masks or views
+    forward = partial(model, generator=torch.Generator()) if masked else model
     with activation_checkpointing(model) if training.checkpointing else nullcontext():
         free = free_bytes(device) // (world.size if device.type == "cpu" else 1)
-        return accumulation(model, images, world.share(training.batch_size), free)
+        return accumulation(model, images, world.share(training.batch_size), free, forward=forward)

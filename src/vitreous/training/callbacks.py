@@ -343,9 +343,10 @@ def metrics_line(row: Row) -> str:
     return "  ".join(parts)
 
 
-def score_of(metrics: Row) -> float:
-    """Return the measure of a validation that decides which of them is the best; higher is better."""
+def score_of(metrics: Row, losses: bool = True) -> float | None:
+    """Return the measure of a validation that decides which of them is the best; higher is better. None where
+    there is none; losses: whether a loss is one."""
     for name in ("validation_miou", "validation_r2", "validation_accuracy"):
         if name in metrics:
             return metrics[name]
-    return -metrics["validation_loss"]
+    return -metrics["validation_loss"] if losses and "validation_loss" in metrics else None

@@ -24,12 +24,20 @@ CGROUP = Path("/sys/fs/cgroup")
 STATES = 4  # weights, gradients and AdamW's two averages
 
 
-def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -> int:
+def accumulation(
+    model: nn.Module,
+    images: Tensor,
+    batch_size: int,
+    free: int,
+    *,
+    forward: Callable[[Tensor], object] | None = None,
+) -> int:
     """Return the smallest number of equal micro-batches whose activations fit into `free` bytes with the
     weights and the optimizer.
 
     Args:
         images: two images to measure with, on the model's device.
+        forward: computes the loss of images with the model, or their logits; None: the model alone.
 
     Raises:
         InputError: not even one image fits.
@@ -37,7 +45,7 @@ def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     room = USABLE * free - weights - (STATES - 1) * learning
-    each = saved_bytes(model, images) / len(images)
+    each = saved_bytes(model, images, forward) / len(images)
     if room < each:
         raise InputError(
             f"one image needs {each / 2**20:.0f} MiB to train on, and there is room for "
@@ -47,8 +55,8 @@ def accumulation(model: nn.Module, images: Tensor, batch_size: int, free: int) -
     return next(n for n in range(1, batch_size + 1) if batch_size % n == 0 and batch_size // n <= fits)
 
 
-def saved_bytes(model: nn.Module, images: Tensor) -> int:
-    """Return the bytes that the forward pass keeps for the backward pass: each storage once, no weights."""
+def saved_bytes(model: nn.Module, images: Tensor, forward: Callable[[Tensor], object] | None = None) -> int:
+    """Return the bytes that a forward pass keeps for the backward pass: each storage once, no weights."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     seen: dict[int, Tensor] = {}  # holding the tensors keeps their addresses from being used again
 
@@ -57,7 +65,7 @@ def saved_bytes(model: nn.Module, images: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        model(images)
+        (forward or model)(images)
     return sum(t.untyped_storage().nbytes() for address, t in seen.items() if address not in weights)
 
 

@@ -267,9 +267,8 @@ class Trainer:
         return interrupted, saving, ending
 
     def row_is_due(self) -> bool:
-        step = self.learner.step
-        within = step % self.loader.steps_per_epoch
-        return within == 0 or within % self.log_every == 0 or step == self.total
+        within = self.learner.step % self.loader.steps_per_epoch
+        return within == 0 or within % self.log_every == 0 or self.learner.step == self.total
 
     def write_row(self, lr: float) -> None:
         """Give every callback one row of metrics, then start new sums."""
@@ -287,7 +286,8 @@ class Trainer:
         ended = (within == 0 and epoch % self.validate_every == 0) or learner.step == self.total
         if self.validate and ended:
             result, began = learner.result, self.clock()  # in every process: it may have to be gathered
-            metrics = self.world.broadcast(self.validate(result))
+            cheap = began - self.saved_at >= self.saving / SAVING
+            metrics, cheap = self.world.broadcast((self.validate(result), cheap))
             if self.budget:
                 self.budget.reserve = self.clock() - began
             if self.world.first:
@@ -296,18 +296,20 @@ class Trainer:
         self.call("on_log", row)
         learner.meter.clear()
         self.start_row()
-        if self.validate and ended and (self.config.patience or self.config.keep_best):
-            self.compare(score_of(metrics))
+        if self.validate and ended:
+            self.compare(metrics, cheap)
 
-    def compare(self, score: float) -> None:
-        """Keep the checkpoint of the best validation; end training after `patience` that are not better."""
-        learner = self.learner
-        if learner.best_score is None or score > learner.best_score:
+    def compare(self, metrics: Row, cheap: bool) -> None:
+        """Keep the checkpoint of the best validation, where that is asked for or `cheap`; end training after
+        `patience` validations that are not better."""
+        learner, asked = self.learner, bool(self.config.patience or self.config.keep_best)
+        score = score_of(metrics, losses=asked) if asked or cheap else None
+        if score is not None and (learner.best_score is None or score > learner.best_score):
             learner.best_step, learner.best_score, learner.worse = learner.step, score, 0
             if self.checkpointer:
                 self.checkpointer.best = learner.step
-            self.save()
-        else:
+            self.save(wait=False)
+        elif asked:
             learner.worse += 1
             self.stop_requested |= learner.is_out_of_patience(self.config)
 
@@ -337,8 +339,7 @@ class Trainer:
 
     def save(self, *, wait: bool = True) -> None:
         """Save the state of now, unless the last steps were not finite. wait: until it is written."""
-        began = self.clock()
-        learner, world = self.learner, self.world
+        learner, world, began = self.learner, self.world, self.clock()
         if self.checkpointer and not self.bad_steps:
             learner.meter = world.all_reduce_sum(learner.meter)
             if not world.first:
