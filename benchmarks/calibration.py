@@ -4,7 +4,7 @@ on its validation part, and without it.
     python benchmarks/calibration.py [--sets letters shapes ...] [--out benchmarks/results/calibration.json]
 
 A model is trained on `--images` images of each class by the settings that `vitreous.train` chooses itself,
-but for its size and the number of epochs. Then `--fresh` new images of the same kind are made, since the
+but for its size, and with `--epochs` for as long. Then `--fresh` new images of the same kind are made, since the
 error of a few images is mostly chance. Rows that the JSON file has are not computed again.
 """
 
@@ -44,10 +44,11 @@ def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, 
     subject, classes = SETS[name]
     images = write(folder / "images", subject, classes, options.images, seed=2)
     fresh = write(folder / "fresh", subject, classes, options.fresh // classes, seed=3)
-    settings = {**SMALL, "training.epochs": options.epochs}
+    settings = {**SMALL, **({"training.epochs": options.epochs} if options.epochs else {})}
     run = vt.train(str(images), out=folder / "run", settings=settings, progress=False, precision="fp32")
     model = run.model
-    row = {"images": classes * options.images, "temperature": round(model.temperature, 3)}
+    row = {"images": classes * options.images, "epochs": round(run.metrics[-1]["epoch"], 1)}
+    row["temperature"] = round(model.temperature, 3)
     for way in ("calibrated", "without a temperature"):
         found = vt.evaluate(model, str(fresh), settings={"data": PARTS}, progress=False)
         row |= {"accuracy": round(found.accuracy, 3), "count": found.count}
@@ -64,7 +65,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--images", type=int, default=80, help="of each class")
     parser.add_argument("--fresh", type=int, default=2000, help="new images")
-    parser.add_argument("--epochs", type=float, default=24)
+    parser.add_argument("--epochs", type=float, help="by default as many as the recipe has")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file, beside those it has")
     options = parser.parse_args()
     rows: dict[str, Any] = {}
@@ -81,7 +82,6 @@ def main() -> None:
                 "date": date.today().isoformat(),
                 "machine": f"{platform.machine()}, {os.cpu_count()} cores",
                 "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
-                "epochs": options.epochs,
             }
             options.out.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 

@@ -60,7 +60,7 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, wi
 
 def has_bf16(device: torch.device) -> bool:
     """Return whether the device has instructions for products in bf16, which are slow where they are
-    emulated: also where oneDNN, which multiplies on CPUs, is told not to use them."""
+    emulated: also where oneDNN, which multiplies on CPUs, is set not to use them."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= FIRST_BF16
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "DEFAULT")).upper()
