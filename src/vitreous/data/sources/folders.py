@@ -12,7 +12,7 @@ import os
 import re
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,8 +187,8 @@ def open_folder(root: Path, config: DataConfig) -> Parts:
         for part, name in parts.items()
         if part != "train"
     }
-    beside = [str(root / name) for name in subfolders(root) if name not in parts.values()]
-    train.findings = (*train.findings, *finding("beside", beside))
+    if beside := [str(root / name) for name in subfolders(root) if name not in parts.values()]:
+        train.findings = (*train.findings, *finding("beside", beside))
     return with_own_parts(train, held_out, config, where=str(root))
 
 
@@ -259,7 +259,16 @@ def class_folder(
     images = FileImages(
         root, index.paths, np.repeat(numbers, index.counts), classes, part=f"{part}/" if part else ""
     )
-    images.findings = tuple(folder_findings(root, index.skipped, without))
+    with os.scandir(root) as entries:
+        beside = [(each.name.lower(), each.path) for each in entries]
+    known = (*EXTENSIONS, *UNREADABLE)
+    others = {
+        "empty": [str(root / name) for name in without],
+        "system": [path for name, path in beside if name in SYSTEM],
+        "loose": [path for name, path in beside if name.endswith(known) and name[0] != "."],
+    }
+    if any(others.values()) or len(index.skipped):
+        images.findings = tuple(folder_findings(root, index.skipped, others))
     return images
 
 
@@ -282,21 +291,16 @@ def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tu
     )
 
 
-def folder_findings(root: Path, skipped: Paths, without: Sequence[str]) -> Iterator[Finding]:
-    """Yield what was left out of a folder."""
-    with os.scandir(root) as entries:
-        beside = [(each.name.lower(), each.path) for each in entries]
-    loose = [path for name, path in beside if name.endswith((*EXTENSIONS, *UNREADABLE)) and name[0] != "."]
-    system = [path for name, path in beside if name in SYSTEM]
+def folder_findings(root: Path, skipped: Paths, others: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Yield what was left out of a folder. others: by kind of finding."""
     names = [os.path.join(root, os.fsdecode(name)) for name in skipped]
     unreadable = [name for name in names if is_unreadable(name)]
     formats = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unreadable}))
     yield from finding("format", unreadable, formats=formats, install=INSTALL)
     yield from finding("loop", [name for name in names if name.endswith("/")])
     yield from finding("hidden", [name for name in names if os.path.basename(name).startswith(".")])
-    yield from finding("empty", [str(root / name) for name in without])
-    yield from finding("system", system)
-    yield from finding("loose", loose)
+    for kind, paths in others.items():
+        yield from finding(kind, paths)
 
 
 def is_unreadable(name: str) -> bool:
