@@ -4,8 +4,8 @@ on its validation part, and without it.
     python benchmarks/calibration.py [--sets letters shapes ...] [--out benchmarks/results/calibration.json]
 
 A model is trained on `--images` images of each class by the settings that `vitreous.train` chooses itself,
-but for its size, and with `--epochs` for as long. Then `--fresh` new images of the same kind are made, since the
-error of a few images is mostly chance. Rows that the JSON file has are not computed again.
+but for its size, and with `--epochs` for as long. Then `--fresh` new images of the same kind are made, since
+the error of a few images is mostly chance. Rows that the JSON file has are not computed again.
 """
 
 from __future__ import annotations

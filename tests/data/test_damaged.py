@@ -16,18 +16,24 @@ from vitreous.data.decoding import BadImage, EncodedImage, decode, open_image
 from vitreous.data.image_list import ImageList, image_list
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.sources import open_data
+from vitreous.data.transforms import evaluation_pixels
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
 
-def with_damaged_exif(make_smooth, monkeypatch):
-    """A JPEG whose EXIF header is damaged, at which some versions of Pillow stumble."""
+def with_damaged_exif(make_smooth):
+    """A JPEG whose EXIF header is damaged."""
     exif = Image.Exif()
     exif[0x0112] = 6
     file = io.BytesIO()
     make_smooth(1, 40, 60).save(file, "JPEG", exif=exif.tobytes())
     data = file.getvalue()
     place = data.index(b"Exif\0\0") + 6
+    return data[:place] + b"\xff" + data[place + 1 :]
+
+
+def stumble_at_exif(monkeypatch):
+    """Let Pillow stumble at such data, as some of its versions do."""
     plain = Image.Image.getexif
 
     def getexif(image):
@@ -36,11 +42,18 @@ def with_damaged_exif(make_smooth, monkeypatch):
         return plain(image)
 
     monkeypatch.setattr(Image.Image, "getexif", getexif)
-    return data[:place] + b"\xff" + data[place + 1 :]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_damaged_exif_data_that_pillow_passes_over_are_not_read_again(make_smooth, channels):
+    encoded = EncodedImage(with_damaged_exif(make_smooth), "made", channels)
+    preprocessing = Preprocessing(size=(16, 16), channels=channels)
+    assert evaluation_pixels(encoded, preprocessing, compiled=False).shape == (channels, 16, 16)
 
 
 def test_damaged_exif_data_are_skipped_and_named(make_smooth, photos, monkeypatch):
-    data = with_damaged_exif(make_smooth, monkeypatch)
+    data = with_damaged_exif(make_smooth)
+    stumble_at_exif(monkeypatch)
     for read in (decode, lambda *named: EncodedImage(*named, 3)):
         with pytest.raises(BadImage, match="its EXIF data is broken"):
             read(data, "made")

@@ -21,6 +21,7 @@ from vitreous.checkpoints.formats import FORMATS, torchvision
 from vitreous.checkpoints.formats.huggingface import check_family
 from vitreous.checkpoints.formats.timm_registry import check_architecture, description_of
 from vitreous.checkpoints.native import open_state
+from vitreous.checkpoints.runs import run_folder
 from vitreous.checkpoints.torch_files import unwrapped
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
@@ -181,7 +182,7 @@ def open_path(source: str | Path) -> Source:
         from vitreous.checkpoints.runs import check_finished
 
         check_finished(path)
-    if path.match("checkpoints/step-*.shards") and path.is_dir():
+    if run_folder(path) != path and path.is_dir():
         return open_state(path)
     return open_source(model_folder(path))
 

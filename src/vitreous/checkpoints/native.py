@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from vitreous.checkpoints.files import Source, model_folder, open_source, read_json, write_json
 from vitreous.checkpoints.format import AFTERWARDS, Format, Reading, check_no_overrides
-from vitreous.checkpoints.runs import read_tree
+from vitreous.checkpoints.runs import read_tree, run_folder
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import AnyConfig, AnyModel, meta_model, same, stored
 from vitreous.checkpoints.whole_files import whole
@@ -96,7 +96,7 @@ def open_state(path: Path) -> Source:
     Raises:
         InputError: the run has no model yet, whose description this one shares.
     """
-    described = path.parent.parent / "model" / "config.json"
+    described = run_folder(path) / "model" / "config.json"
     if not described.is_file():
         raise InputError(f"{path} is a checkpoint of a run, which has no {described} yet to describe it")
     source = open_source(path)

@@ -39,6 +39,12 @@ def read_tree(path: Path) -> dict[str, Any]:
     return tree
 
 
+def run_folder(path: str | Path) -> Path:
+    """Return the run directory of one of its checkpoints, RUN/checkpoints/step-N.shards; else `path`."""
+    path = Path(path)
+    return path.parent.parent if path.match("checkpoints/step-*.shards") else path
+
+
 def map_paths(source: str, function: Callable[[str], str]) -> str:
     """Return DATA with its paths changed: of "cifar10:PATH" or "a.de,a.en", too."""
     parts = [source] if os.path.exists(source) else source.split(",")

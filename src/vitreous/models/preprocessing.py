@@ -221,7 +221,9 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-    return image.convert("L" if channels == 1 else "RGB")
+    image = image.convert("L" if channels == 1 else "RGB")
+    image.info.clear()  # EXIF data, which would be read again, and may be damaged
+    return image
 
 
 def scale_and_shift(

@@ -16,7 +16,7 @@ from torch import nn
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native import stored_task
-from vitreous.checkpoints.runs import check_finished, command_of, read_tree
+from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answering import Answer, Predictions
 from vitreous.errors import InputError
@@ -53,7 +53,11 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
     named = str(model).startswith("hf:")
     path = local_copy(str(model), DESCRIPTIONS) if named else Path(model).expanduser()
     check_finished(path)
-    for folder in (path, path / "model", path.parent if path.name == "model.safetensors" else path):
+    for folder in (
+        path,
+        run_folder(path) / "model",
+        path.parent if path.name == "model.safetensors" else path,
+    ):
         if (folder / "config.json").is_file():
             described = read_json(folder / "config.json")
             name = PUBLISHED.get(str(described.get("model_type")))

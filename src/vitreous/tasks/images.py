@@ -14,6 +14,7 @@ from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.decoding import BadImage
@@ -286,7 +287,8 @@ class ImageTask(Task):
         trained = config_of_run(spec, data, self.config)
         source, own = data or trained.source, settings.get("data", {})
         learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
-        split = Path(spec, SPLIT) if trained is not None and Path(spec, SPLIT).is_file() else None
+        listed = run_folder(spec) / SPLIT
+        split = listed if trained is not None and listed.is_file() else None
         base = trained.data.with_split(split).model_dump() if learned else self.unsplit(source)
         if learned and split and (ignored := DRAWN & own.keys()):
             raise InputError(

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from vitreous.checkpoints.runs import check_data_present
+from vitreous.checkpoints.runs import check_data_present, run_folder
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import BadFiles
 from vitreous.deployment.answering import Answer
@@ -296,10 +296,11 @@ def config_of_run(spec: str, data: str | None, kind: type[Any]) -> Any:
     Raises:
         InputError: it is not a run, and no data are named.
     """
-    if (Path(spec) / "config.toml").is_file():
-        config = Run.open(Path(spec), kind).config
+    folder = run_folder(spec)
+    if (folder / "config.toml").is_file():
+        config = Run.open(folder, kind).config
         if data is None:
-            check_data_present(config.source, Path(spec), "name them after the run")
+            check_data_present(config.source, folder, "name them after the run")
         return config
     if data is None:
         raise InputError(
