@@ -10,6 +10,10 @@ import pytest
 from PIL import Image
 
 from vitreous.api.cross_validation import corrected_interval
+from vitreous.data.checking import collect
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.inspection.data_report import small_image
 from vitreous.tasks.classification import Classification
 
 SMALL = ("model.depth=1", "model.width=16", "model.heads=2", "model.mlp_dim=16", "model.stem.kind=patch")
@@ -169,6 +173,15 @@ def test_the_corrected_interval():
     low, high = corrected_interval([0.6, 0.6 + 0.02**0.5], 1.0)
     assert (high - low) / 2 == pytest.approx(12.7062 * (1.5 * 0.01) ** 0.5, rel=1e-4)
     assert corrected_interval([0.6], 1.0) is None
+
+
+def test_a_thin_image_does_not_fill_the_page(tmp_path):
+    for label, size in (("a", (1, 2000)), ("b", (40, 30))):
+        (tmp_path / label).mkdir()
+        for number in range(4):
+            Image.new("RGB", size, (40 * number, 0, 0)).save(tmp_path / label / f"{number}.png")
+    evidence = collect(open_data(str(tmp_path), DataConfig(test_fraction=0)))
+    assert {small_image(evidence, index).shape for index in range(8)} == {(160, 160, 3), (30, 40, 3)}
 
 
 def test_the_page_of_data_check_and_its_actions(home, command, tmp_path):

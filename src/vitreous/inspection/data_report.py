@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from vitreous.data.checking import Evidence, Suspect
 from vitreous.data.dataset import named_parts
@@ -21,6 +21,7 @@ from vitreous.languages import phrase
 from vitreous.models.preprocessing import upright
 
 SIDE = 160  # pixels of an image's longer side on the page
+LONG = 4  # times as long as it is wide, from which on an image is shown on a square
 SHOWN = 24  # pairs of each kind, and suspected labels
 NEIGHBORS = 4  # shown beside an image
 BARS = 24
@@ -66,6 +67,8 @@ def small_image(evidence: Evidence, index: int) -> Pixels:
     if image.mode != "RGB":
         image = image.convert("RGB")
     image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
+    if max(image.size) > LONG * min(image.size):  # a line would fill the page
+        image = ImageOps.pad(image, (SIDE, SIDE), color="white")
     return np.array(image)
 
 
