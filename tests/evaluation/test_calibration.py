@@ -48,6 +48,24 @@ def test_images_that_are_all_right_do_not_mean_certainty():
     assert sure.mean() == pytest.approx(1 - 0.5 / 41, abs=2e-3)
 
 
+def test_images_that_were_learned_from_help_where_they_agree():
+    logits, targets = shy(4000, 0.5)
+    few = [slice(first, first + 25) for first in range(0, 500, 25)]
+    learned = logits[1000:], targets[1000:]
+    alone = [fit_temperature(logits[rows], targets[rows]) for rows in few]
+    helped = [fit_temperature(logits[rows], targets[rows], learned) for rows in few]
+    errors = [np.abs(np.log(np.array(found) / 0.5)).mean() for found in (alone, helped)]
+    assert errors[1] < 0.5 * errors[0]
+
+
+def test_images_that_are_known_by_heart_change_little():
+    logits, targets = shy(1200, 1.0)
+    for count in (25, 100, 1000):
+        own = fit_temperature(logits[:count], targets[:count])
+        by_heart = 3 * logits[1000:], logits[1000:].argmax(dim=1)
+        assert fit_temperature(logits[:count], targets[:count], by_heart) == pytest.approx(own, rel=0.2)
+
+
 @pytest.fixture
 def model(make_model):
     return make_model().eval()

@@ -7,6 +7,8 @@ weights, has calibrated probabilities, and no class changes its rank.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Unpack
 
 import numpy as np
@@ -25,14 +27,25 @@ from vitreous.training.distributed import ALONE
 FEWEST = 10  # images that a temperature can be fitted on
 MOST_LOGITS = 1 << 26  # numbers: of 21,841 classes those of 3,072 images, which are enough for one number
 IN_DOUBLE = 1 << 20  # numbers that are handled in double precision together
+MOST_LEARNED = 2000  # images of those that the model learned from
 SEARCHED = (0.05, 20.0)  # temperatures
+
+Logits = Float[Tensor, "N classes"]
+Targets = Int[Tensor, " N"] | Float[Tensor, "N classes"]
 
 
 def calibrate_model(
-    model: Model, images: ImageDataset, **batching: Unpack[Batching]
+    model: Model,
+    images: ImageDataset,
+    *,
+    learned: ImageDataset | None = None,
+    **batching: Unpack[Batching],
 ) -> tuple[LabelEvaluation, LabelEvaluation]:
     """Fit a temperature on images that the model did not learn from, and change its head by it. Of many
     images, and many classes, it is fitted on some, which are evenly spread.
+
+    Args:
+        learned: images that it did learn from; see `fit_temperature`.
 
     Returns:
         What the model predicted for these images before, and what it predicts now.
@@ -50,17 +63,41 @@ def calibrate_model(
         images = images.subset(np.array(images.sample(max(MOST_LOGITS // len(labels), FEWEST))))
     outputs = compute_outputs(model, images, **batching)
     before = label_evaluation(labels, images, outputs, model.temperature)
-    fitted = fit_temperature(outputs.values, torch.from_numpy(before.targets)) if world.first else 1.0
+    other = None
+    if learned is not None:
+        most = min(MOST_LEARNED, max(MOST_LOGITS // len(labels), FEWEST))
+        some = learned.subset(np.array(learned.sample(most)))
+        silent: Batching = {**batching, "progress": None}
+        seen = compute_outputs(model, some, **silent)
+        other = seen.values, torch.from_numpy(some.targets[seen.indices])
+    fitted = fit_temperature(outputs.values, torch.from_numpy(before.targets), other) if world.first else 1.0
     temperature = world.broadcast(fitted)
     scale_head(model, temperature)
     calibrated = outputs._replace(values=outputs.values / temperature)
     return before, label_evaluation(labels, images, calibrated, model.temperature)
 
 
-def fit_temperature(
-    logits: Float[Tensor, "N classes"], targets: Int[Tensor, " N"] | Float[Tensor, "N classes"]
-) -> float:
-    """Return the temperature with the least cross-entropy, by a golden-section search: it is convex in 1 / T.
+def fit_temperature(logits: Logits, targets: Targets, learned: tuple[Logits, Targets] | None = None) -> float:
+    """Return the temperature with the least cross-entropy.
+
+    A few images tell it only roughly. So those that the model learned from are taken in, as far as they
+    agree: each counts as much as their temperature is likely to the others, relative to the best (a power
+    prior; Ibrahim and Chen, 2000). Where a model knows by heart what it has seen, that is next to nothing.
+
+    Args:
+        learned: logits and targets of images that the model learned from.
+    """
+    own = summed_loss(logits, targets)
+    scale = least(own)
+    if learned is not None:
+        other = summed_loss(*learned)
+        weight = math.exp(own(scale) - own(least(other)))
+        scale = least(lambda each: own(each) + weight * other(each))
+    return 1 / scale
+
+
+def summed_loss(logits: Logits, targets: Targets) -> Callable[[float], float]:
+    """Return the cross-entropy of all images as a function of a factor of the logits; it is convex.
 
     As in Platt's method (1999) the targets are not quite 0 and 1, since N images that are all right do not
     mean that no image is ever wrong: 0.5 / (N + 1), Jeffreys' estimate, goes to the other answers.
@@ -80,6 +117,11 @@ def fit_temperature(
         smoothing = doubt * classes / max(classes - 1, 1)
         return float(F.cross_entropy(scaled, known, label_smoothing=smoothing, reduction="sum"))
 
+    return loss
+
+
+def least(loss: Callable[[float], float]) -> float:
+    """Return the factor of the logits with the least loss, by a golden-section search."""
     low, high = 1 / SEARCHED[1], 1 / SEARCHED[0]
     golden = (5**0.5 - 1) / 2
     for _ in range(40):
@@ -88,7 +130,7 @@ def fit_temperature(
             high = right
         else:
             low = left
-    return 2 / (low + high)
+    return (low + high) / 2
 
 
 @torch.no_grad()

@@ -106,7 +106,7 @@ class Classification(ImageTask):
             return None
         if validation is not None:
             try:
-                _, after = calibrate_model(answerer, validation, **options)
+                _, after = calibrate_model(answerer, validation, learned=trained.data.train, **options)
             except InputError as error:
                 return f"none: {error}"
             found = f"fitted on {after.count} validation images"
