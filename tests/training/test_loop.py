@@ -120,8 +120,7 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
     for name, weight in best.named_parameters():
         assert torch.equal(weight, saved[f"average/{name}"])
     assert best.labels == run.model().labels
-    held = vt.evaluate(folder, progress=False)
-    assert (held.part, held.count) == ("held-out part", len(splits.test or ()))
+    assert vt.evaluate(folder, progress=False).part == "held-out part"
     with pytest.raises(InputError, match=r"has no .* yet to describe it"):
         vt.load(shutil.copytree(folder, tmp_path / "checkpoints" / folder.name))
 

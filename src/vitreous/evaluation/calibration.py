@@ -77,7 +77,7 @@ def calibrate_model(
     return before, label_evaluation(labels, images, calibrated, model.temperature)
 
 
-def fit_temperature(logits: Logits, targets: Targets, learned: tuple[Logits, Targets] | None = None) -> float:
+def fit_temperature(logits: Logits, targets: Targets, learned: tuple[Tensor, Tensor] | None = None) -> float:
     """Return the temperature with the least cross-entropy.
 
     A few images tell it only roughly. So those that the model learned from are taken in, as far as they
