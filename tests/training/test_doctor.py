@@ -21,7 +21,7 @@ from vitreous.data.findings import Finding
 from vitreous.evaluation.model_diagnosis import model_findings
 from vitreous.models.names import create
 from vitreous.tasks.choose import choose
-from vitreous.tasks.doctor import examine_data, examine_run, is_noise
+from vitreous.tasks.doctor import at_chance, examine_data, examine_run, is_noise
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
@@ -354,6 +354,29 @@ def test_labels_of_other_images_than_those_that_are_alike() -> None:
     features = np.eye(2, dtype=np.float32)[labels] + noise
     labels[3] = 1
     assert [(row, other) for row, other, _ in unlike_neighbors(features, labels, 8)] == [(3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("training", "accuracy", "name"),
+    [
+        (0.46, 0.357, "not learning.early"),  # 1.8 standard errors above guessing
+        (0.46, 0.26, "labels at random"),
+        (0.95, 0.357, "labels at random"),  # learned by heart
+    ],
+)
+def test_labels_are_to_blame_only_where_others_are_guessed(
+    training: float,
+    accuracy: float,
+    name: str,
+    tiny: RunConfig,
+    splits: Splits,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Run, "metrics", lambda run: [{"step": 174, "accuracy": training}])
+    (finding,) = at_chance(Run(tmp_path, tiny), splits, accuracy, 0.238, 42)
+    assert finding.name == name
+    assert "35.7 %" in finding.problem or accuracy != 0.357
 
 
 def test_noise_is_told_from_images() -> None:

@@ -37,7 +37,15 @@ WARNINGS = {
     *("relabeled images", "moved images", "not excluded"),
     *("no text", "unseen character", "unseen", "ignored"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
-    *("explained", "overfitting", "blank images.flat", "patch size", "image size.small", "image size.large"),
+    *(
+        "explained",
+        "overfitting",
+        "not learning.early",
+        "blank images.flat",
+        "patch size",
+        "image size.small",
+        "image size.large",
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -118,18 +119,18 @@ def usual_config(task: Classification, run: Run, splits: Splits) -> RunConfig | 
 
 def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]:
     """Yield what the model's answers tell of the labels, on a sample of images."""
-    held_out = splits.validation or splits.test
-    if held_out is None:
+    held_out = [part for part in (splits.validation, splits.test) if part is not None]
+    if not held_out:
         return
-    parts = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
+    parts = [splits.train, *held_out]
     answers = {id(part): answers_to(model, part) for part in parts}
-    given = answers[id(held_out)]
-    targets = held_out.targets[given.indices]
-    accuracy = float((given.classes == targets).mean())
+    given = np.concatenate([answers[id(part)].classes for part in held_out])
+    targets = np.concatenate([part.targets[answers[id(part)].indices] for part in held_out])
+    accuracy = float((given == targets).mean())
     majority = float(np.bincount(targets).max() / len(targets))
     low, _ = wilson_interval(round(accuracy * len(targets)), len(targets))
     if len(targets) >= FEWEST and low <= majority:
-        yield from at_chance(run, splits, accuracy, majority)
+        yield from at_chance(run, splits, accuracy, majority, len(targets))
     elif not splits.validation:
         yield from overfitting(run.metrics(), accuracy)
     seen = [(part, index) for part in parts for index in answers[id(part)].indices.tolist()]
@@ -143,8 +144,10 @@ def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]
         yield from finding("wrong labels", doubtful, count=len(seen))
 
 
-def at_chance(run: Run, splits: Splits, accuracy: float, majority: float) -> Iterator[Finding]:
-    """Yield why nothing was learned that holds for other images, where the training itself is as usual."""
+def at_chance(run: Run, splits: Splits, accuracy: float, majority: float, count: int) -> Iterator[Finding]:
+    """Yield why nothing was learned that holds for other images, where the training itself is as usual. The
+    labels are to blame where the model has learned its images by heart, or where the accuracy on `count`
+    others is within its standard error of guessing; it may be too early to tell where that is higher."""
     rows = [row for row in run.metrics() if "accuracy" in row]
     memorized = bool(rows) and rows[-1]["accuracy"] - accuracy > GAP
     if is_noise(splits.train):
@@ -153,7 +156,10 @@ def at_chance(run: Run, splits: Splits, accuracy: float, majority: float) -> Ite
         return
     if rows and rows[-1]["step"] >= ENOUGH_STEPS:
         shares = {"training": rows[-1]["accuracy"], "accuracy": accuracy, "majority": majority}
-        yield from finding("labels at random", memorized=memorized, **shares)
+        if memorized or accuracy - majority < math.sqrt(majority * (1 - majority) / count):
+            yield from finding("labels at random", memorized=memorized, **shares)
+        else:
+            yield from finding("not learning.early", count=count, steps=rows[-1]["step"], **shares)
 
 
 def is_noise(images: ImageDataset) -> bool:

@@ -331,12 +331,8 @@ def plan_line(trainer: Trainer, step_seconds: float) -> str:
 
 def metrics_line(row: Row) -> str:
     """Format loss, accuracy and speed, those that a row has."""
-    rates = {
-        "accuracy": "accuracy",
-        "miou": "mean IoU",
-        "validation_accuracy": "validation",
-        "validation_miou": "validation mean IoU",
-    }
+    rates = {"accuracy": "accuracy", "miou": "mean IoU"}
+    rates |= {f"validation_{name}": f"validation {label}" for name, label in rates.items()}
     parts = [f"loss {row['loss']:.4f}"] if "loss" in row else []
     parts += [f"{label} {percent(row[name])}" for name, label in rates.items() if name in row]
     parts += [f"{row['images_per_second']:,.0f} images/s"] if "images_per_second" in row else []
@@ -344,8 +340,7 @@ def metrics_line(row: Row) -> str:
 
 
 def score_of(metrics: Row, losses: bool = True) -> float | None:
-    """Return the measure of a validation that decides which of them is the best; higher is better. None where
-    there is none; losses: whether a loss is one."""
+    """Return what decides which validation is the best, higher is better. losses: whether a loss may."""
     for name in ("validation_miou", "validation_r2", "validation_accuracy"):
         if name in metrics:
             return metrics[name]
