@@ -27,7 +27,7 @@ from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_se
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn
-from vitreous.tasks.segmentation.task import segmentation
+from vitreous.tasks.segmentation import segmentation
 from vitreous.tasks.task import Plan
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner

@@ -43,8 +43,8 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.deployment.serving.classifying import Classifier, Top
 from vitreous.deployment.serving.endpoints import Question
+from vitreous.deployment.serving.images import Classifier, Top
 
 CLIENTS = (1, 8, 32)
 WAYS = {"unbatched": ["--max-batch", "1", "--max-wait", "0"], "batched": []}

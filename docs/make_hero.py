@@ -19,7 +19,7 @@ from torch import Tensor
 
 import vitreous as vt
 from vitreous.evaluation.classification import evaluate
-from vitreous.inspection.attention_metrics import to_grid
+from vitreous.inspection.measures import to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.survey import survey
 from vitreous.tasks import task_named

@@ -15,8 +15,8 @@ from jinja2 import meta
 
 import vitreous as vt
 from vitreous.data.findings import NOTES, WARNINGS
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
+from vitreous.deployment.serving.images import Classifier
 from vitreous.deployment.serving.page import Examples, page_of
 from vitreous.errors import InputError
 from vitreous.languages import (

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
     from vitreous.api.checking import verify as verify
-    from vitreous.api.comparing import compare as compare
     from vitreous.api.cross_validation import cross_validate as cross_validate
     from vitreous.api.deploying import calibrate as calibrate
     from vitreous.api.deploying import export as export
@@ -41,11 +40,12 @@ if TYPE_CHECKING:
     from vitreous.api.models import describe as describe
     from vitreous.api.models import list_recipes as list_recipes
     from vitreous.api.models import push_to_hub as push_to_hub
+    from vitreous.api.pages import compare as compare
+    from vitreous.api.pages import learn as learn
     from vitreous.api.predictor import Predictor as Predictor
     from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
-    from vitreous.api.teaching import learn as learn
     from vitreous.api.translating import translate as translate
     from vitreous.checkpoints import list_families as list_families
     from vitreous.checkpoints import list_formats as list_formats
@@ -72,61 +72,37 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "BiT": "models.bit",
-    "BiTConfig": "models.bit",
-    "Captioner": "models.transformer",
-    "InputError": "errors",
-    "MAE": "tasks.pretraining.mae",
-    "Predictor": "api.predictor",
-    "Preprocessing": "models.preprocessing",
-    "Reader": "evaluation.text_models",
-    "Run": "api.run",
-    "Segmenter": "models.segmenter",
-    "SegmenterConfig": "models.segmenter",
-    "Transformer": "models.transformer",
-    "TransformerConfig": "models.sequence_config",
-    "Translator": "evaluation.text_models",
-    "ViT": "models.vit",
-    "ViTConfig": "models.config",
-    "attribute": "api.inspecting",
-    "benchmark": "api.models",
-    "calibrate": "api.deploying",
-    "capture_attention": "inspection.capture",
-    "check_data": "api.checking",
-    "compare": "api.comparing",
-    "convert": "api.models",
-    "create": "models.names",
-    "cross_validate": "api.cross_validation",
-    "describe": "api.models",
-    "doctor": "api.checking",
-    "embed": "api.features",
-    "evaluate": "api.asking",
-    "export": "api.deploying",
-    "inspect": "api.inspecting",
-    "learn": "api.teaching",
-    "list_families": "checkpoints",
-    "list_formats": "checkpoints",
-    "list_models": "models.names",
-    "compare_recipes": "api.models",
-    "list_recipes": "api.models",
-    "list_studies": "api.studying",
-    "load": "checkpoints",
-    "optimize": "api.deploying",
-    "pack_data": "api.checking",
-    "predict": "api.asking",
-    "pretrain": "api.learning",
-    "probe": "api.features",
-    "push_to_hub": "api.models",
-    "resize": "checkpoints.resizing",
-    "save": "checkpoints",
-    "serve": "api.asking",
-    "study": "api.studying",
-    "train": "api.learning",
-    "train_translator": "api.learning",
-    "translate": "api.translating",
-    "verify": "api.checking",
+# The names of each module.
+_NAMES = {
+    "api.asking": "evaluate predict serve",
+    "api.checking": "check_data doctor pack_data verify",
+    "api.cross_validation": "cross_validate",
+    "api.deploying": "calibrate export optimize",
+    "api.features": "embed probe",
+    "api.inspecting": "attribute inspect",
+    "api.learning": "pretrain train train_translator",
+    "api.models": "benchmark compare_recipes convert describe list_recipes push_to_hub",
+    "api.pages": "compare learn",
+    "api.predictor": "Predictor",
+    "api.run": "Run",
+    "api.studying": "list_studies study",
+    "api.translating": "translate",
+    "checkpoints": "list_families list_formats load save",
+    "checkpoints.resizing": "resize",
+    "errors": "InputError",
+    "evaluation.text_models": "Reader Translator",
+    "inspection.capture": "capture_attention",
+    "models.bit": "BiT BiTConfig",
+    "models.config": "ViTConfig",
+    "models.names": "create list_models",
+    "models.preprocessing": "Preprocessing",
+    "models.segmenter": "Segmenter SegmenterConfig",
+    "models.sequence_config": "TransformerConfig",
+    "models.transformer": "Captioner Transformer",
+    "models.vit": "ViT",
+    "tasks.pretraining.mae": "MAE",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["__version__", "sklearn", *sorted(_MODULES)]
 

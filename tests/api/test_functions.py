@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api.data import data_source
+from vitreous.api.arguments import data_source
 from vitreous.api.inspecting import examples_to_show, reduced
 from vitreous.cli import run
 from vitreous.errors import InputError

@@ -14,7 +14,7 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints.formats.bit import BIG_VISION, TENSORFLOW, bit_rows, write_bit
-from vitreous.checkpoints.numpy_files import write_npz
+from vitreous.checkpoints.tensors import write_npz
 from vitreous.checkpoints.weights import stored, write_rows
 from vitreous.errors import InputError
 

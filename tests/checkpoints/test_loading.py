@@ -269,7 +269,7 @@ def test_old_releases_of_vit_pytorch(pooling: str, tmp_path: Path) -> None:
 
 
 def vt_patches(images: torch.Tensor) -> torch.Tensor:
-    from vitreous.layers.stems import to_patches
+    from vitreous.layers.embedding import to_patches
 
     return to_patches(images, (8, 8))
 

@@ -8,7 +8,7 @@ from PIL import Image
 
 from vitreous.data.segmentation.masked import mask_image
 from vitreous.errors import InputError
-from vitreous.tasks.segmentation.task import save_png
+from vitreous.tasks.segmentation import save_png
 
 SMALL = (
     "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",

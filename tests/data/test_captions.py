@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.sources.bundled import open_digits
+from vitreous.data.sources.small import open_digits
 from vitreous.data.text.captions import Captions, caption_loader, encode_captions, open_captions
 from vitreous.data.text.digit_lines import SIDE, compose, digit_line_loader
 from vitreous.data.text.tokenizer import SMALLEST, Tokenizer

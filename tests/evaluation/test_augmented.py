@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from vitreous.evaluation.augmented import AveragedViews, views
 from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.outputs import AveragedViews, views
 from vitreous.tasks.answering import may_mirror, open_answerer
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vitreous as vt
-from vitreous.layers.stems import to_patches
+from vitreous.layers.embedding import to_patches
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.mae import sincos_of_mae
 

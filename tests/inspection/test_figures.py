@@ -14,17 +14,23 @@ from torch import Tensor
 
 import vitreous as vt
 from vitreous.errors import InputError
-from vitreous.inspection.attention_metrics import (
+from vitreous.inspection.measures import (
     attention_distance,
     attention_pooling,
+    cka_matrix,
+    feature_colors,
     flow,
     head_entropy,
+    hsic,
+    layer_tokens,
+    logit_lens,
     patch_distances,
     readout_attention,
     readout_of,
     readout_weights,
     rollout,
     to_grid,
+    unusual_norms,
 )
 from vitreous.inspection.model_figures import (
     first_filters,
@@ -35,14 +41,6 @@ from vitreous.inspection.model_figures import (
 )
 from vitreous.inspection.page import LeftOut
 from vitreous.inspection.relevance import relevance
-from vitreous.inspection.representations import (
-    cka_matrix,
-    feature_colors,
-    hsic,
-    layer_tokens,
-    logit_lens,
-    unusual_norms,
-)
 from vitreous.layers.attention import attention_map
 
 from .conftest import images_for, noisy

@@ -13,7 +13,7 @@ import torch
 
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding
-from vitreous.data.sources.bundled import open_digits
+from vitreous.data.sources.small import open_digits
 from vitreous.data.text.digit_lines import compose
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer

@@ -13,15 +13,6 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.inspection import survey as survey_module
-from vitreous.inspection.attention_metrics import (
-    attention_distance,
-    flow,
-    head_entropy,
-    readout_attention,
-    readout_of,
-    rollout,
-    to_grid,
-)
 from vitreous.inspection.explorer import (
     IMAGE_BYTES,
     PAGE_CHARACTERS,
@@ -32,6 +23,15 @@ from vitreous.inspection.explorer import (
     store_for_page,
     store_maps,
     tokens_at,
+)
+from vitreous.inspection.measures import (
+    attention_distance,
+    flow,
+    head_entropy,
+    readout_attention,
+    readout_of,
+    rollout,
+    to_grid,
 )
 from vitreous.inspection.survey import Prepared, layer_features, relevances, survey
 from vitreous.models.names import config_of

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vitreous.layers.attention import Attention, CrossAttention
-from vitreous.layers.positions import RelativePositions
+from vitreous.layers.embedding import RelativePositions
 from vitreous.layers.rotary import RotaryPositions2d
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vitreous.layers.stems import ConvolutionStem
+from vitreous.layers.embedding import ConvolutionStem
 
 
 def test_with_instance_norm_contrast_and_each_colors_strength_make_no_difference() -> None:

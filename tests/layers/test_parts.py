@@ -9,16 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitreous.layers.block import MLP, LayerScale, StochasticDepth, SwiGLU
-from vitreous.layers.initialization import GoogleInit
-from vitreous.layers.pooling import AttentionPooling, ClassAndMeanPooling, MeanPooling
-from vitreous.layers.positions import (
+from vitreous.layers.embedding import (
     LearnedPositions,
     LearnedPositions2d,
+    LinearPatchStem,
+    PatchStem,
     RelativePositions,
     SinCosPositions2d,
+    from_patches,
+    to_multiple,
+    to_patches,
 )
+from vitreous.layers.initialization import GoogleInit
+from vitreous.layers.pooling import AttentionPooling, ClassAndMeanPooling, MeanPooling
 from vitreous.layers.rotary import MixedRotaryPositions2d, RotaryPositions2d
-from vitreous.layers.stems import LinearPatchStem, PatchStem, from_patches, to_multiple, to_patches
 
 sizes = st.integers(1, 4)
 

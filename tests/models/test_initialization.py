@@ -12,9 +12,9 @@ import vitreous as vt
 from vitreous.layers.block import LayerScale
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config import ViTConfig
-from vitreous.models.legacy import current_weights
 from vitreous.models.names import build_model, config_of, create
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.models.settings import current_weights
 from vitreous.models.transformer import Captioner, Transformer
 from vitreous.rng import torch_generator
 

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 import vitreous as vt
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.legacy import with_current_names
 from vitreous.models.names import build_model, config_of, create
+from vitreous.models.settings import with_current_names
 
 SMALL: dict[str, Any] = {
     "image_size": (16, 24), "patch_size": 8, "width": 12, "depth": 3, "heads": 3, "mlp_dim": 20,

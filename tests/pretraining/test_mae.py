@@ -72,7 +72,7 @@ def test_positions_put_the_column_first():
 
 def test_a_reconstruction_with_perfect_prediction_is_the_image(tiny, images, monkeypatch):
     mae = MAE(tiny(), MAEConfig(**SMALL)).eval()
-    from vitreous.layers.stems import to_patches
+    from vitreous.layers.embedding import to_patches
 
     patches = to_patches(images, (8, 8))
     mean, std = statistics(patches)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from vitreous.errors import InputError
-from vitreous.layers.stems import to_patches
+from vitreous.layers.embedding import to_patches
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.pretraining.masked_patch import (

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.layers.stems import from_patches, to_patches
+from vitreous.layers.embedding import from_patches, to_patches
 from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.mae import MAE, Masking, decoder_for
 from vitreous.tasks.pretraining.masked_patch import Corruption, MaskedPatchPrediction

@@ -7,7 +7,7 @@ import torch
 from einops import rearrange
 
 import vitreous as vt
-from vitreous.layers.stems import from_patches
+from vitreous.layers.embedding import from_patches
 from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
 
 

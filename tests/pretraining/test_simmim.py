@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitreous.layers.stems import to_patches
+from vitreous.layers.embedding import to_patches
 from vitreous.tasks.pretraining.masking import SimMIM, SimMIMConfig
 
 

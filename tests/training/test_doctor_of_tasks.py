@@ -22,7 +22,7 @@ from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.tasks.pretraining.rules import PretrainingRunConfig
-from vitreous.tasks.segmentation.config import SegmentationConfig
+from vitreous.tasks.segmentation import SegmentationConfig
 from vitreous.tasks.text.task import digit_lines_config, numbers_config
 from vitreous.training.run import Run
 from vitreous.training.settings import configure

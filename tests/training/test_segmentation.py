@@ -24,8 +24,7 @@ from vitreous.evaluation.segmentation import evaluate_segmenter
 from vitreous.models.segmenter import Segmenter
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn, resume_run
-from vitreous.tasks.segmentation.config import SegmentationConfig
-from vitreous.tasks.segmentation.task import segmentation
+from vitreous.tasks.segmentation import SegmentationConfig, segmentation
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import starting_model

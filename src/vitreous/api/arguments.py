@@ -1,18 +1,24 @@
-"""What the arguments of the API mean: a model, its settings, a size, a device."""
+"""What the arguments of the API mean: a model, DATA, settings, a size, a device."""
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import os
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from vitreous.data.dataset import ImageDataset
 
 
 BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
@@ -55,7 +61,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it cannot be read, or is not TOML.
     """
-    from vitreous.models.legacy import with_current_names, with_renamed_task
+    from vitreous.models.settings import with_current_names, with_renamed_task
 
     try:
         return with_renamed_task(with_current_names(tomllib.loads(path.read_text(encoding="utf-8"))))
@@ -198,3 +204,82 @@ def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int |
             bar.update(task, completed=done, total=total)
 
         yield advance
+
+
+def data_source(data: Any, *, numbers: bool = False) -> str:
+    """Return DATA as the command line writes it. Objects are written as a manifest with PNG files.
+
+    The manifest is in the cache ($VITREOUS_CACHE/data), named by its content: so a run on it can be resumed
+    and evaluated later, and the same data are not written twice.
+
+    Args:
+        data: a path or name; or objects as `vitreous.data.sources.objects.open_objects` takes them.
+        numbers: whether a label is a number to predict.
+
+    Raises:
+        InputError: data of another form, images that cannot be read, or nothing at all.
+    """
+    if isinstance(data, str) and not data:
+        raise InputError("DATA is empty: is a variable not set? Name one, or leave it out")
+    if isinstance(data, str | Path):
+        return str(data)
+    from vitreous.data.config import DataConfig
+    from vitreous.data.sources import open_data
+    from vitreous.errors import cache_folder
+
+    whole = DataConfig(test_fraction=0.0, validation_fraction=0.0)
+    splits = open_data(data, whole, "numbers" if numbers else "classes")
+    parts = {"train": splits.train, "val": splits.validation, "test": splits.test}
+    home = cache_folder() / "data"
+    with writing_to(home, "make room, or set VITREOUS_CACHE"):
+        home.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=home, prefix=".unfinished-") as unfinished:
+            written = Path(unfinished, "data")
+            written.mkdir()
+            digest = write_manifest(written, {name: part for name, part in parts.items() if part is not None})
+            folder = home / digest
+            if not folder.exists():
+                os.replace(written, folder)
+    return str(folder / "manifest.csv")
+
+
+def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
+    """Write the images and labels of all parts into `folder`. Returns a hash of them.
+
+    Raises:
+        InputError: an image cannot be read.
+    """
+    from vitreous.data.decoding import BadImage
+
+    digest, count = hashlib.blake2b(digest_size=12), 0
+    with (folder / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "label", *(["split"] if len(parts) > 1 else [])])
+        for split, images in parts.items():
+            for index, label in enumerate(label_texts(images)):
+                try:
+                    image = images.image(index)
+                except BadImage as bad:
+                    raise InputError(f"{bad.name} of DATA cannot be read: {bad.reason}") from None
+                name = f"{count:08d}.png"
+                image.save(folder / name, compress_level=1)
+                digest.update(f"{split}\0{label}\0{image.mode}{image.size}".encode() + image.tobytes())
+                rows.writerow([name, label, *([split] if len(parts) > 1 else [])])
+                count += 1
+    return digest.hexdigest()
+
+
+def label_texts(images: ImageDataset) -> Iterator[str]:
+    """Yield each image's label as a manifest has it. Raises InputError for a name that it cannot have."""
+    import numpy as np
+
+    if bad := [name for name in images.classes if "|" in name]:
+        raise InputError(f"the class {bad[0]!r} has a | in its name: rename it")
+    for target in images.targets:
+        if np.ndim(target):
+            weights = zip(images.classes, np.asarray(target).tolist(), strict=True)
+            yield "|".join(
+                name if weight == 1 else f"{name}:{weight:g}" for name, weight in weights if weight
+            )
+        else:
+            yield images.classes[int(target)] if images.classes else f"{target:.9g}"

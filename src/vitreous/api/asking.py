@@ -13,6 +13,7 @@ from vitreous.api.arguments import (
     ImageSize,
     Settings,
     computation,
+    data_source,
     fastest,
     model_fields,
     model_name,
@@ -22,7 +23,6 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.api.data import data_source
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError, require_packages

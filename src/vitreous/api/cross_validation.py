@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.data import data_source
+from vitreous.api.arguments import data_source
 from vitreous.api.learning import run_settings, task_to_train, train
 from vitreous.api.run import Run
 from vitreous.errors import InputError

@@ -12,6 +12,7 @@ from vitreous.api.arguments import (
     ImageSize,
     Settings,
     computation,
+    data_source,
     model_fields,
     model_name,
     path_of_run,
@@ -21,7 +22,6 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.api.data import data_source
 from vitreous.errors import InputError
 from vitreous.results import Result
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from vitreous.api.arguments import ImageSize, Settings, check_beams, path_of_run, settings_tree
-from vitreous.api.data import data_source
+from vitreous.api.arguments import ImageSize, Settings, check_beams, data_source, path_of_run, settings_tree
 from vitreous.api.run import Run, check_minutes, check_shard, train_in_processes
 from vitreous.errors import InputError, nearest
 

@@ -13,8 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
-from vitreous.checkpoints.numpy_files import is_npz, read_npz
-from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, read_safetensors
+from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, is_npz, read_npz, read_safetensors
 from vitreous.checkpoints.torch_files import read_torch
 from vitreous.errors import InputError
 

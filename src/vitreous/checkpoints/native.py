@@ -22,12 +22,11 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.legacy import current_weights, with_current_names
 from vitreous.models.names import build
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
-from vitreous.models.settings import explain
+from vitreous.models.settings import current_weights, explain, with_current_names
 from vitreous.models.transformer import Captioner, Transformer
 
 KINDS: dict[str, type[AnyConfig]] = {

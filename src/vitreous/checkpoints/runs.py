@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any
 
 from vitreous.errors import InputError
-from vitreous.models.legacy import with_current_names, with_task
+from vitreous.models.settings import with_current_names, with_task
 
 
 def read_tree(path: Path) -> dict[str, Any]:

@@ -168,10 +168,9 @@ MODULES = {
     "deploying": ("calibrate", "export", "optimize"),
     "models": ("bench", "cache", "convert", "describe", "list-models", "recipe"),
     "checking": ("data check", "data pack", "doctor", "verify"),
-    "inspecting": ("compare", "inspect"),
+    "inspecting": ("compare", "inspect", "learn"),
     "learning": ("cross-validate", "pretrain", "train", "translate"),
     "studying": ("study",),
-    "teaching": ("learn",),
 }
 
 

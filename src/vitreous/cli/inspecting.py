@@ -1,4 +1,4 @@
-"""`vitreous inspect MODEL [IMAGES...]` and `vitreous compare RUN...`: what becomes a page."""
+"""`vitreous inspect MODEL [IMAGES...]`, `compare RUN...` and `learn [MODEL]`: what becomes a page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, Device, DeviceOptions, Json, Language, Workers
+from vitreous.cli.options import BatchSize, Device, DeviceOptions, Json, Language, ModelOptions, Workers
 from vitreous.cli.printing import print_failed, print_json, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
@@ -126,3 +126,29 @@ def compare(
     if found.common:
         print(f"\ndifferent answers to {len(found.differing):,} of {found.count:,} examples")
     print(f"page  {found.report}")
+
+
+def learn(
+    model: str | None = None,
+    /,
+    *images: str,
+    out: Annotated[Path | None, Parameter(help="the HTML file; by default learn.html in the run")] = None,
+    language: Language | None = None,
+    json: Json = False,
+    **options: Unpack[ModelOptions],
+) -> int:
+    """A page in which a small model runs: draw an image, and follow it through every tensor, offline.
+
+    Parameters
+    ----------
+    model
+        A run directory, a checkpoint in any format, or a model's name; by default the newest run in runs/.
+    images
+        Files, folders, globs to try; by default held-out images of the run, or handwritten digits.
+    """
+    result = vt.learn(model, list(images) or None, out=out, language=language, **options)
+    if json:
+        print_json(result.to_json())
+    else:
+        print(result.page)
+    return 0

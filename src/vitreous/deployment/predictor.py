@@ -13,7 +13,7 @@ from torch import Tensor
 from vitreous.data.segmentation.masked import Mask
 from vitreous.deployment.answering import Choice, Prediction
 from vitreous.errors import InputError
-from vitreous.evaluation.augmented import AveragedViews
+from vitreous.evaluation.outputs import AveragedViews
 from vitreous.models.names import Runnable
 from vitreous.models.segmenter import Segmenter
 

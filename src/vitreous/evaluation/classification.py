@@ -14,9 +14,9 @@ from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import Batch
-from vitreous.evaluation.augmented import AveragedViews
 from vitreous.evaluation.outputs import (
     MOST_KEPT,
+    AveragedViews,
     Batching,
     Outputs,
     class_columns,

@@ -19,9 +19,9 @@ from markupsafe import Markup
 from torch import Tensor, nn
 
 from vitreous.evaluation.outputs import Progress
-from vitreous.inspection.attention_metrics import flow, map_words, readout_of, rollout, to_grid
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import Pixels, contact_sheet, overlay
+from vitreous.inspection.measures import flow, map_words, readout_of, rollout, to_grid
 from vitreous.inspection.page import HTML, Exhibit, exhibit
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase

@@ -28,8 +28,7 @@ from vitreous.inspection.page import TEMPLATES
 from vitreous.languages import CURRENT, LANGUAGES, catalog
 from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
-from vitreous.layers.positions import AddedPositions
-from vitreous.layers.stems import PatchStem, to_patches
+from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 

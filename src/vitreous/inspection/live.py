@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from vitreous.checkpoints.live import labels_of, modes_restored, preprocessing_of
 from vitreous.checkpoints.loading import load
 from vitreous.errors import InputError
-from vitreous.inspection.attention_metrics import readout_of, readout_weights, to_grid
 from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.measures import layer_tokens, logit_lens, readout_of, readout_weights, to_grid
 from vitreous.inspection.model_figures import first_filters, position_rows
 from vitreous.inspection.relevance import Backward, Relevance, relevance
-from vitreous.inspection.representations import layer_tokens, logit_lens
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT

@@ -15,13 +15,14 @@ from torch import Tensor
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import Progress
 from vitreous.inspection import survey_figures as figures
-from vitreous.inspection.architecture import architecture_figure
 from vitreous.inspection.attributions import affordable, attribute_batch, attributions_figure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.explorer import View, explorer_data
 from vitreous.inspection.images import Pixels, rgb
 from vitreous.inspection.live import LiveViT
+from vitreous.inspection.measures import unusual_norms
 from vitreous.inspection.model_figures import (
+    architecture_figure,
     attention_triples,
     filters_figure,
     model_summary,
@@ -29,7 +30,6 @@ from vitreous.inspection.model_figures import (
 )
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance
-from vitreous.inspection.representations import unusual_norms
 from vitreous.inspection.survey import Lens, Prepared, layer_features, relevances, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.config import ViTConfig

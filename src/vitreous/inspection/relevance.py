@@ -26,10 +26,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from vitreous.errors import InputError
-from vitreous.inspection.attention_metrics import attention_pooling, pooling_maps, readout_weights, to_grid
-from vitreous.inspection.capture import attention_layers
-from vitreous.inspection.operators import SLOPES, operands_of
-from vitreous.inspection.representations import layer_tokens
+from vitreous.inspection.capture import SLOPES, attention_layers, operands_of
+from vitreous.inspection.measures import (
+    attention_pooling,
+    layer_tokens,
+    pooling_maps,
+    readout_weights,
+    to_grid,
+)
 from vitreous.layers.attention import Attention
 from vitreous.models.vit import ViT
 

@@ -15,15 +15,15 @@ from torch import Tensor
 from vitreous.data.decoding import BadImage
 from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
 from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
-from vitreous.inspection.attention_metrics import map_words
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
 from vitreous.inspection.images import Pixels, overlay, rgb
+from vitreous.inspection.measures import map_words
 from vitreous.inspection.model_report import InspectionRequest, write_model_report
 from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
 from vitreous.languages import percentage, phrase
-from vitreous.layers.segmentation import MaskTransformer
+from vitreous.layers.pooling import MaskTransformer
 from vitreous.models.preprocessing import to_tensor, upright
 from vitreous.models.segmenter import Segmenter
 

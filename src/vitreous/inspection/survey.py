@@ -16,19 +16,20 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.evaluation.outputs import Progress
-from vitreous.inspection.attention_metrics import (
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.measures import (
     attention_distance,
     flow,
     head_entropy,
+    layer_tokens,
+    logit_lens,
     readout_attention,
     readout_of,
     rollout,
     share_of_entropy,
     to_grid,
 )
-from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.relevance import Relevance, relevance
-from vitreous.inspection.representations import layer_tokens, logit_lens
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT

@@ -11,12 +11,11 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from vitreous.inspection.attention_metrics import map_words, to_grid
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, to_scale
+from vitreous.inspection.measures import FEWEST, cka_matrix, feature_colors, map_words, to_grid, unusual_norms
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.relevance import Relevance
-from vitreous.inspection.representations import FEWEST, cka_matrix, feature_colors, unusual_norms
 from vitreous.inspection.survey import Lens, Survey
 from vitreous.languages import phrase
 from vitreous.models.config import ViTConfig

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.layers.attention import Heads
+from vitreous.layers.embedding import Grid
 from vitreous.layers.initialization import GoogleInit
-from vitreous.layers.positions import Grid
 
 Pairs = Literal["interleaved", "halves"]
 Coordinates = Literal["index", "centered", "centered-min", "centered-max"]

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitreous.layers.attention import Attention, CrossAttention
-from vitreous.layers.stems import PatchStem, to_patches
+from vitreous.layers.embedding import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.memory import Memory, memory_of

@@ -11,6 +11,16 @@ from torch import nn
 
 from vitreous.layers.attention import Attention, JointNorm, UnitLength
 from vitreous.layers.block import MLP, Branch, PostBranchNormBlock, PostNormBlock, PreNormBlock, SwiGLU
+from vitreous.layers.embedding import (
+    ConvolutionStem,
+    LearnedPositions,
+    LearnedPositions2d,
+    LinearPatchStem,
+    PatchStem,
+    RelativePositionBias,
+    RelativePositions,
+    SinCosPositions2d,
+)
 from vitreous.layers.pooling import (
     AttentionPooling,
     ClassAndMeanPooling,
@@ -19,16 +29,8 @@ from vitreous.layers.pooling import (
     DistilledPooling,
     MeanPooling,
 )
-from vitreous.layers.positions import (
-    LearnedPositions,
-    LearnedPositions2d,
-    RelativePositionBias,
-    RelativePositions,
-    SinCosPositions2d,
-)
 from vitreous.layers.resnet import PostActivationResNet, ResNet, ResNetStem
 from vitreous.layers.rotary import ClassRotaryPositions2d, MixedRotaryPositions2d, RotaryPositions2d
-from vitreous.layers.stems import ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import ResNetConfig
 

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.layers.initialization import fresh_weights
-from vitreous.layers.segmentation import LinearMasks, MaskTransformer
+from vitreous.layers.pooling import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Positive

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.embedding import to_multiple
 from vitreous.layers.initialization import GoogleInit, fresh_weights
-from vitreous.layers.stems import to_multiple
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers

@@ -15,11 +15,11 @@ from torch import Tensor
 from vitreous.data.sources.world import World
 from vitreous.evaluation.features import Features
 from vitreous.evaluation.probing import fewshot
-from vitreous.inspection.attention_metrics import attention_distance, patch_distances
+from vitreous.inspection.measures import attention_distance, patch_distances
 from vitreous.inspection.model_figures import position_rows, position_similarity
 from vitreous.inspection.relevance import recorded_inputs
 from vitreous.layers.attention import Attention
-from vitreous.layers.stems import from_patches, to_patches
+from vitreous.layers.embedding import from_patches, to_patches
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from vitreous.checkpoints.runs import read_tree
 from vitreous.errors import InputError, nearest
-from vitreous.models.legacy import TASKS as FORMER_TASKS
+from vitreous.models.settings import FORMER_TASKS
 
 if TYPE_CHECKING:
     from vitreous.tasks.task import Task
@@ -28,7 +28,7 @@ TASKS = {
     "classification": "classification",
     "multilabel": "classification",
     "regression": "regression",
-    "segmentation": "segmentation.task",
+    "segmentation": "segmentation",
     "captioning": "text.captioning",
     "translation": "text.translation",
     "masked-patch": "pretraining.task",

@@ -20,8 +20,7 @@ from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answering import Answer, Predictions
 from vitreous.errors import InputError
-from vitreous.evaluation.augmented import AveragedViews
-from vitreous.evaluation.outputs import Progress, automatic_precision
+from vitreous.evaluation.outputs import AveragedViews, Progress, automatic_precision
 from vitreous.evaluation.text_models import TextModel
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.answer_tables import answer_table

@@ -153,7 +153,7 @@ class Classification(ImageTask):
         return partial(ClassPredictor(answerer, device).predict, **options)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
-        from vitreous.deployment.serving.classifying import Classifier
+        from vitreous.deployment.serving.images import Classifier
 
         return Classifier(answerer, device, most_pixels=limits.pixels)
 

@@ -19,7 +19,6 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
@@ -28,6 +27,7 @@ from vitreous.deployment.serving.endpoints import (
     Question,
     Served,
 )
+from vitreous.deployment.serving.images import Classifier
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.paired import ExampleScores

@@ -30,7 +30,7 @@ from torch import Tensor
 from vitreous.checkpoints.runs import saved_steps
 from vitreous.checkpoints.whole_files import checksum, copy_to_url, flush, whole
 from vitreous.errors import InputError, require_packages
-from vitreous.models.legacy import with_current_names
+from vitreous.models.settings import with_current_names
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner, State
 from vitreous.training.memory import stager

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.models.legacy import current_weights
+from vitreous.models.settings import current_weights
 from vitreous.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.parallel import Shards

@@ -17,9 +17,8 @@ from PIL import Image
 from vitreous.data.text.parallel import number_pairs
 from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.deployment.serving.app import Hosted, build_app
-from vitreous.deployment.serving.classifying import Classifier
+from vitreous.deployment.serving.images import Classifier, ImageSegmenter
 from vitreous.deployment.serving.running import one_thread
-from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.models.config import ViTConfig

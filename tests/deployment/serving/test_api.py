@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import vitreous as vt
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.guard import Guard, Metrics
-from vitreous.inspection.attention_metrics import flow, rollout, to_grid
+from vitreous.deployment.serving.images import Classifier
+from vitreous.inspection.measures import flow, rollout, to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.inspection.survey import survey
 from vitreous.models.bit import BiT, BiTConfig

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.segmenting import ImageSegmenter
+from vitreous.deployment.serving.images import Classifier, ImageSegmenter
 from vitreous.deployment.serving.writing import TextTranslator
 
 from .conftest import app_of, image

@@ -10,9 +10,8 @@ import torch
 
 from vitreous.checkpoints import save
 from vitreous.checkpoints.native import save_native
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Question, parse
-from vitreous.deployment.serving.segmenting import ImageSegmenter
+from vitreous.deployment.serving.images import Classifier, ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.errors import InputError
 from vitreous.tasks import task_named

@@ -20,9 +20,8 @@ import torch
 from vitreous.checkpoints import save
 from vitreous.cli import run
 from vitreous.deployment.serving.app import Hosted, build_app
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.segmenting import ImageSegmenter
+from vitreous.deployment.serving.images import Classifier, ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 
 from .conftest import ABOUT, THREAD, app_of, error_of, form, get, image, make_vit, post, talk

@@ -16,11 +16,10 @@ import torch
 import uvicorn
 
 from vitreous.deployment.serving.app import Hosted, build_app
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits, Served
+from vitreous.deployment.serving.images import Classifier, ImageSegmenter
 from vitreous.deployment.serving.page import Examples, page_of
 from vitreous.deployment.serving.running import address_of, bind, serve
-from vitreous.deployment.serving.segmenting import ImageSegmenter
 from vitreous.deployment.serving.writing import ImageReader, TextTranslator
 from vitreous.inspection.images import data_uri
 from vitreous.tasks.regression import Regressor

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.deployment.serving.segmenting import ImageSegmenter
+from vitreous.deployment.serving.images import ImageSegmenter
 from vitreous.evaluation.segmentation import masks_of
 
 from .conftest import app_of, error_of, form, get, image, post

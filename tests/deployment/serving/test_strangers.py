@@ -22,9 +22,9 @@ from PIL import Image
 
 from vitreous.data.decoding import BadImage
 from vitreous.deployment.serving.batching import LONGEST, Batcher
-from vitreous.deployment.serving.classifying import Classifier
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.guard import Body, Memory, Refused
+from vitreous.deployment.serving.images import Classifier
 from vitreous.deployment.serving.running import Complaints, address_of, bind, hosts_of, serve, server_of
 from vitreous.errors import InputError
 

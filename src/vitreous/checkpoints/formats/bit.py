@@ -21,7 +21,7 @@ from vitreous.checkpoints.format import (
     configured,
     reading_as,
 )
-from vitreous.checkpoints.numpy_files import write_npz
+from vitreous.checkpoints.tensors import write_npz
 from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig

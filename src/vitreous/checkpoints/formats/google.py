@@ -37,7 +37,7 @@ from vitreous.checkpoints.formats.bit import (
     resnet_fields,
     resnet_rows,
 )
-from vitreous.checkpoints.numpy_files import write_npz
+from vitreous.checkpoints.tensors import write_npz
 from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT

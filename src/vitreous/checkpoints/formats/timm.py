@@ -19,13 +19,24 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
-from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
-from vitreous.checkpoints.formats.timm_beit import ARGUMENTS as BEIT_ARGUMENTS
-from vitreous.checkpoints.formats.timm_beit import BIAS, SHARED_BIAS
+from vitreous.checkpoints.formats.relative_bias import (
+    BEIT_ARGUMENTS,
+    BEIT_BIAS,
+    BEIT_SHARED_BIAS,
+    bias_fields,
+    bias_rows,
+)
 from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
 from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
-from vitreous.checkpoints.formats.timm_hybrid import ROOTS, hybrid_rows, resnet_stem, root_of
-from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
+from vitreous.checkpoints.formats.timm_layers import (
+    FUSED,
+    ROOTS,
+    Layers,
+    hybrid_rows,
+    layers_of,
+    resnet_stem,
+    root_of,
+)
 from vitreous.checkpoints.formats.timm_registry import check_architecture, registry
 from vitreous.checkpoints.weights import Row, linear_stem, pairs, same
 from vitreous.errors import InputError
@@ -103,7 +114,7 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     """
     tensors = source.tensors
     layers = layers_of(source)
-    tables = SHARED_BIAS in tensors or BIAS.format(0) in tensors
+    tables = BEIT_SHARED_BIAS in tensors or BEIT_BIAS.format(0) in tensors
     if not known and not tables:
         check_bare(source, layers)
     fields = shape_fields(source, [*ROWS, *layers.rows()])
@@ -121,7 +132,7 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     patch, sizes = fields["patch_size"], sizes_of(source, known)
     biased = None
     if tables:
-        biased = bias_fields(source, patch, BIAS, SHARED_BIAS, described=sizes)
+        biased = bias_fields(source, patch, BEIT_BIAS, BEIT_SHARED_BIAS, described=sizes)
     if biased:
         size, embedded = biased["image_size"], False
         if "pos_embed" in tensors:
@@ -273,7 +284,7 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSE
         rows += [linear_stem("patch_embed.proj.weight", config.patch_size)]
         rows += pairs({"stem.norm_after": "patch_embed.norm"})
     if config.position.kind == "relative-bias":
-        rows += bias_rows(config, BIAS, SHARED_BIAS)
+        rows += bias_rows(config, BEIT_BIAS, BEIT_SHARED_BIAS)
     if config.rotary is not None and config.rotary.kind == "mixed":
         rows.append(frequencies_row(config.depth))
     if config.stem.kind == "resnet":

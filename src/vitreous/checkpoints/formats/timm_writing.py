@@ -11,10 +11,8 @@ from typing import Any
 from vitreous.checkpoints.canonicalize import held, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
+from vitreous.checkpoints.formats.relative_bias import BEIT_LAYERS, BEIT_LIMITS, beit_args, needs_beit
 from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, timm_rows
-from vitreous.checkpoints.formats.timm_beit import LAYERS as BEIT_LAYERS
-from vitreous.checkpoints.formats.timm_beit import LIMITS as BEIT_LIMITS
-from vitreous.checkpoints.formats.timm_beit import beit_args, needs_beit
 from vitreous.checkpoints.formats.timm_eva import LIMITS as EVA_LIMITS
 from vitreous.checkpoints.formats.timm_eva import eva_form, needs_eva
 from vitreous.checkpoints.formats.timm_layers import FUSED

@@ -16,7 +16,7 @@ from PIL import Image
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.segmentation.masked import Mask, MaskedDataset, MaskSplits
-from vitreous.data.sources.bundled import open_digits
+from vitreous.data.sources.small import open_digits
 from vitreous.errors import InputError
 
 DIGIT_PAGES = "digit-pages"

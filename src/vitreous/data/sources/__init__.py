@@ -13,14 +13,21 @@ import numpy as np
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, class_counts
 from vitreous.data.decoding import BadImage, is_gray
-from vitreous.data.sources.binaries import CIFAR10, CIFAR100, open_cifar, open_mnist
-from vitreous.data.sources.bundled import open_digits, open_synthetic, without_validation
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.formulas import open_formulas
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.objects import open_objects
 from vitreous.data.sources.shards import open_shards
+from vitreous.data.sources.small import (
+    CIFAR10,
+    CIFAR100,
+    open_cifar,
+    open_digits,
+    open_mnist,
+    open_synthetic,
+    without_validation,
+)
 from vitreous.data.sources.world import open_world
 from vitreous.data.split import split
 from vitreous.errors import InputError

@@ -20,7 +20,7 @@ from vitreous.data.config import AffineConfig, DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Indices
 from vitreous.data.loading import BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import Rows, Sampler, sequential
-from vitreous.data.sources.bundled import open_digits
+from vitreous.data.sources.small import open_digits
 from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError

@@ -23,9 +23,9 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.evaluation.outputs import evaluating
 from vitreous.evaluation.result import Answers
-from vitreous.inspection.attention_metrics import readout_attention, readout_of, to_grid
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import inferno, rgb, to_scale
+from vitreous.inspection.measures import readout_attention, readout_of, to_grid
 from vitreous.inspection.page import HTML, Exhibit, exhibit
 from vitreous.languages import phrase, words
 from vitreous.models.names import Model

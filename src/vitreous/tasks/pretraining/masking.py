@@ -18,8 +18,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.embedding import from_patches, to_patches
 from vitreous.layers.initialization import init_weights
-from vitreous.layers.stems import from_patches, to_patches
 from vitreous.models.config_parts import Config, Positive, Probability
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT

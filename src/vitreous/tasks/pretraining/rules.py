@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.dataset import DataSummary, ImageDataset
 from vitreous.errors import InputError, nearest
-from vitreous.layers.stems import to_patches
+from vitreous.layers.embedding import to_patches
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.preprocessing import Preprocessing, to_tensor

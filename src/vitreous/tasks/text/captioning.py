@@ -15,7 +15,7 @@ from torch import nn
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.sources.bundled import open_digits
+from vitreous.data.sources.small import open_digits
 from vitreous.data.text.captions import (
     Captions,
     CaptionSplits,

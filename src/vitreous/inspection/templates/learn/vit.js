@@ -145,7 +145,7 @@ function softmax(values) {
   return Float32Array.from(powers, (power) => power / sum);
 }
 
-// Flat patches in raster order, each (row, column, channel): layers/stems.py, to_patches.
+// Flat patches in raster order, each (row, column, channel): layers/embedding.py, to_patches.
 function toPatches(image, [p, q]) {
   const [channels, height, width] = image.shape,
     columns = width / q,

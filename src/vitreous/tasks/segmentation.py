@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.config import DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
 from vitreous.data.segmentation.folders import open_masked
@@ -34,18 +35,82 @@ from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError, writing_to
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter, masks_of
-from vitreous.models.preprocessing import upright
+from vitreous.models.config import ViTConfig
+from vitreous.models.preprocessing import Preprocessing, upright
+from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice, packaged_config
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
-from vitreous.tasks.segmentation.config import SegmentationConfig, fine_tuning_config, masks_config
 from vitreous.tasks.task import Trained, Tree
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Objective
-from vitreous.training.settings import merged
+from vitreous.training.settings import configure, merged
+
+LOOKS = 100_000  # at images, in a whole training
+EPOCHS = (20, 400)  # fewest and most
+LARGE = 192  # pixels of the shorter side, from which on images are shown at 256x256
+CHANGES = ("random_resized_crop", "flip", "three_augment", "color_jitter", "noise")
+FOR_CLASSES = {
+    "training": ("loss", "distillation"),
+    "evaluation": ("fewshot", "calibrate", "temperature"),
+    "data": ("class_balance", "in_memory"),
+}
+LARGE_STEM = {"widths": (32, 32, 64, 64, 128, 128, 192), "strides": (2, 1, 2, 1, 2, 1, 2)}
+
+
+class SegmentationConfig(RunConfig):
+    """All of a segmenter's run."""
+
+    vit: ClassVar[type[ViTConfig]] = SegmenterConfig
+
+    task: Literal["segmentation"] = Field(default="segmentation", description="always segmentation")
+    source: str = Field(default=DIGIT_PAGES, description="the DATA argument")
+    model: SegmenterConfig = SegmenterConfig()
+    preprocessing: Preprocessing = Preprocessing(resize="squash", interpolation="bilinear")
+
+    @model_validator(mode="after")
+    def _for_pixels(self) -> SegmentationConfig:
+        shown = self.preprocessing
+        if shown.resize != "squash" or shown.crop_fraction != 1:
+            raise ValueError(
+                "a segmenter sees whole images: set preprocessing.resize=squash and "
+                "preprocessing.crop_fraction=1"
+            )
+        unused = set(AugmentationConfig.model_fields) - {*CHANGES}
+        if not self.augmentation.mixes:
+            unused.remove("mix_probability")
+        instead = f"cannot change a mask too: leave it out; there are {', '.join(CHANGES)}"
+        self.check_defaults("augmentation", sorted(unused), instead)
+        for group, names in FOR_CLASSES.items():
+            self.check_defaults(group, names, "is for images that have one class each: leave it out")
+        return self
+
+
+def masks_config(data: MaskSplits) -> SegmentationConfig:
+    """For a user's own images, from scratch: a small ViT after convolutions, at 128x128 or, of images that
+    are large enough, at 256x256; random crops, mirrored where that is asked for."""
+    images = len(data.train)
+    model: dict[str, Any] = {"num_classes": len(data.train.classes), "channels": data.channels}
+    if min(data.size) >= LARGE:
+        model |= {"image_size": 256, "patch_size": 16, "stem": LARGE_STEM}
+    epochs = min(max(LOOKS // images, EPOCHS[0]), EPOCHS[1])
+    training = {"epochs": epochs, "batch_size": min(16, max(images // 4, 1))}
+    shown = {"mean": (0.5,), "std": (0.25,)} if data.channels == 1 else {}
+    settings = {"source": data.name, "model": model, "preprocessing": shown, "training": training}
+    return packaged_config(SegmentationConfig, "masks", settings)
+
+
+def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
+    """The same, on the encoder of a checkpoint: a smaller rate, fewer epochs; its architecture and sizes come
+    from the checkpoint. The mask Transformer, and one logit for each patch and class, as in the paper."""
+    base = masks_config(data)
+    training = {"peak_lr": 2e-4, "epochs": max(base.training.epochs / 4, 10)}
+    model = {"cells": 1, "decoder": "mask-transformer"}
+    return configure(base, {"recipe": "masks, fine-tuned", "model": model, "training": training})
+
 
 UNCROPPED = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cropped
 NO_PATCHES = "{} has no patch tokens to make maps of: give a ViT, such as ViT-Ti/16"
@@ -163,13 +228,8 @@ class Segmentation(ImageTask):
         from vitreous.inspection.runs.report import write_segmentation_report
 
         images = self.held_out_part(trained.data)[1]
-        return write_segmentation_report(
-            trained.run.path,
-            model=answerer,
-            evaluation=evaluation,
-            images=images,
-            findings=more["findings"],
-        )
+        shown = {"evaluation": evaluation, "images": images, "findings": more["findings"]}
+        return write_segmentation_report(trained.run.path, model=answerer, **shown)
 
     def more(self, trained: Trained) -> dict[str, Any]:
         return {"classes": list(trained.data.train.classes)}
@@ -208,7 +268,7 @@ class Segmentation(ImageTask):
         return {"classes": classes, "palette": palette(len(classes)).tolist()}
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
-        from vitreous.deployment.serving.segmenting import ImageSegmenter
+        from vitreous.deployment.serving.images import ImageSegmenter
 
         return ImageSegmenter(answerer, device, most_pixels=limits.pixels)
 
@@ -257,17 +317,13 @@ def segmentation(config: TrainingConfig) -> Objective:
     """Return the mean cross-entropy over all pixels that have a class (2105.05633, section 3.2). Of a batch
     in micro-batches or shared by processes, each takes the mean over its own pixels."""
 
+    how: Any = {"ignore_index": IGNORED, "label_smoothing": config.label_smoothing, "reduction": "sum"}
+
     def objective(
         model: nn.Module, batch: MaskBatch, generator: torch.Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
         logits = model(batch.images).float()
-        total = F.cross_entropy(
-            logits,
-            batch.masks,
-            ignore_index=IGNORED,
-            label_smoothing=config.label_smoothing,
-            reduction="sum",
-        )
+        total = F.cross_entropy(logits, batch.masks, **how)
         known = batch.masks != IGNORED
         wanted, found = batch.masks[known], logits.detach().argmax(dim=1)[known]
         right = wanted[wanted == found]

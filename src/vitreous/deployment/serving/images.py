@@ -1,7 +1,10 @@
-"""Serving a classifier: labels, features, and attention."""
+"""Serving models of images: labels, features and attention of a classifier, the class of each pixel of a
+segmenter."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -11,9 +14,10 @@ from jaxtyping import Float
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from vitreous.data.segmentation.masked import mask_image, palette
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.deployment.answering import Prediction
-from vitreous.deployment.predictor import ClassPredictor, output_labels
+from vitreous.deployment.predictor import ClassPredictor, class_shares, output_labels
 from vitreous.deployment.serving.endpoints import (
     Answer,
     Endpoint,
@@ -30,19 +34,22 @@ from vitreous.deployment.serving.endpoints import (
 )
 from vitreous.deployment.serving.exported import FeaturesAnswer, LabelTensors, Top
 from vitreous.errors import InputError, nearest
-from vitreous.inspection.attention_metrics import (
+from vitreous.evaluation.segmentation import masks_of
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.images import data_uri, rgb
+from vitreous.inspection.measures import (
     flow,
     readout_attention,
     readout_of,
     rollout,
     to_grid,
 )
-from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.images import data_uri, rgb
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase
+from vitreous.models.config_parts import Config
 from vitreous.models.names import Runnable
 from vitreous.models.program import Program
+from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 from vitreous.training.precision import with_cast_weights
 
@@ -257,3 +264,54 @@ def evidence(
         raise InputError(f"the model has no class {label!r}: {nearest(label, labels)}")
     found = relevance(model, images.clone(), torch.tensor([labels.index(label)]))
     return found.patches[0].cpu(), label
+
+
+MOST_SEGMENTED = 16_000_000  # pixels: each is answered for, which costs more than a label for them all
+
+
+class MaskFormat(Config):
+    format: Annotated[Literal["json", "png"], Field(description="png: the mask itself; of one image")] = (
+        "json"
+    )
+
+
+class MaskAnswer(BaseModel):
+    path: str
+    size: tuple[int, int] = Field(description="height and width of the mask: those of the upright image")
+    shares: dict[str, float] = Field(description="the part of the pixels of each class, largest first")
+    mask: str = Field(description="a PNG as a data URI: its values are class numbers, its palette the colors")
+
+
+class ImageSegmenter(ServedImages):
+    """Answers for a Segmenter."""
+
+    task = "segmentation"
+
+    def __init__(self, model: Segmenter, device: torch.device, *, most_pixels: int) -> None:
+        super().__init__(model.to(device).eval(), min(most_pixels, MOST_SEGMENTED))
+        self.classes = output_labels(model)
+        summary = "The class of each pixel, and the share of each class"
+        self.endpoints = (Endpoint("predict", "predictions", summary, MaskFormat, MaskAnswer, self.predict),)
+
+    def facts(self) -> dict[str, Any]:
+        colors = palette(len(self.classes)).tolist()
+        return {"labels": self.classes, "palette": colors, **super().facts()}
+
+    def predict(self, questions: Sequence[Question]) -> list[Answer]:
+        masks = masks_of(self.model, [each.what for each in questions])
+        answers: list[Answer] = []
+        for each, mask in zip(questions, masks, strict=True):
+            buffer = io.BytesIO()
+            mask_image(mask, len(self.classes)).save(buffer, format="PNG")
+            if each.parameters.format == "png":
+                answers.append(buffer.getvalue())
+                continue
+            answers.append(
+                {
+                    "path": each.name,
+                    "size": list(mask.shape),
+                    "shares": class_shares(mask, self.classes),
+                    "mask": "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"),
+                }
+            )
+        return answers

@@ -1,1 +1,0 @@
-"""Semantic segmentation: a class for each pixel."""
