@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vitreous import sklearn as sklearn
     from vitreous.api.asking import evaluate as evaluate
     from vitreous.api.asking import predict as predict
-    from vitreous.api.asking import serve as serve
+    from vitreous.api.asking import translate as translate
     from vitreous.api.checking import check_data as check_data
     from vitreous.api.checking import doctor as doctor
     from vitreous.api.checking import pack_data as pack_data
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vitreous.api.deploying import calibrate as calibrate
     from vitreous.api.deploying import export as export
     from vitreous.api.deploying import optimize as optimize
+    from vitreous.api.deploying import serve as serve
     from vitreous.api.features import embed as embed
     from vitreous.api.features import probe as probe
     from vitreous.api.inspecting import attribute as attribute
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from vitreous.api.run import Run as Run
     from vitreous.api.studying import list_studies as list_studies
     from vitreous.api.studying import study as study
-    from vitreous.api.translating import translate as translate
     from vitreous.checkpoints import list_families as list_families
     from vitreous.checkpoints import list_formats as list_formats
     from vitreous.checkpoints import load as load
@@ -74,10 +74,10 @@ __version__ = "0.1.0"
 
 # The names of each module.
 _NAMES = {
-    "api.asking": "evaluate predict serve",
+    "api.asking": "evaluate predict translate",
     "api.checking": "check_data doctor pack_data verify",
     "api.cross_validation": "cross_validate",
-    "api.deploying": "calibrate export optimize",
+    "api.deploying": "calibrate export optimize serve",
     "api.features": "embed probe",
     "api.inspecting": "attribute inspect",
     "api.learning": "pretrain train train_translator",
@@ -86,7 +86,6 @@ _NAMES = {
     "api.predictor": "Predictor",
     "api.run": "Run",
     "api.studying": "list_studies study",
-    "api.translating": "translate",
     "checkpoints": "list_families list_formats load save",
     "checkpoints.resizing": "resize",
     "errors": "InputError",

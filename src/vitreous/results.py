@@ -34,11 +34,7 @@ class Result:
         return {}
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Return `table` as a pandas data frame.
-
-        Raises:
-            InputError: pandas is not installed.
-        """
+        """Return `table` as a pandas data frame. Raises InputError: pandas is not installed."""
         require_packages("pandas", extra="data", what="to_dataframe")
         import pandas
 

@@ -113,11 +113,7 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """Return the features of images, (N, D).
-
-        Raises:
-            InputError: an image cannot be read.
-        """
+        """Return the features of images, (N, D). Raises InputError: an image cannot be read."""
         check_is_fitted(self)
         options = self.options_without("model", "image_shape")
         features = embed(self.model_, self.seen_input(X), progress=False, **options)

@@ -25,7 +25,7 @@ from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection.learn_page import reason_against
 from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.runs.evaluation_figures import classes_table, curves_figure
-from vitreous.inspection.runs.head import head_of
+from vitreous.inspection.runs.head import compared_score
 from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.languages import speaking
 from vitreous.models.bit import BiTConfig
@@ -371,7 +371,7 @@ def test_over_fitting_and_resumes_are_said(run: Path) -> None:
 
 def test_every_task_has_its_baseline_and_its_gap() -> None:
     def head(found: Evaluation | None, **last: float) -> list[str]:
-        return head_of(Path("run"), found, (), {"epoch": 1.0, **last}, "train")["comparisons"]
+        return compared_score(found, {"epoch": 1.0, **last})[0]
 
     targets = np.array([1.0, 2.0, 4.0])
     numbers = RegressionEvaluation(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.models.decoding import beam_search, greedy, nucleus, sample
+from vitreous.models.decoding import beam_search, greedy
 from vitreous.models.sequence_config import TransformerConfig
 
 
@@ -126,37 +126,8 @@ def test_the_end_can_be_forced_at_the_limit():
     assert (ids == 2).any(dim=1).all()
 
 
-def test_nucleus_keeps_the_fewest_tokens_that_reach_the_probability():
-    logits = torch.tensor([[0.5, 0.1, 0.3, 0.1]]).log()
-    torch.testing.assert_close(nucleus(logits, top_k=None, top_p=1.0), logits.exp())
-    torch.testing.assert_close(
-        nucleus(logits, top_k=None, top_p=0.7), torch.tensor([[0.625, 0.0, 0.375, 0.0]])
-    )
-    torch.testing.assert_close(nucleus(logits, top_k=1, top_p=1.0), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
-    torch.testing.assert_close(nucleus(logits, top_k=None, top_p=0.0), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
-
-
-def test_samples_follow_the_model_and_the_seed():
-    model = tiny()
-    memory = model.encode(sources(1).repeat(4000, 1))
-    draws = sample(model.text, memory, max_length=2, generator=torch.Generator().manual_seed(0))[:, 1]
-    again = sample(model.text, memory, max_length=2, generator=torch.Generator().manual_seed(0))[:, 1]
-    assert torch.equal(draws, again)
-    with torch.no_grad():
-        logits = model(sources(1), torch.tensor([[1]]))[0, 0]
-    logits[[0, 1]] = -torch.inf
-    frequency = torch.bincount(draws, minlength=9) / 4000
-    torch.testing.assert_close(frequency, logits.softmax(dim=0), atol=0.03, rtol=0)
-    cold = sample(
-        model.text, memory, max_length=2, generator=torch.Generator().manual_seed(0), temperature=1e-4
-    )
-    assert (cold[:, 1] == logits.argmax()).all()
-
-
 def test_what_cannot_be_decoded_is_said():
     model = tiny()
     memory = model.encode(sources(1))
     with pytest.raises(vt.InputError, match="max_length 21"):
         greedy(model.text, memory, max_length=21)
-    with pytest.raises(vt.InputError, match="temperature"):
-        sample(model.text, memory, max_length=5, generator=torch.Generator(), temperature=0.0)

@@ -160,7 +160,7 @@ class PartWriter:
             predictor.labels,
             predictor.output,
             predictor.options,
-            predictor.how["precision"],
+            predictor.precision,
         )
         self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
 

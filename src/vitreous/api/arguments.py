@@ -56,11 +56,8 @@ def leaves_of(settings: Settings, group: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file, with the names that settings have today.
-
-    Raises:
-        InputError: it cannot be read, or is not TOML.
-    """
+    """Return the content of a TOML file, with the names that settings have today. Raises InputError: it
+    cannot be read, or is not TOML."""
     from vitreous.models.settings import with_current_names, with_renamed_task
 
     try:
@@ -74,11 +71,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str, Any]:
-    """Return the fields of the model's configuration that settings and `image_size` change.
-
-    Raises:
-        InputError: a setting is not one of the model's.
-    """
+    """Return the fields of the model's configuration that settings and `image_size` change. Raises
+    InputError: a setting is not one of the model's."""
     others = [name for name in tree if name != "model"]
     if others:
         raise InputError(f"--set {others[0]} is none of the model's settings: write --set model.heads=12")
@@ -134,7 +128,14 @@ def model_name(model: Any) -> str:
     return str(path) if isinstance(path, str | Path) else type(model).__name__
 
 
-def computation(device: str, precision: str, batch_size: int | None, workers: int | None) -> dict[str, Any]:
+def file_stem(model: str) -> str:
+    """Return a file name for MODEL: "ViT-Ti-16" for "ViT-Ti/16", "mine" for runs/mine."""
+    path = Path(model)
+    name = path.resolve().name if path.exists() else model.rpartition(":")[2].replace("/", "-")
+    return name.removesuffix(path.suffix) if path.is_file() else name
+
+
+def computation(device: str, batch_size: int | None, workers: int | None) -> dict[str, Any]:
     """Return where and how images are computed: the device, as many threads that decode as it has cores where
     `workers` is None, and batches of 16 on a CPU and 64 on a GPU where `batch_size` is None. Memory that a
     batch has freed is kept for the next one."""
@@ -143,9 +144,8 @@ def computation(device: str, precision: str, batch_size: int | None, workers: in
     from vitreous.training.precision import pick_device
 
     keep_freed_memory()
-    here, threads = pick_device(device), worker_count(workers)
-    size = batch_size or BATCH[here.type]
-    return {"device": here, "precision": precision, "batch_size": size, "workers": threads}
+    here = pick_device(device)
+    return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": worker_count(workers)}
 
 
 def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
@@ -244,11 +244,8 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
 
 
 def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
-    """Write the images and labels of all parts into `folder`. Returns a hash of them.
-
-    Raises:
-        InputError: an image cannot be read.
-    """
+    """Write the images and labels of all parts into `folder`. Returns a hash of them. Raises InputError: an
+    image cannot be read."""
     from vitreous.data.decoding import BadImage
 
     digest, count = hashlib.blake2b(digest_size=12), 0

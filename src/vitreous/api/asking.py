@@ -1,17 +1,17 @@
-"""`vitreous.evaluate`, `predict` and `serve`: what a trained model answers."""
+"""`vitreous.evaluate`, `predict` and `translate`: what a trained model answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
+    check_beams,
     computation,
     data_source,
     fastest,
@@ -25,7 +25,8 @@ from vitreous.api.arguments import (
 )
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import image_list
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError
+from vitreous.results import Result
 
 if TYPE_CHECKING:
     from vitreous.deployment.answering import Predictions
@@ -78,22 +79,16 @@ def evaluate(
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)
     held = task.held_out(name, answerer, source, tree)
-    how = computation(device, precision, batch_size, workers)
+    how = computation(device, batch_size, workers)
     with process_group(how["device"]) as (world, here):
         how |= {"device": here, "world": world}
         module_of(answerer).to(here)
-        wanted, shown = how.pop("precision"), progress and world.first
         if world.first:
-            wanted = automatic_precision(
-                answerer,
-                held.examples if isinstance(held.examples, ImageDataset) else None,
-                wanted,
-                here,
-                folder=weights_folder(model),
-                workers=how["workers"],
-                say=say,
-            )
-        with computing(world.broadcast(wanted), here), progress_bar("evaluating", shown) as advance:
+            images = held.examples if isinstance(held.examples, ImageDataset) else None
+            more: dict[str, Any] = {"folder": weights_folder(model), "workers": how["workers"], "say": say}
+            precision = automatic_precision(answerer, images, precision, here, **more)
+        shown = progress and world.first
+        with computing(world.broadcast(precision), here), progress_bar("evaluating", shown) as advance:
             evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
     return replace(evaluation, model=name, source=held.source, part=held.part)
 
@@ -158,19 +153,9 @@ def predict(
     task = task_of(model) or task_named("classification")
     if threshold is not None and not 0 <= threshold <= 1:
         raise InputError(f"--threshold {threshold:g} is not a probability: give a number from 0 to 1")
-    task.check_options(
-        "predict",
-        top=top,
-        threshold=threshold,
-        tta=tta,
-        out=out,
-        image_size=image_size,
-        workers=workers,
-        set=settings,
-        config=config,
-    )
+    asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta, "image_size": image_size}
+    task.check_options("predict", **asked, out=out, workers=workers, set=settings, config=config)
     if out is not None and is_folder(out) and not task.answer_folder:
-        asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta, "image_size": image_size}
         asked |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
         predictor = Predictor(model, settings=settings, config=config, **asked)
         done = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
@@ -188,19 +173,9 @@ def predict(
     options = {name: value for name, value in named.items() if value is not None}
     quick = model if tta or folder else fastest(model, precision, device, overrides)
     with progress_bar("predicting", progress) as advance:
-        how = computation(device, precision, batch_size, workers)
-        found = ask(
-            quick,
-            listed,
-            progress=advance,
-            overrides=overrides,
-            table=table,
-            tta=tta,
-            weights=weights_folder(model),
-            say=say,
-            **how,
-            **options,
-        )
+        options |= computation(device, batch_size, workers) | {"precision": precision}
+        options |= {"overrides": overrides, "table": table, "tta": tta, "weights": weights_folder(model)}
+        found = ask(quick, listed, progress=advance, say=say, **options)
     failed = {each.path: each.reason for each in missing}
     return replace(found, failed={**failed, **found.failed})
 
@@ -241,102 +216,77 @@ def predict_without_torch(
     return replace(answers, failed={**failed, **answers.failed})
 
 
-def print_address(url: str, about: Mapping[str, Any]) -> None:
-    """Print where a model is served."""
-    print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+class TranslatedText(NamedTuple):
+    """A text, its translation, and the translation's log probability divided by a power of its length; no
+    score with one beam, and where there was nothing to translate."""
+
+    source: str
+    text: str
+    score: float | None
 
 
-def serve(
+@dataclass(frozen=True)
+class Translations(Result):
+    """The translations of texts, in order."""
+
+    rows: tuple[TranslatedText, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"translations": self.table()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each text."""
+        return [each._asdict() for each in self.rows]
+
+    def __iter__(self) -> Iterator[TranslatedText]:
+        return iter(self.rows)
+
+
+def translate(
     model: Any,
+    texts: str | Sequence[str],
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    max_batch: int = 32,
-    max_wait: int | float = 5.0,
-    queue: int = 256,
-    deadline: int | float = 60.0,
-    allow_host: Sequence[str] | None = None,
-    token_file: str | Path | None = None,
-    tls_cert: str | Path | None = None,
-    tls_key: str | Path | None = None,
-    metrics_port: int | None = None,
-    access_log: bool = False,
-    workers: int | None = None,
-    precision: str = "auto",
-    image_size: ImageSize | None = None,
+    beams: int = 4,
+    length_penalty: float = 0.6,
+    batch_size: int = 128,
     device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    ready: Callable[[str, dict[str, Any]], None] = print_address,
-    language: str | None = None,
-) -> None:
-    """Answer over HTTP until Ctrl-C, with a web page.
+    precision: str = "fp32",
+) -> Translations:
+    """Translate texts with a model of `train_translator`.
 
     Args:
-        model: a run of any task that answers, a checkpoint in any format, or a model name; or several,
-            {"a": run, "b": run}, whose addresses begin with /models/a and /models/b.
-        port: 0 for any that is free.
-        max_batch: images or texts computed together.
-        max_wait: milliseconds that a request waits for others.
-        queue: maximum queued images or texts; beyond it the server answers 503.
-        deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
-        allow_host: names in the Host header that are answered beside localhost; a server that other machines
-            reach answers for any name unless some are given.
-        token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
-        tls_cert, tls_key: the files of a certificate and its key, for https.
-        metrics_port: GET /metrics is at this port alone, for Prometheus.
-        access_log: write a line of JSON on stderr for each request.
-        workers: processes that serve at the one address and share the weights on a CPU, each with limits of
-            its own. SIGHUP to the one that started them loads the models again, without losing a request.
-            By default this process serves.
-        ready: called with the address and what is served, once it answers; by default it is printed.
-        language: of the web page, "en" or "ko"; by default that of the locale.
+        model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
+            loaded.
+        texts: one or many; an empty one stays empty.
+        beams: how many translations the search follows; 1 is greedy.
+        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
 
     Raises:
-        InputError: a model that cannot be served, a port that is taken, or a package that is missing.
+        InputError: no such run or another model, no text at all, or one that is too long.
     """
-    numbers = {"max-batch": (max_batch, 1), "max-wait": (max_wait, 0), "queue": (queue, 1)}
-    for name, (value, least) in {
-        **numbers,
-        "deadline": (deadline, 1),
-        "workers": (1 if workers is None else workers, 1),
-    }.items():
-        if value < least:
-            raise InputError(f"--{name} {value:g} is too low: use {least} or more")
-    if (tls_cert is None) != (tls_key is None):
-        raise InputError("--tls-cert and --tls-key go together: give both")
-    packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
-    require_packages(*packages, extra="serve", what="serving")
-    from vitreous.api.deploying import open_to_serve
-    from vitreous.deployment.serving import running
-    from vitreous.deployment.serving.endpoints import Limits
-    from vitreous.deployment.serving.exported import serve_models
+    from vitreous.evaluation.text_models import Translator
+    from vitreous.tasks.answering import has_weights
+    from vitreous.training.precision import computing, pick_device
 
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
-    specs = {name: str(path_of_run(each)) for name, each in models.items()}
-    fields = model_fields(settings_tree(settings, config), image_size)
-    serve_here = partial(
-        serve_models,
-        specs,
-        open_one=partial(open_to_serve, device=device, precision=precision, fields=fields),
-        limits=Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline),
-        hosts=running.hosts_of(host, allow_host or ()),
-        token=None if token_file is None else running.read_token(Path(token_file)),
-        tls=running.Tls(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None,
-        log_access=access_log,
-        language=language,
+    check_beams(beams)
+    lines = [texts] if isinstance(texts, str) else list(texts)
+    if not any(line.strip() for line in lines):
+        raise InputError("there is no text to translate, neither after the run nor in standard input")
+    opened, here = path_of_run(model), pick_device(device)
+    if isinstance(opened, str | Path) and not has_weights(str(opened)):
+        raise InputError(f"no such run: {opened}; to make one: vitreous translate train")
+    translator = Translator.load(opened) if isinstance(opened, str | Path) else Translator.of(opened)
+    translator.model.to(here)
+    with computing(precision, here):
+        found = iter(
+            translator.translate(
+                [line for line in lines if line.strip()],
+                beams=beams,
+                length_penalty=length_penalty,
+                batch_size=batch_size,
+            )
+        )
+    pairs = [(line, next(found) if line.strip() else None) for line in lines]
+    return Translations(
+        tuple(TranslatedText(line, each.text if each else "", each and each.score) for line, each in pairs)
     )
-    opened, scheme = running.bind(host, port), "https" if tls_cert else "http"
-
-    def announce(about: dict[str, Any]) -> None:
-        ready(running.address_of(opened, scheme), about)
-
-    with opened:
-        if workers is None:
-            serve_here(opened, announce, metrics_at=(host, metrics_port))
-            return
-        from vitreous.deployment.serving.workers import shared_counters, supervise
-
-        with shared_counters(), running.metrics_at(host, metrics_port):
-            serve_there = partial(serve_here, metrics_at=(host, None) if metrics_port is None else None)
-            supervise(serve_there, opened, workers, ready=announce)

@@ -1,10 +1,10 @@
-"""`vitreous.calibrate`, `optimize` and `export`: from a trained model to one that is used."""
+"""`vitreous.calibrate`, `optimize`, `export` and `serve`: from a trained model to one that is used."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from vitreous.api.arguments import (
     Settings,
     computation,
     data_source,
+    file_stem,
     model_fields,
     model_name,
     path_of_run,
@@ -22,14 +23,12 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.errors import InputError
+from vitreous.errors import InputError, require_packages
 from vitreous.results import Result
 
 if TYPE_CHECKING:
     from vitreous.deployment.exporting import ExportedFile
     from vitreous.deployment.optimizing import Optimization
-
-MOST_IMAGES = 2000  # of a validation part, to measure accuracy on
 
 
 @dataclass(frozen=True)
@@ -80,17 +79,13 @@ def calibrate(
     from vitreous.checkpoints.files import model_folder
     from vitreous.checkpoints.native import save_native
     from vitreous.evaluation.calibration import calibrate_model
-    from vitreous.tasks.answering import open_answerer, task_of
-    from vitreous.tasks.classification import Classification
+    from vitreous.tasks.answering import task_of
 
-    path, how = path_of_run(model), computation(device, "fp32", batch_size, workers)
-    del how["precision"]
+    path, how = path_of_run(model), computation(device, batch_size, workers)
     if not isinstance(path, str | Path):
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
     spec = str(path)
-    task, answerer = open_answerer(spec)
-    if not isinstance(task, Classification):
-        raise InputError(f"{task.noun} has no probabilities to calibrate: give a classifier")
+    task, answerer = open_classifier(spec, "probabilities to calibrate")
     folder = Path(out) if out is not None else model_folder(Path(spec).expanduser())
     if out is not None and folder.exists():
         raise InputError(f"{folder} exists already, and nothing is overwritten: choose another --out")
@@ -141,8 +136,6 @@ def optimize(
     """
     from vitreous.deployment.optimizing import engines_here
     from vitreous.deployment.optimizing import optimize as measure
-    from vitreous.tasks.answering import open_answerer
-    from vitreous.tasks.classification import Classification
 
     if not 0 <= budget < 1 or timed_batch < 1:
         raise InputError(f"--budget {budget:g} is not a part of 1, as 0.3% is, or --timed-batch is below 1")
@@ -152,25 +145,14 @@ def optimize(
             f"{model_name(model)} is neither a run nor a folder of weights, beside which the choice is "
             "written: vitreous convert it to a folder"
         )
-    how = computation(device, "fp32", batch_size, workers)
-    del how["precision"]
+    how = computation(device, batch_size, workers)
     chosen = engines_here(how["device"], engines)
-    task, answerer = open_answerer(str(path))
-    if not isinstance(task, Classification):
-        raise InputError(f"{task.noun} has no labels to compare: give a classifier")
+    task, answerer = open_classifier(str(path), "labels to compare")
     source = None if data is None else data_source(data)
     held = task.to_calibrate(str(path), answerer, source, settings_tree(settings, config))
-    return measure(
-        answerer.to(how["device"]).eval(),
-        folder,
-        held.examples,
-        budget=budget,
-        engines=chosen,
-        about={"model": str(path), "source": held.source, "part": held.part},
-        timed_batch=timed_batch,
-        say=say if progress else lambda line: None,
-        **how,
-    )
+    how |= {"about": {"model": str(path), "source": held.source, "part": held.part}, "engines": chosen}
+    how |= {"budget": budget, "timed_batch": timed_batch, "say": say if progress else lambda line: None}
+    return measure(answerer.to(how["device"]).eval(), folder, held.examples, **how)
 
 
 def export(
@@ -218,10 +200,21 @@ def export(
     opened = resolve_model(model, **fields)
     samples = calibration_samples(model, opened, data) if precision == "int8" else ()
     if progress:
-        print(f"vitreous: tracing the model and writing {path} ...", file=sys.stderr)
+        say(f"tracing the model and writing {path} ...")
     return export_program(
         opened, path, format, precision=precision, samples=samples, with_preprocessing=with_preprocessing
     )
+
+
+def open_classifier(spec: str, wanted: str) -> tuple[Any, Any]:
+    """Return the task of MODEL and its classifier. Raises InputError where it has none of what is wanted."""
+    from vitreous.tasks.answering import open_answerer
+    from vitreous.tasks.classification import Classification
+
+    task, answerer = open_answerer(spec)
+    if not isinstance(task, Classification):
+        raise InputError(f"{task.noun} has no {wanted}: give a classifier")
+    return task, answerer
 
 
 def calibration_samples(model: Any, opened: Any, data: Any) -> Sequence[Any]:
@@ -229,18 +222,11 @@ def calibration_samples(model: Any, opened: Any, data: Any) -> Sequence[Any]:
     from vitreous.deployment.optimizing import calibration_images
     from vitreous.tasks.answering import open_answerer
 
+    task: Any
     task, answerer = open_answerer(opened)
     source = None if data is None else data_source(data)
-    images: Any = task
-    held = images.to_calibrate(str(path_of_run(model)), answerer, source, {})
+    held = task.to_calibrate(str(path_of_run(model)), answerer, source, {})
     return calibration_images(opened, held.examples)
-
-
-def file_stem(model: str) -> str:
-    """Return a file name for MODEL: "ViT-Ti-16" for "ViT-Ti/16", "mine" for runs/mine."""
-    path = Path(model)
-    name = path.resolve().name if path.exists() else model.rpartition(":")[2].replace("/", "-")
-    return name.removesuffix(path.suffix) if path.is_file() else name
 
 
 def open_to_serve(
@@ -266,3 +252,100 @@ def open_to_serve(
         task.check_options("serve", image_size=fields.get("image_size"), set=dict(fields))
     how = {"device": pick_device(device), "precision": precision, "limits": limits, "number": number}
     return open_served(spec, say=say, **how, **fields)
+
+
+def print_address(url: str, about: Mapping[str, Any]) -> None:
+    """Print where a model is served."""
+    print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+
+
+def serve(
+    model: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    max_batch: int = 32,
+    max_wait: int | float = 5.0,
+    queue: int = 256,
+    deadline: int | float = 60.0,
+    allow_host: Sequence[str] | None = None,
+    token_file: str | Path | None = None,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
+    metrics_port: int | None = None,
+    access_log: bool = False,
+    workers: int | None = None,
+    precision: str = "auto",
+    image_size: ImageSize | None = None,
+    device: str = "auto",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    ready: Callable[[str, dict[str, Any]], None] = print_address,
+    language: str | None = None,
+) -> None:
+    """Answer over HTTP until Ctrl-C, with a web page.
+
+    Args:
+        model: a run of any task that answers, a checkpoint in any format, or a model name; or several,
+            {"a": run, "b": run}, whose addresses begin with /models/a and /models/b.
+        port: 0 for any that is free.
+        max_batch: images or texts computed together.
+        max_wait: milliseconds that a request waits for others.
+        queue: maximum queued images or texts; beyond it the server answers 503.
+        deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
+        allow_host: names in the Host header that are answered beside localhost; a server that other machines
+            reach answers for any name unless some are given.
+        token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
+        tls_cert, tls_key: the files of a certificate and its key, for https.
+        metrics_port: GET /metrics is at this port alone, for Prometheus.
+        access_log: write a line of JSON on stderr for each request.
+        workers: processes that serve at the one address and share the weights on a CPU, each with limits of
+            its own. SIGHUP to the one that started them loads the models again, without losing a request.
+            By default this process serves.
+        ready: called with the address and what is served, once it answers; by default it is printed.
+        language: of the web page, "en" or "ko"; by default that of the locale.
+
+    Raises:
+        InputError: a model that cannot be served, a port that is taken, or a package that is missing.
+    """
+    numbers = {"max-batch": max_batch, "queue": queue, "deadline": deadline, "workers": workers}
+    for name, value in {**numbers, "max-wait": max_wait}.items():
+        least = 0 if name == "max-wait" else 1
+        if value is not None and value < least:
+            raise InputError(f"--{name} {value:g} is too low: use {least} or more")
+    if (tls_cert is None) != (tls_key is None):
+        raise InputError("--tls-cert and --tls-key go together: give both")
+    packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
+    require_packages(*packages, extra="serve", what="serving")
+    from vitreous.deployment.serving import running
+    from vitreous.deployment.serving.endpoints import Limits
+    from vitreous.deployment.serving.exported import serve_models
+
+    models = dict(model) if isinstance(model, Mapping) else {"": model}
+    specs = {name: str(path_of_run(each)) for name, each in models.items()}
+    fields = model_fields(settings_tree(settings, config), image_size)
+    serve_here = partial(
+        serve_models,
+        specs,
+        open_one=partial(open_to_serve, device=device, precision=precision, fields=fields),
+        limits=Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline),
+        hosts=running.hosts_of(host, allow_host or ()),
+        token=None if token_file is None else running.read_token(Path(token_file)),
+        tls=running.Tls(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None,
+        log_access=access_log,
+        language=language,
+    )
+    opened, scheme = running.bind(host, port), "https" if tls_cert else "http"
+
+    def announce(about: dict[str, Any]) -> None:
+        ready(running.address_of(opened, scheme), about)
+
+    with opened:
+        if workers is None:
+            serve_here(opened, announce, metrics_at=(host, metrics_port))
+            return
+        from vitreous.deployment.serving.workers import shared_counters, supervise
+
+        with shared_counters(), running.metrics_at(host, metrics_port):
+            serve_there = partial(serve_here, metrics_at=(host, None) if metrics_port is None else None)
+            supervise(serve_there, opened, workers, ready=announce)

@@ -66,10 +66,7 @@ class Embeddings(Result):
 
     def save(self, path: str | Path) -> Path:
         """Write the features: .npz (arrays "features" and "paths") or .parquet (columns "path", "features").
-
-        Raises:
-            InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing.
-        """
+        Raises InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing."""
         path = Path(path)
         check_features_file(path)
         with writing_to(path):
@@ -135,13 +132,8 @@ def embed(
     from vitreous.training.precision import computing
 
     if out is not None and is_folder(out):
-        options: dict[str, Any] = {
-            "batch_size": batch_size,
-            "image_size": image_size,
-            "workers": workers,
-            "device": device,
-        }
-        options |= {"precision": precision, "settings": settings, "config": config}
+        options: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
+        options |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
         predictor = Predictor(model, "features", **options)
         found = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
         return Embeddings(np.empty((0, found.width), np.float32), (), found.failed, found.images, Path(out))
@@ -150,10 +142,9 @@ def embed(
         check_features_file(Path(out))
     listed, missing = image_list(images)
     fields = model_fields(settings_tree(settings, config), image_size)
-    opened, how = resolve_model(model, **fields), computation(device, precision, batch_size, workers)
-    precision = automatic_precision(
-        opened, listed, how.pop("precision"), how["device"], folder=weights_folder(model), say=say
-    )
+    opened, how = resolve_model(model, **fields), computation(device, batch_size, workers)
+    folder = weights_folder(model)
+    precision = automatic_precision(opened, listed, precision, how["device"], folder=folder, say=say)
     with computing(precision, how["device"]), progress_bar("features", progress) as advance:
         outputs = feature_outputs(opened, listed, progress=advance, **how)
     failed = (*missing, *(Failure(path, reason) for path, reason in outputs.failed.items()))
@@ -212,7 +203,7 @@ def probe(
     check_data_settings("probe", tree)
     splits = open_data(data, data_config(tree))
     options: dict[str, Any] = {"shots": numbers, "seed": seed, "draws": draws}
-    options |= computation(device, precision, batch_size, workers)
+    options |= computation(device, batch_size, workers)
     options["precision"] = automatic_precision(
         opened, splits.train, precision, options["device"], folder=weights_folder(model), say=say
     )

@@ -243,11 +243,8 @@ def attribute(
 
 
 def viewed(model: Any, preprocessing: Preprocessing | None, fields: dict[str, Any]) -> Any:
-    """Return the model that MODEL means; a module of another library may stay as it is.
-
-    Raises:
-        InputError: as `resolve_model`; or `preprocessing` for a model that has one.
-    """
+    """Return the model that MODEL means; a module of another library may stay as it is. Raises InputError: as
+    `resolve_model`; or `preprocessing` for a model that has one."""
     from torch import nn
 
     from vitreous.inspection.live import live_model
@@ -284,11 +281,7 @@ def default_folder(model: Any) -> Path:
 
 def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown:
     """Return the images (or texts) that are named; without any, held-out ones of the run, or handwritten
-    digits.
-
-    Raises:
-        InputError: not one image can be read.
-    """
+    digits. Raises InputError: not one image can be read."""
     from vitreous.data.config import DataConfig
     from vitreous.data.decoding import BadImage
     from vitreous.data.sources import open_data

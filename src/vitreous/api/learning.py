@@ -132,33 +132,13 @@ def train(
         InputError: data, settings or options that do not fit together.
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved: `Run(path).resume()` continues.
     """
+    options = dict(locals())
     check_minutes(minutes, epochs)
     fit_memory = batch_size == "auto"
-    options = {
-        "model": model,
-        "init": init,
-        "recipe": recipe,
-        "image_size": image_size,
-        "epochs": epochs,
-        "minutes": minutes,
-        "batch_size": None if fit_memory else batch_size,
-        "out": out,
-        "device": device,
-        "precision": precision,
-        "shard": shard,
-        "deterministic": deterministic or None,
-        "seed": seed,
-        "workers": workers,
-        "strict": strict or None,
-        "group_by": group_by,
-        "split_by_time": split_by_time or None,
-        "exclude": None if exclude is None else os.path.abspath(exclude),
-        "settings": settings,
-        "config": config,
-        "callbacks": callbacks,
-        "progress": progress,
-        "language": language,
-    }
+    options["batch_size"] = None if fit_memory else batch_size
+    for name in ("deterministic", "strict", "split_by_time"):
+        options[name] = options[name] or None
+    options["exclude"] = None if exclude is None else os.path.abspath(exclude)
     tree = run_settings(options)
     named = task_to_train(task, tree)
     given = {name: options[name] for name in OF_IMAGES}

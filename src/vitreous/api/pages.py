@@ -73,7 +73,7 @@ def compare(
     if page.exists():
         raise InputError(f"{page} exists already: choose another --out")
     source = None if data is None else data_source(data, numbers=task.numeric)
-    how = computation(device, precision, batch_size, workers)
+    how = computation(device, batch_size, workers) | {"precision": precision}
     compared: list[ComparedRun] = []
     shown: Shown | None = None
     with speaking(language), progress_bar("comparing", progress) as advance:
@@ -174,20 +174,12 @@ def learn(
     page = Path(out) if out else page
     with speaking(language), writing_to(page):
         return write_learn_page(
-            page,
-            opened,
-            samples_of(model, opened, images),
-            name=run.name,
-            trained=not is_fresh(model),
+            page, opened, samples_of(model, opened, images), name=run.name, trained=not is_fresh(model)
         )
 
 
 def newest_run(folder: Path = Path("runs")) -> Path:
-    """Return the run that has finished last.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the run that has finished last. Raises InputError: there is none."""
     finished = sorted(folder.glob("*/model/config.json"), key=lambda path: path.stat().st_mtime)
     if not finished:
         raise InputError(
@@ -197,11 +189,7 @@ def newest_run(folder: Path = Path("runs")) -> Path:
 
 
 def samples_of(model: Any, opened: Any, images: Any) -> list[tuple[Image.Image, str]]:
-    """Return images to try, with their labels.
-
-    Raises:
-        InputError: not one image can be read.
-    """
+    """Return images to try, with their labels. Raises InputError: not one image can be read."""
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
     from vitreous.inspection.runs.report import labeled_samples

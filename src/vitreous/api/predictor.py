@@ -70,12 +70,8 @@ class Predictor:
             raise InputError(f"output {output!r} is not known: {nearest(output, list(OPENERS))}")
         self.model, self.output, self.options = path_of_run(model), output, options
         self.fields = model_fields(settings_tree(settings, config), image_size)
-        self.how: dict[str, Any] = {
-            "batch_size": batch_size,
-            "workers": workers,
-            "device": device,
-            "precision": precision,
-        }
+        self.how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}
+        self.precision = precision
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "opened"}
@@ -83,7 +79,7 @@ class Predictor:
     @cached_property
     def opened(self) -> Opened:
         """The model at work in this process."""
-        return OPENERS[self.output](self, **computation(**self.how))
+        return OPENERS[self.output](self, precision=self.precision, **computation(**self.how))
 
     @property
     def labels(self) -> list[str] | None:

@@ -159,8 +159,7 @@ def probe(
     /,
     *,
     shots: Annotated[
-        list[Int] | None,
-        Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25"),
+        list[Int] | None, Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25")
     ] = None,
     draws: Annotated[Int, Parameter(help="how often shots are sampled, for the interval")] = 3,
     seed: Annotated[Int, Parameter(help="random seed of the sampled shots")] = 0,
@@ -218,8 +217,7 @@ class ServeOptions(AnsweringOptions, total=False):
     tls_key: Annotated[Path, Parameter(help="a file with the certificate's key")]
     metrics_port: Annotated[Int, Parameter(help="a port of its own for /metrics")]
     workers: Annotated[
-        Int,
-        Parameter(help="processes, which share the weights; SIGHUP loads the models again"),
+        Int, Parameter(help="processes, which share the weights; SIGHUP loads the models again")
     ]
     language: Language
 

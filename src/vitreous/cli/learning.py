@@ -136,8 +136,7 @@ class TrainOptions(ImageRunOptions, total=False):
     ]
     strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")]
     group_by: Annotated[
-        str,
-        Parameter(help="images of one group are in one part: a manifest's column, or a pattern of names"),
+        str, Parameter(help="images of one group are in one part: a manifest's column, or a pattern of names")
     ]
     split_by_time: Annotated[
         bool,

@@ -70,8 +70,7 @@ EXPORTED = ", or an exported .onnx or .pt2 file or OpenVINO folder"
 AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
 Like = Annotated[
-    str,
-    Parameter(help="what describes a file that is only weights: timm:NAME, hf:org/name, or a folder"),
+    str, Parameter(help="what describes a file that is only weights: timm:NAME, hf:org/name, or a folder")
 ]
 Images = Annotated[
     str, Parameter(help="files, folders, globs; with a folder as --out also manifests, shards, Parquet, URLs")
@@ -173,8 +172,7 @@ class RunOptions(TypedDict, total=False):
         ),
     ]
     deterministic: Annotated[
-        bool,
-        Parameter(name="--deterministic", help="the same bits each time, on the same machine; slower"),
+        bool, Parameter(name="--deterministic", help="the same bits each time, on the same machine; slower")
     ]
     seed: Annotated[
         Int, Parameter(name="--seed", help="random seed (initialization, shuffling, augmentation)")

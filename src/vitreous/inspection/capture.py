@@ -56,10 +56,7 @@ def capture_attention(
 
 @contextmanager
 def capture_attention(
-    model: nn.Module,
-    *,
-    reduce: Callable[[Tensor], Any] = Tensor.detach,
-    kind: type[nn.Module] | None = None,
+    model: nn.Module, *, reduce: Callable[[Tensor], Any] = Tensor.detach, kind: type[nn.Module] | None = None
 ) -> Iterator[CapturedAttention[Any]]:
     """Capture the attention maps of every layer while any model runs as usual.
 

@@ -115,9 +115,7 @@ def write_learn_page(
         "code": code_of(model),
     }
     page = TEMPLATES.get_template("learn/page.html.j2").render(
-        language=CURRENT.get(),
-        data=data,
-        words={each: catalog(each)["learn"] for each in LANGUAGES},
+        language=CURRENT.get(), data=data, words={each: catalog(each)["learn"] for each in LANGUAGES}
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as unfinished:

@@ -150,10 +150,7 @@ def vit_exhibits(
     model: ViT, images: Sequence[tuple[Image.Image, str]], request: InspectionRequest
 ) -> tuple[list[Exhibit | LeftOut], dict[str, Any], dict[str, Any]]:
     """Return the figures of a Vision Transformer with images (and their names), the explorer, and the main
-    numbers; layers and heads count from 1.
-
-    Raises:
-        InputError: an unknown class, or a patch outside the grid.
+    numbers; layers and heads count from 1. Raises InputError: an unknown class, or a patch outside the grid.
     """
     config = model.config
     patch = patch_in_grid(config, request.patch)

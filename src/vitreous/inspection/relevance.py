@@ -56,11 +56,8 @@ class Relevance(NamedTuple):
 def relevance(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None = None
 ) -> Relevance:
-    """Return the relevance for `classes`, by default for each image's prediction.
-
-    Raises:
-        InputError: the model has no head, so no class can be explained.
-    """
+    """Return the relevance for `classes`, by default for each image's prediction. Raises InputError: the
+    model has no head, so no class can be explained."""
     if model.config.num_classes is None:
         raise InputError("the model has no classes: relevance maps explain the logit of a class")
     was_training = model.training
@@ -81,9 +78,7 @@ def relevance(
         model.train(was_training)
     assert gradient is not None
     return Relevance(
-        to_grid(row - start, model.config),
-        torch.stack(heads[::-1], dim=1),
-        to_grid(gradient, model.config),
+        to_grid(row - start, model.config), torch.stack(heads[::-1], dim=1), to_grid(gradient, model.config)
     )
 
 

@@ -22,11 +22,10 @@ from vitreous.inspection.explorer import PAGE_CHARACTERS, encode, pack
 from vitreous.inspection.images import data_uri, inferno, rgb
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, write_page
 from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
-from vitreous.inspection.runs.head import head_of, write_events
+from vitreous.inspection.runs.head import head_of
 from vitreous.languages import phrase, words
 from vitreous.layers.attention import CrossAttention
 from vitreous.models.transformer import Captioner, Transformer
-from vitreous.training.callbacks import read_metrics
 
 if TYPE_CHECKING:
     from vitreous.evaluation.text_models import Reader, Translator
@@ -176,18 +175,8 @@ def write_sequence_page(
     if measured:
         found = measured.evaluation
         command = "translate train" if interactive else "train"
-        rows = read_metrics(run / "metrics.jsonl")
+        head = head_of(run, model, found, (), findings=measured.findings, command=command)
         head["kind"] = found.task
-        head |= head_of(run, found, measured.findings, rows[-1] if rows else {}, command)
-        head["evaluation"] = found
-        facts = {"parameters": sum(each.numel() for each in model.parameters())}
-        if rows:
-            facts |= {"epochs": rows[-1]["epoch"], "steps": rows[-1]["step"], "time": rows[-1]["seconds"]}
-            write_events(run, rows[-1]["step"], found, ())
-        head["facts"] = facts
-        head["command"] = f"vitreous {command} --config config.toml"
-        config = run / "config.toml"
-        head["configuration"] = config.read_text(encoding="utf-8") if config.is_file() else None
         parts = [results_table(found), *parts]
         if found.mistakes:
             parts = [mistaken_texts(found, by_word=interactive), *parts]

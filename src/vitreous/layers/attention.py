@@ -103,10 +103,7 @@ class Attention(nn.Module):
         dropout: of the attention weights.
     """
 
-    described: ClassVar = {
-        "sub_norm": ("LayerNorm", "2210.06423"),
-        "out": ("projection", "... U_msa, Eq. 8"),
-    }
+    described: ClassVar = {"sub_norm": ("LayerNorm", "2210.06423"), "out": ("projection", "... U_msa, Eq. 8")}
 
     def __init__(
         self,

@@ -87,11 +87,8 @@ def can_merge_tokens(model: nn.Module) -> bool:
 
 
 def with_merged_tokens(model: Any, count: int) -> Any:
-    """Return a copy of a ViT whose encoder layers merge `count` tokens each; for inference.
-
-    Raises:
-        InputError: its encoder layers cannot, or there is nothing to merge.
-    """
+    """Return a copy of a ViT whose encoder layers merge `count` tokens each; for inference. Raises
+    InputError: its encoder layers cannot, or there is nothing to merge."""
     if count < 1 or not can_merge_tokens(model):
         raise InputError(
             f"{count} tokens of each layer cannot be merged: token merging is for ViTs with pre-norm layers "

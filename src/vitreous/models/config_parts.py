@@ -204,9 +204,7 @@ class RotaryConfig(Config):
         default=None, gt=0, description="longest wave; None: 100, of mixed frequencies at the start 10"
     )
     periods: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
-        default=None,
-        min_length=1,
-        description="wavelengths of one axis, instead of a temperature",
+        default=None, min_length=1, description="wavelengths of one axis, instead of a temperature"
     )
     pairs: Literal["interleaved", "halves"] = Field(
         default="interleaved", description="which channels are a pair: neighbors, or i and i + D_h / 2"
@@ -222,8 +220,7 @@ class RotaryConfig(Config):
     )
 
     class_angles: bool = Field(
-        default=False,
-        description="the class token is rotated by learned angles, those of all layers (MLCD)",
+        default=False, description="the class token is rotated by learned angles, those of all layers (MLCD)"
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""From logits to text: greedy, sampled, or the best of several beams (1706.03762, section 6.1).
+"""From logits to text: greedy, or the best of several beams (1706.03762, section 6.1).
 
 Each function takes a decoder and the memory it reads, a batch of B rows, and gives ids that begin with the
 start token, contain the end token, and are padded after it. Work stops as soon as every row is done.
@@ -6,7 +6,6 @@ start token, contain the end token, and are padded after it. Work stops as soon 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
@@ -25,50 +24,6 @@ from vitreous.models.transformer import Memory, TextDecoder
 @torch.inference_mode()
 def greedy(decoder: TextDecoder, memory: Memory, *, max_length: int) -> Int[Tensor, "B T"]:
     """The most probable token at each step, until there are `max_length` tokens with the start token."""
-    return one_by_one(decoder, memory, max_length, lambda logits: logits.argmax(dim=-1))
-
-
-@torch.inference_mode()
-def sample(
-    decoder: TextDecoder,
-    memory: Memory,
-    *,
-    max_length: int,
-    generator: torch.Generator,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-) -> Int[Tensor, "B T"]:
-    """Tokens sampled from softmax(logits / temperature): among the `top_k` most probable, and of these among
-    the fewest whose probabilities reach `top_p` (arXiv 1904.09751)."""
-    if temperature <= 0:
-        raise InputError(
-            f"temperature {temperature} is not above 0: for the most probable token, decode greedily"
-        )
-
-    def draw(logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
-        probability = nucleus(logits / temperature, top_k=top_k, top_p=top_p)
-        return torch.multinomial(probability, 1, generator=generator)[:, 0]
-
-    return one_by_one(decoder, memory, max_length, draw)
-
-
-def nucleus(logits: Float[Tensor, "B V"], *, top_k: int | None, top_p: float) -> Float[Tensor, "B V"]:
-    """Probabilities after the improbable tokens are left out; the most probable always remains."""
-    ordered, token = logits.sort(dim=-1, descending=True)
-    ordered = ordered.softmax(dim=-1)
-    if top_k is not None:
-        ordered[:, top_k:] = 0
-        ordered = ordered / ordered.sum(dim=-1, keepdim=True)
-    before = ordered.cumsum(dim=-1) - ordered
-    ordered[:, 1:] = ordered[:, 1:].masked_fill(before[:, 1:] >= top_p, 0)
-    return torch.zeros_like(ordered).scatter(-1, token, ordered / ordered.sum(dim=-1, keepdim=True))
-
-
-def one_by_one(
-    decoder: TextDecoder, memory: Memory, max_length: int, choose: Callable[[Tensor], Tensor]
-) -> Int[Tensor, "B T"]:
-    """One token for each row and step; `choose` makes it from the logits (B, V)."""
     config = decoder.config
     check_length(config, max_length)
     rows, past = memory.context.shape[0], decoder.no_past()
@@ -78,7 +33,7 @@ def one_by_one(
     for length in range(1, max_length):
         logits = next_logits(decoder, ids[:, length - 1 : length], memory, past)
         logits = permitted(logits, config, last=length == max_length - 1)
-        ids[:, length] = torch.where(open_, choose(logits), config.pad)
+        ids[:, length] = torch.where(open_, logits.argmax(dim=-1), config.pad)
         open_ &= ids[:, length] != config.end
         if not open_.any():
             return ids[:, : length + 1]

@@ -78,11 +78,8 @@ EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1, Seg-B-Mask/16"
 
 
 def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
-    """The configuration that `name` stands for, with any field changed.
-
-    Raises:
-        InputError: an unknown name (the nearest known one is given), or values that do not fit together.
-    """
+    """The configuration that `name` stands for, with any field changed. Raises InputError: an unknown name
+    (the nearest known one is given), or values that do not fit together."""
     if match := re.fullmatch(r"BiT-(R\d+)x(\d+)", name):
         check_part("ResNet", match[1], BITS, name)
         return build(BiTConfig, {"layers": BITS[match[1]], "width_factor": float(match[2])}, overrides)
@@ -126,11 +123,8 @@ def build(kind: type[Any], fields: Mapping[str, Any], overrides: Mapping[str, An
 
 
 def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTConfig | BiTConfig:
-    """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}.
-
-    Raises:
-        InputError: an unknown name, or values that do not fit together.
-    """
+    """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}. Raises
+    InputError: an unknown name, or values that do not fit together."""
     changed: ViTConfig | BiTConfig = build(type(config), {}, merged(config.model_dump(), settings))
     return changed
 

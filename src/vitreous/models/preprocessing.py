@@ -158,11 +158,8 @@ def is_image(value: object) -> bool:
 
 
 def as_pil(image: ImageLike) -> Image.Image:
-    """Return any image as a PIL image; see `Preprocessing.__call__` for what it may be.
-
-    Raises:
-        InputError: a file that cannot be read, or numbers that are not an image.
-    """
+    """Return any image as a PIL image; see `Preprocessing.__call__` for what it may be. Raises InputError: a
+    file that cannot be read, or numbers that are not an image."""
     if isinstance(image, Image.Image):
         return image
     if isinstance(image, str | Path):
@@ -243,11 +240,8 @@ def to_tensor(image: Image.Image) -> UInt8[torch.Tensor, "C H W"]:
 
 
 def check_channels(images: torch.Tensor, channels: int) -> None:
-    """Check that `images` is a batch (B, C, H, W) of that many channels.
-
-    Raises:
-        InputError: another number of dimensions or of channels.
-    """
+    """Check that `images` is a batch (B, C, H, W) of that many channels. Raises InputError: another number of
+    dimensions or of channels."""
     if images.ndim != 4:
         several = "a list of images" if images.ndim == 3 else "single images"
         raise InputError(
@@ -260,11 +254,8 @@ def check_channels(images: torch.Tensor, channels: int) -> None:
 
 
 def layer_numbers(layers: Sequence[int] | None, depth: int, *, first: int = 0) -> list[int]:
-    """The layers that a user asks for, counted from the start; all from 1 for None.
-
-    Raises:
-        InputError: a layer that does not exist.
-    """
+    """The layers that a user asks for, counted from the start; all from 1 for None. Raises InputError: a
+    layer that does not exist."""
     if layers is None:
         return list(range(1, depth + 1))
     for layer in layers:

@@ -55,11 +55,8 @@ def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, An
 
 
 def set_leaf(tree: dict[str, Any], name: str, value: Any) -> None:
-    """tree["model"]["width"] = value for "model.width"; the branches on the way are made.
-
-    Raises:
-        InputError: a branch on the way was set to a value before.
-    """
+    """tree["model"]["width"] = value for "model.width"; the branches on the way are made. Raises InputError:
+    a branch on the way was set to a value before."""
     *branches, leaf = name.split(".")
     for depth, branch in enumerate(branches, start=1):
         tree = tree.setdefault(branch, {})

@@ -41,11 +41,7 @@ TASKS = {
 
 @cache
 def task_named(name: str) -> Task:
-    """Return the task called `name`.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return the task called `name`. Raises InputError: there is none."""
     if name not in TASKS:
         raise InputError(f"unknown task {name!r}: {nearest(FORMER_TASKS.get(name, name), list(TASKS))}")
     defined: tuple[Task, ...] = import_module(f"vitreous.tasks.{TASKS[name]}").DEFINED

@@ -36,11 +36,8 @@ def check_table(path: Path) -> None:
 
 @contextmanager
 def answer_table(path: Path) -> Iterator[AddRow]:
-    """Yield what adds an answer to a file, which has its name once the context ends without an error.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Yield what adds an answer to a file, which has its name once the context ends without an error. Raises
+    InputError: it cannot be written."""
     with ExitStack() as files:
         files.enter_context(writing_to(path))
         partial = files.enter_context(whole(path))

@@ -30,12 +30,7 @@ from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
 from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.initial_model import (
-    absolute_source,
-    checkpoint,
-    fitted_to_checkpoint,
-    starting_model,
-)
+from vitreous.training.initial_model import absolute_source, checkpoint, fitted_to_checkpoint, starting_model
 from vitreous.training.precision import autocast
 from vitreous.training.settings import configure, leaves, without_none_words
 
@@ -255,11 +250,8 @@ class ImageTask(Task):
 
     def to_calibrate(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
         """Return what a model is calibrated on: the validation part of data that it learned from; of other
-        data everything but a test part, without the images that it learned from.
-
-        Raises:
-            InputError: as `held_out`, or there is no validation part.
-        """
+        data everything but a test part, without the images that it learned from. Raises InputError: as
+        `held_out`, or there is no validation part."""
         source, learned, split, parts = self.parts_for(spec, answerer, data, settings)
         if learned and (drawn := DRAWN & settings.get("data", {}).keys()):
             raise InputError(

@@ -19,14 +19,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
-from vitreous.deployment.serving.endpoints import (
-    Answer,
-    Endpoint,
-    Limits,
-    NoParameters,
-    Question,
-    Served,
-)
+from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, NoParameters, Question, Served
 from vitreous.deployment.serving.images import Classifier
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs

@@ -286,11 +286,8 @@ def overlay_of(mask: Path) -> Path:
 
 
 def mask_files(paths: Sequence[str], folder: Path) -> list[Path]:
-    """Return where the mask of each image goes: its own name, numbered where several have the same.
-
-    Raises:
-        InputError: there is such a file already.
-    """
+    """Return where the mask of each image goes: its own name, numbered where several have the same. Raises
+    InputError: there is such a file already."""
     names: dict[Path, None] = {}
     for path in paths:
         stem, number = Path(path).stem, 2

@@ -194,10 +194,7 @@ def open_folder(root: Path, config: DataConfig) -> Parts:
 
 def part_folders(root: Path) -> dict[str, str]:
     """Return the names of the folders of train, val and test, if `root` holds these parts and not classes.
-
-    Raises:
-        InputError: there are two of a part, or parts without one for training.
-    """
+    Raises InputError: there are two of a part, or parts without one for training."""
     names = subfolders(root)
     found: dict[str, str] = {}
     for name in names:

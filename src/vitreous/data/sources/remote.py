@@ -45,11 +45,7 @@ class Shard(NamedTuple):
         return "://" in self.location
 
     def open(self, cache_bytes: float) -> int:
-        """Return a descriptor of the file, fetched if it is not here.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """Return a descriptor of the file, fetched if it is not here. Raises OSError: it cannot be opened."""
         return os.open(cached(self, cache_bytes) if self.remote else self.location, os.O_RDONLY)
 
 
@@ -165,10 +161,7 @@ def text_beside(location: str, name: str) -> str:
 
 def cached(shard: Shard, cache_bytes: float) -> Path:
     """Return the copy of a remote shard on this machine, fetched by one process while others wait for it.
-
-    Raises:
-        OSError: it cannot be fetched or written.
-    """
+    Raises OSError: it cannot be fetched or written."""
     folder = cache_folder() / "remote"
     file = folder / f"{hashlib.sha256(repr((*shard,)).encode()).hexdigest()[:32]}.tar"
     folder.mkdir(parents=True, exist_ok=True)

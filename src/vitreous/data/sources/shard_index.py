@@ -231,10 +231,7 @@ def members(shard: Shard, descriptor: int) -> Iterator[tuple[str, int, int]]:
 def read_by_tarfile(shard: Shard, descriptor: int) -> Iterator[tuple[str, int, int]]:
     """Yield what `members` does, of tar files of any form."""
     try:
-        with (
-            open(descriptor, "rb", closefd=False) as file,
-            tarfile.open(fileobj=file, mode="r:") as archive,
-        ):
+        with open(descriptor, "rb", closefd=False) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
                 if member.isreg() and not member.issparse():
                     yield member.name, member.offset_data, member.size

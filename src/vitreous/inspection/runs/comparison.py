@@ -10,8 +10,8 @@ from typing import NamedTuple
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.workers import worker_count
 from vitreous.evaluation.comparison import Comparison, difference_text
-from vitreous.inspection.runs.evaluation_figures import compared_curves
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
+from vitreous.inspection.runs.evaluation_figures import compared_curves
 from vitreous.inspection.runs.predictions import predictions_figure
 from vitreous.languages import percentage, phrase
 from vitreous.models.preprocessing import Preprocessing

@@ -37,7 +37,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 class Mark(NamedTuple):
-    """What happened in an epoch of a run: a vertical line, or with a value a point of the panel, or a level."""
+    """What happened in an epoch of a run: a vertical line; with a value a point of the panel or a level."""
 
     epoch: float
     words: str

@@ -1,4 +1,4 @@
-"""The head of a run's report: what its score is compared with, findings, and what to do next."""
+"""The head of a run's report: what its score is compared with, facts, findings, and what to do next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.page import Exhibit, LeftOut
 from vitreous.languages import phrase
-from vitreous.training.callbacks import add_results
+from vitreous.training.callbacks import add_results, read_metrics
 
 MOST_FINDINGS = 3
 # What is measured in training and on the test set: a sentence, the key in metrics.jsonl, and the metric.
@@ -52,33 +52,56 @@ COMMANDS = {
 
 def head_of(
     run: Path,
+    model: Any,
     evaluation: Evaluation | None,
+    parts: Sequence[Exhibit | LeftOut],
+    *,
     findings: Sequence[Finding],
-    last: Mapping[str, Any],
     command: str,
 ) -> dict[str, Any]:
-    """Return what the head of a report has besides its number: what to compare it with, whether the model is
-    any better, the most important findings, and commands to go on with.
+    """Return what the head of a report has: its number and what to compare it with, whether the model is any
+    better, facts, the most important findings, commands to go on with; and the configuration. What was
+    measured goes to TensorBoard and the trackers of the run, too.
 
     Args:
-        last: row of metrics.jsonl.
+        parts: exhibits of the report.
+        command: that reproduces the run.
     """
+    rows = read_metrics(run / "metrics.jsonl")
+    last = rows[-1] if rows else {}
+    facts: dict[str, float] = {"parameters": sum(each.numel() for each in model.parameters())}
+    facts |= {"classes": len(model.labels)} if model.labels else {}
+    if rows:
+        facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
+        write_events(run, last["step"], evaluation, parts)
+    comparisons, useless = compared_score(evaluation, last)
+    ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
+    longer = f"{max(round(2 * last.get('epoch', 10), 2), 0.01):g}"
+    filled = {"run": quote(str(run)), "epochs": longer, "command": command}
+    config = run / "config.toml"
+    return {
+        "evaluation": evaluation,
+        "comparisons": comparisons,
+        "notice": phrase("head.useless") if useless else "",
+        "facts": facts,
+        "findings": ranked[:MOST_FINDINGS],
+        "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
+        "commands": {name: text.format(**filled) for name, text in COMMANDS[command].items()},
+        "command": f"vitreous {command} --config config.toml",
+        "configuration": config.read_text(encoding="utf-8") if config.is_file() else None,
+    }
+
+
+def compared_score(evaluation: Evaluation | None, last: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """Return sentences on what a score is worth, and whether the model is no better than without learning.
+    last: row of metrics.jsonl."""
     comparisons, useless = [], False
     if evaluation is not None and (known := evaluation.without_learning):
         name, values = known
         comparisons.append(phrase(f"head.{name}", **values))
         best, metric = values.get("most_frequent"), next(iter(evaluation.metrics.values()))
         useless = best is not None and metric.interval is not None and metric.interval.low <= best
-    comparisons += gap_of(evaluation, last)
-    ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
-    more = {"run": quote(str(run)), "epochs": f"{max(round(2 * last.get('epoch', 10), 2), 0.01):g}", "command": command}
-    return {
-        "comparisons": comparisons,
-        "notice": phrase("head.useless") if useless else "",
-        "findings": ranked[:MOST_FINDINGS],
-        "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
-        "commands": {name: text.format(**more) for name, text in COMMANDS[command].items()},
-    }
+    return [*comparisons, *gap_of(evaluation, last)], useless
 
 
 def gap_of(evaluation: Evaluation | None, last: Mapping[str, Any]) -> list[str]:
@@ -98,7 +121,9 @@ def write_events(
 ) -> None:
     """Add the metrics of the test set, the confusion matrix and the images of a report to TensorBoard and to
     the trackers of the run."""
-    numbers = {f"test/{name}": each.value for name, each in (evaluation.metrics if evaluation else {}).items()}
+    numbers = {
+        f"test/{name}": each.value for name, each in (evaluation.metrics if evaluation else {}).items()
+    }
     images = {}
     for part in parts:
         if isinstance(part, Exhibit) and isinstance(part.file, Chart) and part.name == "confusion":

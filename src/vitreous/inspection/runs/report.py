@@ -22,13 +22,12 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
-from vitreous.data.workers import worker_count
 from vitreous.data.segmentation.masked import MaskedDataset
+from vitreous.data.workers import worker_count
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
-from vitreous.inspection.runs import evaluation_figures as figures
 from vitreous.inspection.images import rgb
 from vitreous.inspection.learn_page import reason_against, write_learn_page
 from vitreous.inspection.model_figures import (
@@ -38,8 +37,9 @@ from vitreous.inspection.model_figures import (
     positions_figure,
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
+from vitreous.inspection.runs import evaluation_figures as figures
+from vitreous.inspection.runs.head import head_of
 from vitreous.inspection.runs.predictions import predictions_figure
-from vitreous.inspection.runs.head import head_of, write_events
 from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.languages import phrase
 from vitreous.models.names import Model
@@ -75,13 +75,7 @@ def write_run_report(
         command: that reproduces the run.
         learn: the page beside it in which the model runs.
     """
-    shown: dict[str, float] = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
-    if model.labels:
-        shown["classes"] = len(model.labels)
-    if rows := read_metrics(run / "metrics.jsonl"):
-        shown |= {"epochs": rows[-1]["epoch"], "steps": rows[-1]["step"], "time": rows[-1]["seconds"]}
-    if rows:
-        write_events(run, rows[-1]["step"], evaluation, parts)
+    head = head_of(run, model, evaluation, parts, findings=findings, command=command)
     return write_page(
         run / "report.html",
         "run.html.j2",
@@ -90,12 +84,8 @@ def write_run_report(
         run=run.name,
         kind=kind,
         lead=lead or f"{model_summary(model)}.",
-        facts={**shown, **(facts or {})},
-        evaluation=evaluation,
-        **head_of(run, evaluation, findings, rows[-1] if rows else {}, command),
-        command=f"vitreous {command} --config config.toml",
-        configuration=(run / "config.toml").read_text(encoding="utf-8"),
         learn=learn.name if learn else None,
+        **{**head, "facts": head["facts"] | dict(facts or {})},
     )
 
 
