@@ -19,7 +19,7 @@ import numpy as np
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources.folders import class_folder
-from vitreous.data.split import split
+from vitreous.data.splitting import split
 
 
 def make(root: Path, classes: int, images: int) -> None:

@@ -10,8 +10,8 @@ from vitreous.data.dataset import ArrayImages, named_parts
 from vitreous.data.decoding import fingerprint
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.sources import open_data
-from vitreous.data.split import data_notes, read_split, split, unseen_images, write_split
-from vitreous.data.splitting import name_hashes, validation_fraction
+from vitreous.data.split import data_notes, read_split, unseen_images, write_split
+from vitreous.data.splitting import name_hashes, split, validation_fraction
 from vitreous.errors import InputError
 
 

@@ -232,8 +232,7 @@ def calibration_samples(model: Any, opened: Any, data: Any) -> Sequence[Any]:
 def open_to_serve(
     spec: str, *, limits: Any, number: int, device: str, precision: str, fields: Mapping[str, Any]
 ) -> Any:
-    """Open a model to be served: what `vitreous.optimize` has chosen for it, or an exported classifier,
-    without PyTorch."""
+    """Open a model to be served; without PyTorch what `vitreous.optimize` has chosen, or an exported file."""
     from vitreous.deployment.answering import open_torchless, optimized
     from vitreous.deployment.serving.exported import open_exported_classifier
 

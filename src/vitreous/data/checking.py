@@ -22,8 +22,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.sources import open_data
-from vitreous.data.split import findings_of
-from vitreous.data.splitting import EXCLUDE
+from vitreous.data.split import EXCLUDE, findings_of
 from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
 from vitreous.errors import InputError, writing_to
 

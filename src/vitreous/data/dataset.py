@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 
-from vitreous.data.decoding import EncodedImage, decode, fingerprint
+from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint
 from vitreous.data.findings import Finding
+from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.rng import mixed_bits
 
@@ -265,3 +269,39 @@ def check_classes(classes: Sequence[str], where: str) -> None:
     """Raise InputError for a single class."""
     if len(classes) == 1:
         raise InputError(f"{where} has a single class, {classes[0]!r}: a classifier needs two or more")
+
+
+def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
+    """Return when each image was taken, as `data.time` says it. Raises InputError."""
+    if images.times is not None:
+        return images.times
+    if time == "exif":
+        found = list(in_threads(partial(taken, images), range(len(images))))
+        what = "say in their EXIF data when they were taken"
+    elif time == "file":
+        names = [images.name(index) for index in range(len(images))]
+        found = [os.path.getmtime(name) if os.path.isfile(name) else None for name in names]
+        what = "are files"
+    else:
+        raise InputError(
+            f"data.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, .tsv or "
+            ".parquet)"
+        )
+    missing = [index for index, when in enumerate(found) if when is None]
+    if missing:
+        raise InputError(
+            f"{len(found) - len(missing)} of {len(found)} images {what}, and not {images.name(missing[0])}: "
+            "give a manifest with a column of times, as in --set data.time=taken; or, if the files were "
+            "never copied or changed, --set data.time=file"
+        )
+    return np.array(found, dtype=np.float64)
+
+
+def taken(images: ImageDataset, index: int) -> float | None:
+    """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
+    try:
+        exif = images.opened(index, 3).image.getexif()
+        text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
+    except (BadImage, ValueError, SyntaxError, TypeError):
+        return None

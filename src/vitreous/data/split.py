@@ -1,10 +1,10 @@
-"""The parts of a source: its own or split off, and split.csv, which a run writes when it begins and
-which gives the same parts again."""
+"""split.csv, which a run writes when it begins and which gives the same parts again; and the images that a
+user leaves out."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from sys import intern
 from typing import Any, NamedTuple
@@ -12,17 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Indices, Parts, name_hashes
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
-from vitreous.data.splitting import (
-    VALIDATION,
-    group_names,
-    held_out_of,
-    validation_fraction,
-    without_excluded,
-)
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
@@ -32,6 +24,7 @@ COLUMNS = ("path", "label", "part", "digest")
 MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon
 MOST_LISTED = 20_000_000  # images
 EXCLUDED = "excluded"  # the part of images that the user has left out
+EXCLUDE = "exclude"  # the action of a row that names an image to leave out
 TOGETHER = 64  # images whose digests a thread takes at a time
 LISTERS = 16  # threads, which wait for the disk or the network
 
@@ -108,13 +101,17 @@ def read_split(file: Path) -> dict[str, SplitRow]:
         raise InputError(f"cannot read {file}: {error}; give a split.csv as a run wrote it") from None
 
 
-def as_recorded(own: Mapping[str, ImageDataset], file: Path, config: DataConfig) -> Parts:
+def as_recorded(
+    own: Mapping[str, ImageDataset], file: Path, part_of: Callable[[str, int], str] | None
+) -> Parts:
     """Return (train, validation, test) as a run has recorded them. An image with a new name is recognized by
     its digest; one that is new, of an unknown class, or now in a part of the source that is not the recorded
     one, is left out.
 
     Args:
         own: the source's own parts; a part that is not among them is taken from "train".
+        part_of: the part of a new image of a known class, by the part of the source that it is in and its
+            number there; None to leave new images out.
     """
     rows = read_split(file)
     keys = {part: [images.key(index) for index in range(len(images))] for part, images in own.items()}
@@ -132,9 +129,8 @@ def as_recorded(own: Mapping[str, ImageDataset], file: Path, config: DataConfig)
                 continue
             if row is None or not classes_in(label, images) <= set(classes):
                 seen["new"].append(key)
-                if config.new_images and classes_in(label, images) <= set(classes):
-                    [group] = group_names(images.subset(np.array([index])), config)
-                    chosen[part_by_name(group, home, own, config)].append(index)
+                if part_of and classes_in(label, images) <= set(classes):
+                    chosen[part_of(home, index)].append(index)
                 continue
             gone.pop(row.path, None)
             if home_of(row.part, own) != home:
@@ -155,7 +151,7 @@ def as_recorded(own: Mapping[str, ImageDataset], file: Path, config: DataConfig)
         parts.append(images if indices else None)
     train, validation, test = parts
     assert train is not None
-    if config.new_images:
+    if part_of:
         seen["added"] = seen.pop("new")
     for kind, names in seen.items():
         train.findings += tuple(finding(f"{kind} images", names))
@@ -165,19 +161,6 @@ def as_recorded(own: Mapping[str, ImageDataset], file: Path, config: DataConfig)
 def home_of(part: str, own: Mapping[str, ImageDataset]) -> str:
     """Return which of a source's own parts the images of a recorded part are in."""
     return part if part in own else "train"
-
-
-def part_by_name(name: str, home: str, own: Mapping[str, ImageDataset], config: DataConfig) -> str:
-    """Return the part of a new image. name: its own, or its group's. Where the newest are held out, new ones
-    are."""
-    if config.split_by == "time":
-        return "test" if home == "train" and "test" not in own else home
-    validated = validation_fraction(config, len(own["train"]), len(own["train"].classes))
-    for part, fraction in (("test", config.test_fraction), ("validation", validated)):
-        free = home == "train" and part not in own
-        if free and name_hashes([name], f"{part} {config.split_seed}")[0] < fraction:
-            return part
-    return home
 
 
 def classes_in(label: str, images: ImageDataset) -> set[str]:
@@ -217,6 +200,47 @@ def reclassify(images: ImageDataset, classes: tuple[str, ...]) -> None:
     images.classes = classes
 
 
+def without_excluded(
+    train: ImageDataset, held_out: Mapping[str, ImageDataset], file: Path
+) -> tuple[ImageDataset, dict[str, ImageDataset]]:
+    """Return the parts of a source without the images that a CSV lists by their names. Where it has the
+    column action, as that of `vitreous data check --report`, only rows whose action is exclude count.
+
+    Raises:
+        InputError: the file cannot be read, or none of its images is in the data.
+    """
+    try:
+        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
+            rows = list(csv.DictReader(text))
+    except (OSError, csv.Error) as error:
+        raise InputError(f"cannot read {file}: {error}; give a CSV with the column path") from None
+    if any("path" not in row for row in rows):
+        raise InputError(f"{file} has no column path: name the images to exclude in it")
+    names = {row["path"] for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
+    parts, left_out, known = {"train": train, **held_out}, [], set()
+    for part, images in parts.items():
+        keys = [(images.key(index), images.name(index)) for index in range(len(images))]
+        out = np.array([key in names or name in names for key, name in keys], dtype=bool)
+        if not out.any():
+            continue
+        known |= {name for each in keys for name in each} & names
+        left_out.append(images.subset(np.flatnonzero(out)))
+        parts[part] = images.subset(np.flatnonzero(~out))
+    if names and not known:
+        raise InputError(
+            f"none of the {len(names)} images to exclude in {file} is in the data, such as {min(names)}: "
+            "write their paths as data check does, relative to the data"
+        )
+    rest = parts.pop("train")
+    if not len(rest):
+        raise InputError(f"{file} excludes every image to train on: keep some")
+    rest.excluded = tuple(left_out)
+    count = sum(map(len, left_out))
+    rest.findings = (*rest.findings, *finding("excluded", (), count, file=file))
+    rest.findings += tuple(finding("not excluded", sorted(names - known), file=file))
+    return rest, {part: images for part, images in parts.items() if len(images)}
+
+
 def unseen_images(images: ImageDataset, file: Path) -> ImageDataset:
     """Return the images that a run did not train on, by its split.csv: they are recognized by their digests,
     and, where the digests of some say that these are the run's data, others by their names."""
@@ -238,77 +262,3 @@ def data_notes(parts: Any) -> list[str]:
     """Return what was seen when data were opened, in sentences."""
     with speaking("en"):
         return [f"data: {each.sentence}" for each in findings_of(parts)]
-
-
-def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
-    """(train, validation, test) as each image's split says. A single held-out part is the test set."""
-    part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
-    if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
-        raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
-    parts = {
-        name: images.subset(np.flatnonzero(part == name)) for name in ("train", "val", "test") if name in part
-    }
-    if "train" not in parts:
-        raise InputError(f"{where} has no image in the split 'train': name some")
-    return with_own_parts(parts.pop("train"), parts, config, where=where)
-
-
-def with_own_parts(
-    train: ImageDataset, held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
-) -> Parts:
-    """Return (train, validation, test) of a source that may have held-out parts of its own.
-
-    A single held-out part, whatever its name, is the test set: nothing is selected on it. With both, the
-    first one is for validation. Without any, the training images are split.
-
-    Args:
-        held_out: by name, the test part as "test".
-
-    Raises:
-        InputError: a part is to be split off that the source has already.
-    """
-    if config.exclude:
-        train, held_out = without_excluded(train, held_out, Path(config.exclude))
-    own = {"train": train}
-    if len(held_out) == 1:
-        own["test"] = next(iter(held_out.values()))
-    elif held_out:
-        own["validation"] = next(part for name, part in held_out.items() if name != "test")
-        own["test"] = held_out["test"]
-        if config.validation_fraction not in ("auto", 0):
-            raise InputError(
-                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
-                "has no effect: leave it out"
-            )
-    fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))
-    if held_out and not fraction:
-        by_time = "time" if config.split_by == "time" else None
-        for name, value in (("group_by", config.group_by), ("split_by", by_time)):
-            if value:
-                raise InputError(
-                    f"{where} has parts of its own, so data.{name}={value!r} has no effect: leave it out"
-                )
-    if held_out and config.folds:
-        raise InputError(
-            f"{where} has parts of its own, which are not those of {config.folds} folds: name the images of "
-            "its training part alone"
-        )
-    if config.split_file:
-        return as_recorded(own, Path(config.split_file), config)
-    test = own.get("test")
-    if test is None:
-        train, test = held_out_of(train, config.test_fraction, config, "test")
-    validation = own.get("validation")
-    if fraction:
-        train, validation = held_out_of(train, fraction, config, "validation")
-        if validation is None and config.validation_fraction != "auto":
-            raise InputError(
-                f"data.validation_fraction={fraction} leaves no image to validate on: "
-                "every class has a single image"
-            )
-    return train, validation, test
-
-
-def split(images: ImageDataset, config: DataConfig) -> Parts:
-    """(train, validation, test) of a source that has no split of its own."""
-    return with_own_parts(images, {}, config, where=images.name(0))

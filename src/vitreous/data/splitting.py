@@ -8,44 +8,115 @@ cross-validation are equal shares of each class, in the order of the hashes.
 
 from __future__ import annotations
 
-import csv
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags
 
 from vitreous.checkpoints.whole_files import made_by_one, whole_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import (
     ImageDataset,
     Indices,
+    Parts,
     Subset,
     hashes_of,
+    image_times,
     members_of_classes,
     members_of_few,
     name_hashes,
     slices,
 )
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
-from vitreous.data.workers import in_threads
+from vitreous.data.split import as_recorded, without_excluded
 from vitreous.errors import InputError
 
-EXCLUDE = "exclude"  # the action of a row that names an image to leave out
 VALIDATED = 300  # images of an automatic validation part
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
 MOST_HELD_OUT = 2000  # texts: writing them takes long
 VALIDATION = ("val", "valid", "validation", "dev")
 STORED = ("numbers", "targets")  # the arrays of a part that is stored
+
+
+def split(images: ImageDataset, config: DataConfig) -> Parts:
+    """(train, validation, test) of a source that has no split of its own."""
+    return with_own_parts(images, {}, config, where=images.name(0))
+
+
+def with_own_parts(
+    train: ImageDataset, held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
+) -> Parts:
+    """Return (train, validation, test) of a source that may have held-out parts of its own.
+
+    A single held-out part, whatever its name, is the test set: nothing is selected on it. With both, the
+    first one is for validation. Without any, the training images are split.
+
+    Args:
+        held_out: by name, the test part as "test".
+
+    Raises:
+        InputError: a part is to be split off that the source has already.
+    """
+    if config.exclude:
+        train, held_out = without_excluded(train, held_out, Path(config.exclude))
+    own = {"train": train}
+    if len(held_out) == 1:
+        own["test"] = next(iter(held_out.values()))
+    elif held_out:
+        own["validation"] = next(part for name, part in held_out.items() if name != "test")
+        own["test"] = held_out["test"]
+        if config.validation_fraction not in ("auto", 0):
+            raise InputError(
+                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
+                "has no effect: leave it out"
+            )
+    fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))
+    if held_out and not fraction:
+        by_time = "time" if config.split_by == "time" else None
+        for name, value in (("group_by", config.group_by), ("split_by", by_time)):
+            if value:
+                raise InputError(
+                    f"{where} has parts of its own, so data.{name}={value!r} has no effect: leave it out"
+                )
+    if held_out and config.folds:
+        raise InputError(
+            f"{where} has parts of its own, which are not those of {config.folds} folds: name the images of "
+            "its training part alone"
+        )
+    if config.split_file:
+        new = partial(part_of_new, own, config) if config.new_images else None
+        return as_recorded(own, Path(config.split_file), new)
+    test = own.get("test")
+    if test is None:
+        train, test = held_out_of(train, config.test_fraction, config, "test")
+    validation = own.get("validation")
+    if fraction:
+        train, validation = held_out_of(train, fraction, config, "validation")
+        if validation is None and config.validation_fraction != "auto":
+            raise InputError(
+                f"data.validation_fraction={fraction} leaves no image to validate on: "
+                "every class has a single image"
+            )
+    return train, validation, test
+
+
+def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
+    """(train, validation, test) as each image's split says. A single held-out part is the test set."""
+    part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
+    if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
+        raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
+    parts = {
+        name: images.subset(np.flatnonzero(part == name)) for name in ("train", "val", "test") if name in part
+    }
+    if "train" not in parts:
+        raise InputError(f"{where} has no image in the split 'train': name some")
+    return with_own_parts(parts.pop("train"), parts, config, where=where)
 
 
 def validation_fraction(config: DataConfig, images: int, classes: int) -> float:
@@ -199,83 +270,6 @@ def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_
     return held
 
 
-def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
-    """Return when each image was taken, as `data.time` says it. Raises InputError."""
-    if images.times is not None:
-        return images.times
-    if time == "exif":
-        found = list(in_threads(partial(taken, images), range(len(images))))
-        what = "say in their EXIF data when they were taken"
-    elif time == "file":
-        names = [images.name(index) for index in range(len(images))]
-        found = [os.path.getmtime(name) if os.path.isfile(name) else None for name in names]
-        what = "are files"
-    else:
-        raise InputError(
-            f"data.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, .tsv or "
-            ".parquet)"
-        )
-    missing = [index for index, when in enumerate(found) if when is None]
-    if missing:
-        raise InputError(
-            f"{len(found) - len(missing)} of {len(found)} images {what}, and not {images.name(missing[0])}: "
-            "give a manifest with a column of times, as in --set data.time=taken; or, if the files were "
-            "never copied or changed, --set data.time=file"
-        )
-    return np.array(found, dtype=np.float64)
-
-
-def taken(images: ImageDataset, index: int) -> float | None:
-    """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
-    try:
-        exif = images.opened(index, 3).image.getexif()
-        text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
-        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
-    except (BadImage, ValueError, SyntaxError, TypeError):
-        return None
-
-
-def without_excluded(
-    train: ImageDataset, held_out: Mapping[str, ImageDataset], file: Path
-) -> tuple[ImageDataset, dict[str, ImageDataset]]:
-    """Return the parts of a source without the images that a CSV lists by their names. Where it has the
-    column action, as that of `vitreous data check --report`, only rows whose action is exclude count.
-
-    Raises:
-        InputError: the file cannot be read, or none of its images is in the data.
-    """
-    try:
-        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
-            rows = list(csv.DictReader(text))
-    except (OSError, csv.Error) as error:
-        raise InputError(f"cannot read {file}: {error}; give a CSV with the column path") from None
-    if any("path" not in row for row in rows):
-        raise InputError(f"{file} has no column path: name the images to exclude in it")
-    names = {row["path"] for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
-    parts, left_out, known = {"train": train, **held_out}, [], set()
-    for part, images in parts.items():
-        keys = [(images.key(index), images.name(index)) for index in range(len(images))]
-        out = np.array([key in names or name in names for key, name in keys], dtype=bool)
-        if not out.any():
-            continue
-        known |= {name for each in keys for name in each} & names
-        left_out.append(images.subset(np.flatnonzero(out)))
-        parts[part] = images.subset(np.flatnonzero(~out))
-    if names and not known:
-        raise InputError(
-            f"none of the {len(names)} images to exclude in {file} is in the data, such as {min(names)}: "
-            "write their paths as data check does, relative to the data"
-        )
-    rest = parts.pop("train")
-    if not len(rest):
-        raise InputError(f"{file} excludes every image to train on: keep some")
-    rest.excluded = tuple(left_out)
-    count = sum(map(len, left_out))
-    rest.findings = (*rest.findings, *finding("excluded", (), count, file=file))
-    rest.findings += tuple(finding("not excluded", sorted(names - known), file=file))
-    return rest, {part: images for part, images in parts.items() if len(images)}
-
-
 def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
     """Return what each image is held out by: its own name, or that of its group."""
     keys = [images.key(index) for index in range(len(images))]
@@ -295,6 +289,19 @@ def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
             "'([^/_]*)_' for what is before the first _"
         )
     return [match[1] or "" if pattern.groups else match[0] for match in found if match]
+
+
+def part_of_new(own: Mapping[str, ImageDataset], config: DataConfig, home: str, index: int) -> str:
+    """Return the part of a new image in a source's own part. Where the newest are held out, new ones are."""
+    if config.split_by == "time":
+        return "test" if home == "train" and "test" not in own else home
+    [name] = group_names(own[home].subset(np.array([index])), config)
+    validated = validation_fraction(config, len(own["train"]), len(own["train"].classes))
+    for part, fraction in (("test", config.test_fraction), ("validation", validated)):
+        free = home == "train" and part not in own
+        if free and name_hashes([name], f"{part} {config.split_seed}")[0] < fraction:
+            return part
+    return home
 
 
 def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: int) -> NDArray[np.bool_]:

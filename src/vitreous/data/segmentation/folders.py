@@ -33,8 +33,7 @@ from vitreous.data.segmentation.masked import (
     read_legend,
     read_mask,
 )
-from vitreous.data.split import with_own_parts
-from vitreous.data.splitting import VALIDATION
+from vitreous.data.splitting import VALIDATION, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 

@@ -29,7 +29,7 @@ from vitreous.data.sources.small import (
     without_validation,
 )
 from vitreous.data.sources.world import open_world
-from vitreous.data.split import split
+from vitreous.data.splitting import split
 from vitreous.errors import InputError
 
 BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {

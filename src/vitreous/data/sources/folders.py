@@ -24,8 +24,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
-from vitreous.data.split import split, with_own_parts
-from vitreous.data.splitting import VALIDATION
+from vitreous.data.splitting import VALIDATION, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder
 

@@ -27,8 +27,7 @@ from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, read_file
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
-from vitreous.data.split import with_own_parts
-from vitreous.data.splitting import VALIDATION
+from vitreous.data.splitting import VALIDATION, with_own_parts
 from vitreous.errors import InputError, require_packages
 
 PREFERRED = ("label", "fine_label", "labels")

@@ -20,7 +20,7 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import Parts, check_classes
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.labels import named_targets, number_in, refuse_numbers
-from vitreous.data.split import by_name, split
+from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError, require_packages
 
 SUFFIXES = (".csv", ".tsv", ".parquet")

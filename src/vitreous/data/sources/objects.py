@@ -15,8 +15,7 @@ from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import BadImage
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
-from vitreous.data.split import with_own_parts
-from vitreous.data.splitting import VALIDATION
+from vitreous.data.splitting import VALIDATION, with_own_parts
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 

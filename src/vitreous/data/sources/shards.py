@@ -25,8 +25,7 @@ from vitreous.data.decoding import BadImage, fingerprint
 from vitreous.data.sources.labels import Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
-from vitreous.data.split import split, with_own_parts
-from vitreous.data.splitting import VALIDATION
+from vitreous.data.splitting import VALIDATION, split, with_own_parts
 from vitreous.errors import InputError
 
 CLASSES = "classes.txt"

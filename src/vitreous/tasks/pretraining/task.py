@@ -20,7 +20,7 @@ from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
-from vitreous.data.split import split
+from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probing import knn_measure
