@@ -32,7 +32,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.checkpoints import FAMILIES
+from vitreous.checkpoints.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "checkpoints"

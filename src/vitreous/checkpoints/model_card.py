@@ -1,0 +1,113 @@
+"""The card beside the weights of a model that is for others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vitreous import __version__
+from vitreous.errors import InputError
+from vitreous.models.config import Origin
+from vitreous.models.names import Model
+
+if TYPE_CHECKING:
+    from vitreous.checkpoints.format import Format
+
+LIBRARIES = {"timm": "timm", "huggingface": "transformers"}  # whose from_pretrained opens the folder
+PIPELINES = {
+    None: "image-feature-extraction",
+    "classification": "image-classification",
+    "multilabel": "image-classification",
+    "segmentation": "image-segmentation",
+}
+USES = {
+    "timm": 'model = timm.create_model("local-dir:{path}", pretrained=True)',
+    "huggingface": 'model = transformers.AutoModel.from_pretrained("{path}")',
+}
+CARD = """---
+{header}
+---
+# {name}
+
+A {kind} for images of {height}x{width} pixels{outputs}, written by vitreous {version}.
+
+| | |
+|---|---|
+{rows}
+
+## Use
+
+```python
+{use}import vitreous as vt
+
+model = vt.load("{path}")
+logits = model(model.preprocessing(["image.jpg"]))
+```
+"""
+
+
+def write_card(model: Model, folder: Path, format: Format, name: str, license: str | None) -> None:
+    """Write README.md: what the model is, where its weights come from, under which license, and what of that
+    was assumed."""
+    config, origin = model.config, model.origin
+    license = license or (origin.license if origin else None)
+    height, width = config.image_size
+    outputs = f", {config.num_classes} outputs" if config.num_classes else ""
+    facts = {
+        "Parameters": f"{sum(each.numel() for each in model.parameters()):,}",
+        "Task": model.task or "features",
+        "Labels": ", ".join(f"`{label}`" for label in (model.labels or ())[:20]),
+        "Preprocessing": f"{model.preprocessing.resize}, {model.preprocessing.interpolation}, mean "
+        f"{model.preprocessing.mean}, std {model.preprocessing.std}",
+        "Format": format.about,
+        **origin_facts(origin),
+        **({"License": license} if license else {}),
+    }
+    library = LIBRARIES.get(format.name, "vitreous")
+    text = CARD.format(
+        header="\n".join(header(model, license, library)),
+        name=name,
+        kind={"ViT": "Vision Transformer", "BiT": "ResNet (BiT)"}.get(type(model).__name__, "Segmenter"),
+        height=height,
+        width=width,
+        outputs=outputs,
+        version=__version__,
+        rows="\n".join(f"| {key} | {value.replace('|', ' ')} |" for key, value in facts.items() if value),
+        use=f"import {library}\n\n{USES[format.name]}\n\n".format(path=name) if format.name in USES else "",
+        path=name,
+    )
+    (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def header(model: Model, license: str | None, library: str) -> Iterator[str]:
+    """The lines that the hub reads."""
+    yield f"library_name: {library}"
+    if license:
+        yield f"license: {license}"
+    if model.task in PIPELINES:
+        yield f"pipeline_tag: {PIPELINES[model.task]}"
+    if model.origin and (source := re.match(r"hf:([\w.-]+/[\w.-]+)", model.origin.source)):
+        yield f"base_model: {source[1]}"
+    yield "tags: [vision-transformer, vitreous]"
+
+
+def origin_facts(origin: Origin | None) -> dict[str, str]:
+    """Rows of a card's table: where the weights come from, and what a reader had to assume of them."""
+    if origin is None:
+        return {}
+    named = f", {origin.architecture}" if origin.architecture else ""
+    assumed = {"Assumed of them": "; ".join(origin.assumed)} if origin.assumed else {}
+    return {
+        "Weights from": f"`{origin.source}` ({origin.format}{named})",
+        "License": origin.license or "not stated by the source, whose license holds",
+        **assumed,
+    }
+
+
+def check_license(license: str | None) -> None:
+    if license is not None and not re.fullmatch(r"[\w.-]+", license):
+        raise InputError(
+            f"license {license!r} is not a name: give one such as apache-2.0, mit or cc-by-nc-4.0"
+        )
