@@ -50,11 +50,7 @@ class Source:
         return cls(where, Tensors({name: entry(tensor) for name, tensor in tensors.items()}))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor.
-
-        Raises:
-            InputError: there is no tensor of this name.
-        """
+        """The shape of a tensor. Raises InputError: there is no tensor of this name."""
         if name not in self.tensors:
             raise InputError(f"{self.where}: missing weights: {name}")
         return self.tensors.shape(name)
@@ -77,10 +73,7 @@ class Source:
 
     def count(self, name: str, *stage: int, first: int = 0) -> int:
         """How many layers, or units of a stage, there are: `name` with their number in the last braces.
-
-        Raises:
-            InputError: there is not one.
-        """
+        Raises InputError: there is not one."""
         number = first
         while name.format(*stage, number) in self.tensors:
             number += 1
@@ -97,11 +90,8 @@ class Source:
         return tuple(layers)
 
     def prefix(self, what: str, prefixes: Iterable[str], *names: str) -> str:
-        """The first of `prefixes` that is before one of `names` in this file.
-
-        Raises:
-            InputError: none is, so the file is not `what` it should be.
-        """
+        """The first of `prefixes` that is before one of `names` in this file. Raises InputError: none is, so
+        the file is not `what` it should be."""
         for prefix in prefixes:
             if any(prefix + name in self.tensors for name in names):
                 return prefix
@@ -130,11 +120,8 @@ def model_folder(path: Path) -> Path:
 
 
 def open_source(path: Path) -> Source:
-    """The checkpoint at `path`, a file or a folder.
-
-    Raises:
-        InputError: nothing is there, or no file of weights, or it is damaged.
-    """
+    """The checkpoint at `path`, a file or a folder. Raises InputError: nothing is there, or no file of
+    weights, or it is damaged."""
     if not path.exists():
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():

@@ -200,11 +200,8 @@ def usual_heads(width: int) -> int:
 
 
 def asked_heads(source: Source, width: int) -> int:
-    """The number of heads, which no state dict tells.
-
-    Raises:
-        InputError: the user has not said it; the likely value is given.
-    """
+    """The number of heads, which no state dict tells. Raises InputError: the user has not said it; the likely
+    value is given."""
     if "heads" in source.overrides:
         return int(source.overrides["heads"])
     likely = usual_heads(width)

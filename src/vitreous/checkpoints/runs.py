@@ -16,11 +16,8 @@ from vitreous.models.settings import with_current_names, with_task
 
 
 def read_tree(path: Path) -> dict[str, Any]:
-    """Return a run's config.toml, with its task and the present names of fields.
-
-    Raises:
-        InputError: there is no run, or the file cannot be read.
-    """
+    """Return a run's config.toml, with its task and the present names of fields. Raises InputError: there is
+    no run, or the file cannot be read."""
     file = path / "config.toml"
     if not path.exists():
         raise InputError(f"no such run: {path}")
@@ -123,11 +120,8 @@ def is_finished(path: Path) -> bool:
 
 
 def check_finished(path: Path) -> None:
-    """Warn of a run that was stopped, whose model is unfinished.
-
-    Raises:
-        InputError: it has no model yet: it was killed, or is still going on.
-    """
+    """Warn of a run that was stopped, whose model is unfinished. Raises InputError: it has no model yet: it
+    was killed, or is still going on."""
     if not (path / "config.toml").is_file():
         return
     if (path / "model").exists():

@@ -76,10 +76,7 @@ class Tensors:
 
 def read_safetensors(path: Path) -> Tensors:
     """The tensors of a .safetensors file: eight bytes for the header's length, the header (JSON), the data.
-
-    Raises:
-        InputError: the file is cut, its header is damaged, or a tensor does not lie inside the file.
-    """
+    Raises InputError: the file is cut, its header is damaged, or a tensor does not lie inside the file."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -163,11 +160,8 @@ def is_npz(path: Path) -> bool:
 
 
 def read_npz(path: Path) -> Tensors:
-    """The arrays of an .npz file by name, each read when it is asked for.
-
-    Raises:
-        InputError: the archive is damaged, holds Python objects, or unfolds into more than can be meant.
-    """
+    """The arrays of an .npz file by name, each read when it is asked for. Raises InputError: the archive is
+    damaged, holds Python objects, or unfolds into more than can be meant."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]

@@ -154,11 +154,8 @@ def write_actions(file: Path, rows: Iterable[Action]) -> Path:
 
 
 def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
-    """Move the files that cannot be read out of a folder of images, to the same places below `folder`.
-
-    Raises:
-        InputError: the data are not a folder of files, or `folder` is in it or cannot be written.
-    """
+    """Move the files that cannot be read out of a folder of images, to the same places below `folder`. Raises
+    InputError: the data are not a folder of files, or `folder` is in it or cannot be written."""
     root = Path(str(source)).expanduser().resolve()
     if not root.is_dir() or any(root.glob("*.tar")):
         raise InputError(f"--quarantine moves files out of a folder, which {source} is not: leave it out")

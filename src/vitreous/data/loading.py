@@ -126,11 +126,8 @@ class BatchLoader(Generic[BatchT]):
         return self.sampler.steps_per_epoch
 
     def epoch(self, number: int, start: int = 0) -> Generator[BatchT]:
-        """Yield this process's rows of the batches of an epoch from step `start` on.
-
-        Raises:
-            InputError: too many of the training samples cannot be read.
-        """
+        """Yield this process's rows of the batches of an epoch from step `start` on. Raises InputError: too
+        many of the training samples cannot be read."""
         with pool(self.workers) as executor:
             in_memory = self.prepare is not None and self.prepare(self.bad, executor)
             steps = self.sampler.epoch(number, start)
@@ -244,11 +241,8 @@ class DevicePrefetcher(Generic[BatchT]):
         return self.epoch(0)
 
     def epoch(self, number: int, start: int = 0) -> Generator[BatchT]:
-        """Yield the batches of an epoch from step `start` on.
-
-        Raises:
-            InputError: too many of the training samples cannot be read.
-        """
+        """Yield the batches of an epoch from step `start` on. Raises InputError: too many of the training
+        samples cannot be read."""
         with closing(self.loader.epoch(number, start)) as batches:
             if self.device.type == "cuda":
                 yield from self.ahead_on_stream(number, enumerate(batches, start))

@@ -60,12 +60,9 @@ class Packed(Result):
 
 
 def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False) -> Packed:
-    """Write `train-00000.tar` and so on, and `classes.txt`: DATA is then the folder itself.
-
-    Raises:
-        InputError: the folder holds something, or cannot be written; with `strict`, an image cannot be read.
-            Then nothing of the packing is kept.
-    """
+    """Write `train-00000.tar` and so on, and `classes.txt`: DATA is then the folder itself. Raises
+    InputError: the folder holds something, or cannot be written; with `strict`, an image cannot be read. Then
+    nothing of the packing is kept."""
     if any("\n" in name for name in splits.train.classes):
         raise InputError(f"{splits.name} has a class with a line break in its name: rename it")
     with writing_to(folder, "make room, or name another folder"), begun(folder):

@@ -204,11 +204,8 @@ def without_excluded(
     train: ImageDataset, held_out: Mapping[str, ImageDataset], file: Path
 ) -> tuple[ImageDataset, dict[str, ImageDataset]]:
     """Return the parts of a source without the images that a CSV lists by their names. Where it has the
-    column action, as that of `vitreous data check --report`, only rows whose action is exclude count.
-
-    Raises:
-        InputError: the file cannot be read, or none of its images is in the data.
-    """
+    column action, as that of `vitreous data check --report`, only rows whose action is exclude count. Raises
+    InputError: the file cannot be read, or none of its images is in the data."""
     try:
         with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
             rows = list(csv.DictReader(text))

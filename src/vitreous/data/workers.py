@@ -96,11 +96,7 @@ def in_order(
     executor: Executor, function: Callable[[T], R], items: Iterable[T], *, ahead: int
 ) -> Iterator[R]:
     """Yield function(item) for each item, in order. At most `ahead` are started early, so that memory stays
-    bounded; they are canceled when the caller stops.
-
-    Raises:
-        InputError: a worker process ended.
-    """
+    bounded; they are canceled when the caller stops. Raises InputError: a worker process ended."""
     pending: deque[Future[R]] = deque()
     try:
         for item in items:
@@ -124,11 +120,8 @@ work: Callable[[Any], Any]  # in a worker process: what it does
 
 def forked(count: int, function: Callable[[Any], Any]) -> ProcessPoolExecutor:
     """Return processes in which `in_worker` is `function`. They are forked from this one, so that they share
-    its memory: an index or a cache of images is not copied.
-
-    Raises:
-        InputError: this system has no such processes.
-    """
+    its memory: an index or a cache of images is not copied. Raises InputError: this system has no such
+    processes."""
     if "fork" not in multiprocessing.get_all_start_methods():
         raise InputError("worker processes need a system that can fork: use data.worker_processes=false")
     functions = [function]

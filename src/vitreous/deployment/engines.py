@@ -82,11 +82,8 @@ def engine_of(path: Path) -> str | None:
 
 
 def open_image_model(spec: str | Path, **overrides: Any) -> Any:
-    """Open what MODEL means: an exported program, or what `vitreous.checkpoints.open_model` opens.
-
-    Raises:
-        InputError: none of these; or overrides, which a program cannot follow.
-    """
+    """Open what MODEL means: an exported program, or what `vitreous.checkpoints.open_model` opens. Raises
+    InputError: none of these; or overrides, which a program cannot follow."""
     from vitreous.checkpoints import open_model
 
     if not is_program(spec):
@@ -99,11 +96,8 @@ def open_image_model(spec: str | Path, **overrides: Any) -> Any:
 
 
 def open_exported(path: Path) -> Exported:
-    """Open an exported file, without PyTorch unless that computes it.
-
-    Raises:
-        InputError: its engine is not installed, the file is damaged, or does not say what it is.
-    """
+    """Open an exported file, without PyTorch unless that computes it. Raises InputError: its engine is not
+    installed, the file is damaged, or does not say what it is."""
     opened = ENGINES[engine_named(path)].open
     assert opened  # of every engine that has an ending
     described, compute = opened(path)
@@ -121,11 +115,8 @@ def open_exported(path: Path) -> Exported:
 
 
 def open_program(path: Path) -> Program:
-    """Open an exported file as a module.
-
-    Raises:
-        InputError: as `open_exported`, or its model is of another kind.
-    """
+    """Open an exported file as a module. Raises InputError: as `open_exported`, or its model is of another
+    kind."""
     from vitreous.checkpoints.native import KINDS
     from vitreous.models.program import Program
 

@@ -19,11 +19,8 @@ from vitreous.models.segmenter import Segmenter
 
 
 def output_labels(model: Runnable | AveragedViews) -> list[str]:
-    """Return the labels of a model's classes, or their numbers where it has no labels.
-
-    Raises:
-        InputError: the model has no classes, or another number of labels.
-    """
+    """Return the labels of a model's classes, or their numbers where it has no labels. Raises InputError: the
+    model has no classes, or another number of labels."""
     classes = model.config.num_classes
     if classes is None:
         raise InputError("the model has no head, so it has no classes: train one with vitreous train")

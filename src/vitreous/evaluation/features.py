@@ -61,11 +61,8 @@ def cached_features(
 
 
 def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
-    """Compute the features of every image once.
-
-    Raises:
-        InputError: images with several labels, or none that can be decoded.
-    """
+    """Compute the features of every image once. Raises InputError: images with several labels, or none that
+    can be decoded."""
     if images.targets.ndim != 1:
         raise InputError("a probe needs one class for each image, and these images have several labels")
     outputs = feature_outputs(model, images, **batching)

@@ -180,11 +180,7 @@ def confusion_of(mask: Mask, found: Mask, classes: int) -> Int[np.ndarray, "clas
 def evaluate_segmenter(
     model: Segmenter, images: MaskedDataset, **batching: Unpack[Batching]
 ) -> SegmentationEvaluation:
-    """Evaluate every image once, at its mask's own size.
-
-    Raises:
-        InputError: not one image can be read.
-    """
+    """Evaluate every image once, at its mask's own size. Raises InputError: not one image can be read."""
 
     def confusions(batch: MaskEvaluationBatch) -> Tensor:
         found = []

@@ -74,11 +74,8 @@ class TextModel:
 
     @classmethod
     def of(cls: type[TextModelKind], model: Any) -> TextModelKind:
-        """Take the tokenizer beside the file that `model` was loaded from.
-
-        Raises:
-            InputError: it was not loaded from a file, or there is no tokenizer.
-        """
+        """Take the tokenizer beside the file that `model` was loaded from. Raises InputError: it was not
+        loaded from a file, or there is no tokenizer."""
         if model.origin is None:
             raise InputError(
                 f"the {type(model).__name__} was not loaded from a file, so its tokenizer is not known: pass "

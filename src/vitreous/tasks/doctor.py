@@ -63,11 +63,7 @@ def examine_data(source: Any) -> list[Finding]:
 
 def examine_run(path: Path) -> list[Finding]:
     """Return what is wrong with a run: its data, its course, its model (of a run that was stopped, as its
-    newest state has it).
-
-    Raises:
-        InputError: it is not a run, or what it was trained on is no longer there.
-    """
+    newest state has it). Raises InputError: it is not a run, or what it was trained on is no longer there."""
     task = task_of_run(path)
     run = Run.open(path, task.config).with_data(None)
     if isinstance(task, Classification):

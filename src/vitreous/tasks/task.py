@@ -146,11 +146,8 @@ class Task(ABC):
     def plan(
         self, source: str | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
     ) -> Plan:
-        """Return the configuration of a run on `source`, with the user's settings over it.
-
-        Raises:
-            InputError: unknown settings, values or data, or what does not fit together.
-        """
+        """Return the configuration of a run on `source`, with the user's settings over it. Raises InputError:
+        unknown settings, values or data, or what does not fit together."""
 
     @abstractmethod
     def open_data(self, config: Any, split: Path | None = None) -> Any:
@@ -264,11 +261,8 @@ class Task(ABC):
     def inspect(
         self, answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
     ) -> Inspection:
-        """Write the page of `vitreous inspect` on images with their names, or on texts.
-
-        Raises:
-            InputError: a request that cannot be answered, or `folder` is not empty.
-        """
+        """Write the page of `vitreous inspect` on images with their names, or on texts. Raises InputError: a
+        request that cannot be answered, or `folder` is not empty."""
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         """Return what the answers to several images have in common."""
@@ -291,11 +285,7 @@ def module_of(answerer: Any) -> nn.Module:
 
 def config_of_run(spec: str, data: str | None, kind: type[Any]) -> Any:
     """Return the configuration of the run that MODEL means, to find what to evaluate on; None where it is not
-    a run.
-
-    Raises:
-        InputError: it is not a run, and no data are named.
-    """
+    a run. Raises InputError: it is not a run, and no data are named."""
     folder = run_folder(spec)
     if (folder / "config.toml").is_file():
         config = Run.open(folder, kind).config

@@ -216,11 +216,8 @@ class Checkpointer:
         return f"{rest}: resume with {resume}"
 
     def restore(self, learner: Learner, world: World = ALONE) -> bool:
-        """Put the learner to the newest intact checkpoint. Return whether there is one.
-
-        Raises:
-            InputError: it was saved by another model.
-        """
+        """Put the learner to the newest intact checkpoint. Return whether there is one. Raises InputError: it
+        was saved by another model."""
         self.finish()
         if (state := self.newest(learner, world)) is None:
             return False
@@ -229,11 +226,7 @@ class Checkpointer:
         return True
 
     def restore_best(self, learner: Learner, world: World = ALONE) -> None:
-        """Put the learner to the checkpoint of the best validation.
-
-        Raises:
-            InputError: it is damaged.
-        """
+        """Put the learner to the checkpoint of the best validation. Raises InputError: it is damaged."""
         try:
             learner.restore(self.read(self.best or 0, learner, world), first=world.first)
         except (OSError, ValueError, KeyError, SafetensorError) as error:

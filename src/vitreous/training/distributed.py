@@ -50,11 +50,8 @@ class World(NamedTuple):
         return self.rank == 0
 
     def share(self, batch_size: int) -> int:
-        """Return the images of a batch that each process gets.
-
-        Raises:
-            InputError: the batch cannot be divided equally.
-        """
+        """Return the images of a batch that each process gets. Raises InputError: the batch cannot be divided
+        equally."""
         if batch_size % self.size:
             raise InputError(
                 f"a batch of {batch_size} cannot be divided among {self.size} processes: set "
@@ -126,11 +123,8 @@ class BadFileSync:
         return len(self.bad) > self.shared
 
     def exchange(self) -> None:
-        """Make all known to every process; all of them call this together.
-
-        Raises:
-            InputError: they are more than 1 %, with the list; in every process.
-        """
+        """Make all known to every process; all of them call this together. Raises InputError: they are more
+        than 1 %, with the list; in every process."""
         together: dict[str, str] = {}
         for found in self.world.gather(self.bad.reasons.copy()):  # threads may add to it meanwhile
             together |= found

@@ -107,11 +107,8 @@ def fitted_to_checkpoint(
 @torch.no_grad()
 def take_weights(model: Model, loaded: Model, source: str) -> None:
     """Copy every weight of `loaded` that `model` has. The head is copied only for the same classes; otherwise
-    it stays zero.
-
-    Raises:
-        InputError: the rest does not fit, with the names that are missing or of another shape.
-    """
+    it stays zero. Raises InputError: the rest does not fit, with the names that are missing or of another
+    shape."""
     mine, theirs = dict(model.named_parameters()), dict(loaded.named_parameters())
     if isinstance(model, Segmenter) and not isinstance(loaded, Segmenter):
         theirs = {f"encoder.{name}": weight for name, weight in theirs.items()}
@@ -134,11 +131,8 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
 
 
 def freeze(model: Model, parts: Sequence[str]) -> None:
-    """Freeze the parameters of the named parts. "backbone" is everything but the head.
-
-    Raises:
-        InputError: the model has no such part.
-    """
+    """Freeze the parameters of the named parts. "backbone" is everything but the head. Raises InputError: the
+    model has no such part."""
     known = {name for name, _ in model.named_modules() if name} | {n for n, _ in model.named_parameters()}
     for part in parts:
         if part == "position.prefix" and "position.table" in known:

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: torch.device) -> Shards | None:
     """Return the shards of a run that asks for them; None for one process, which stores everything anyway.
-
-    Raises:
-        InputError: the optimizer cannot work on shards, or the processes cannot be divided into groups.
-    """
+    Raises InputError: the optimizer cannot work on shards, or the processes cannot be divided into groups."""
     if not config.shard or world.size == 1:
         return None
     if config.shard_group and config.optimizer.kind == "muon":

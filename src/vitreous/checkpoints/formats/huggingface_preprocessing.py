@@ -141,11 +141,8 @@ PROBLEMS = {
 
 
 def task_of(source: Source) -> str:
-    """The task that config.json names; classification where it names none.
-
-    Raises:
-        InputError: a problem_type that transformers does not have.
-    """
+    """The task that config.json names; classification where it names none. Raises InputError: a problem_type
+    that transformers does not have."""
     problem = source.config.get("problem_type")
     for ours, theirs in PROBLEMS.items():
         if problem in (None, theirs):

@@ -123,11 +123,8 @@ def described_model(source: Source) -> dict[str, Any]:
 
 
 def activation(source: Source, described: dict[str, Any], *, archive: bool) -> str:
-    """QuickGELU in OpenAI's models, and in those of open_clip that say so.
-
-    Raises:
-        InputError: nothing says it.
-    """
+    """QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing says
+    it."""
     if described:
         return "quick_gelu" if described["model_cfg"].get("quick_gelu") else "gelu"
     if archive:

@@ -94,11 +94,8 @@ def needs_beit(config: ViTConfig) -> bool:
 
 
 def beit_args(config: ViTConfig, args: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of Beit, from those of VisionTransformer.
-
-    Raises:
-        InputError: the last norm is not where it is in Beit.
-    """
+    """The keyword arguments of Beit, from those of VisionTransformer. Raises InputError: the last norm is not
+    where it is in Beit."""
     if config.final_norm != ("pooled" if config.pooling == "mean" else "tokens"):
         raise InputError(
             f"timm's BEiT cannot hold final_norm={config.final_norm} with pooling={config.pooling}"

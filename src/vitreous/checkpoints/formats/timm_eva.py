@@ -45,11 +45,7 @@ LIMITS = PLAIN_VIT | {
 
 
 def rotary_fields(source: Source, known: dict[str, Any]) -> dict[str, Any]:
-    """The rotary positions that Eva's arguments describe.
-
-    Raises:
-        InputError: a kind that is not known here.
-    """
+    """The rotary positions that Eva's arguments describe. Raises InputError: an unknown kind."""
     kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
     if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
         raise InputError(f"{source.where}: rope_type={kind!r} of timm is not known here")
@@ -149,11 +145,7 @@ def eva_form(
 
 
 def rope_args(rotary: RotaryConfig | None) -> dict[str, Any]:
-    """Eva's arguments for rotary positions.
-
-    Raises:
-        InputError: Eva cannot hold them.
-    """
+    """Eva's arguments for rotary positions. Raises InputError: Eva cannot hold them."""
     if rotary is None:
         return {"use_rot_pos_emb": False}
     centered, mixed = rotary.coordinates == "centered", rotary.kind == "mixed"

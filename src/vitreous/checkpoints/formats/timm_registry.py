@@ -22,11 +22,8 @@ def registry() -> dict[str, Any]:
 
 
 def description_of(name: str) -> dict[str, Any]:
-    """The config.json of a published model of timm, or of an architecture, by its name.
-
-    Raises:
-        InputError: the registry has no such tag. An unknown architecture is refused when it is read.
-    """
+    """The config.json of a published model of timm, or of an architecture, by its name. Raises InputError:
+    the registry has no such tag. An unknown architecture is refused when it is read."""
     architecture, _, tag = name.partition(".")
     tags = registry()["read"].get(architecture, {}).get("tags", {})
     if tag and tags and tag not in tags:
@@ -36,11 +33,8 @@ def description_of(name: str) -> dict[str, Any]:
 
 
 def check_architecture(source: Source) -> str:
-    """The architecture that config.json names, without its tag; empty where it names none.
-
-    Raises:
-        InputError: one that is not known here, or not a Vision Transformer.
-    """
+    """The architecture that config.json names, without its tag; empty where it names none. Raises InputError:
+    one that is not known here, or not a Vision Transformer."""
     name, table = str(source.config.get("architecture", "")).split(".")[0], registry()
     for part, refused in table["refused"].items():
         if name in refused:

@@ -74,11 +74,8 @@ PUBLISHED = {
 
 
 def description_of(name: str) -> dict[str, Any]:
-    """What a config.json would say of a published model of torchvision.
-
-    Raises:
-        InputError: torchvision has no weights of this name.
-    """
+    """What a config.json would say of a published model of torchvision. Raises InputError: torchvision has no
+    weights of this name."""
     if name not in PUBLISHED:
         raise InputError(f"like='torchvision:{name}': {nearest(name, list(PUBLISHED))}")
     size, resized, interpolation = PUBLISHED[name]

@@ -45,11 +45,8 @@ class Pairs(NamedTuple):
 
 
 def check_masks(source: str, *, workers: int | None = None) -> DataReport:
-    """Look at every image and every mask. What training would refuse is a finding here.
-
-    Raises:
-        InputError: there are no images and masks.
-    """
+    """Look at every image and every mask. What training would refuse is a finding here. Raises InputError:
+    there are no images and masks."""
     parts, given, findings = open_for_checking(source)
     bad = BadFiles()
     wrong: list[str] = []

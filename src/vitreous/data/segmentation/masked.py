@@ -82,10 +82,7 @@ class Legend(NamedTuple):
 
 def read_legend(path: Path) -> Legend:
     """classes.txt: a name in each line, the first one class 0; after it, if wanted, its color as #RRGGBB.
-
-    Raises:
-        InputError: it cannot be read, is empty, names a class twice, or colors some lines only.
-    """
+    Raises InputError: it cannot be read, is empty, names a class twice, or colors some lines only."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

@@ -46,11 +46,8 @@ class EncodedPairs(NamedTuple):
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> EncodedPairs:
-    """Sources with an end mark, targets with both marks, none of more than `longest` tokens.
-
-    Raises:
-        InputError: every pair is too long.
-    """
+    """Sources with an end mark, targets with both marks, none of more than `longest` tokens. Raises
+    InputError: every pair is too long."""
     sources, targets = [], []
     for pair in pairs:
         source = [*tokenizer.encode(pair.source), END]

@@ -173,11 +173,8 @@ def caption_loader(
 
 
 def check_texts(source: str, *, workers: int | None = None) -> DataReport:
-    """Look at every image of a manifest, and at every text.
-
-    Raises:
-        InputError: no manifest, or next to nothing in it.
-    """
+    """Look at every image of a manifest, and at every text. Raises InputError: no manifest, or next to
+    nothing in it."""
     data = open_captions(source, seed=0, test_fraction=TEST_FRACTION)
     number = {text: row for row, text in enumerate(sorted({*data.train.texts, *data.test.texts}))}
     parts = {}

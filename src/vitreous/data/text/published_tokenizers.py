@@ -186,11 +186,8 @@ class SentencePiece(NamedTuple):
 
 
 def read_sentencepiece(path: Path) -> SentencePiece:
-    """Read a model of SentencePiece, a message of protocol buffers.
-
-    Raises:
-        InputError: it is damaged, or not of the unigram kind.
-    """
+    """Read a model of SentencePiece, a message of protocol buffers. Raises InputError: it is damaged, or not
+    of the unigram kind."""
     try:
         pieces, characters, kind = [], b"", UNIGRAM
         for number, value in message(path.read_bytes()):

@@ -35,11 +35,7 @@ class Tokenizer:
     @classmethod
     def train(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
         """The most frequent pairs of `texts` become tokens, until there are `vocabulary` tokens (or no pair
-        is left).
-
-        Raises:
-            InputError: the vocabulary has no room for the bytes.
-        """
+        is left). Raises InputError: the vocabulary has no room for the bytes."""
         if vocabulary <= SMALLEST:
             raise InputError(
                 f"a vocabulary of {vocabulary} has no room beside the {SMALLEST} tokens for bytes and marks: "
@@ -83,11 +79,8 @@ class Tokenizer:
 
 
 def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
-    """The tokenizer that `Tokenizer.to_json` described.
-
-    Raises:
-        InputError: `text`, which is at `where`, describes none.
-    """
+    """The tokenizer that `Tokenizer.to_json` described. Raises InputError: `text`, which is at `where`,
+    describes none."""
     try:
         model = json.loads(text)["model"]
         return Tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]])

@@ -271,11 +271,7 @@ class Problem(BaseModel):
 
 
 def parse(given: dict[str, Any], kind: type[Config]) -> Any:
-    """The parameters of a request.
-
-    Raises:
-        InputError: an unknown name, or a value that does not do.
-    """
+    """The parameters of a request. Raises InputError: an unknown name, or a value that does not do."""
     known = list(kind.model_fields)
     for name in given:
         if name not in known:

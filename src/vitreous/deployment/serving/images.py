@@ -207,10 +207,7 @@ def look_at(model: ViT, device: torch.device, questions: Sequence[Question]) -> 
 @torch.inference_mode()
 def whose(model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look) -> tuple[str, Float[Tensor, "1 T"]]:
     """Whose attention is wanted, and the weight of each token in it: what the head reads, or one patch.
-
-    Raises:
-        InputError: there is no such patch, or it is asked of the evidence for a class.
-    """
+    Raises InputError: there is no such patch, or it is asked of the evidence for a class."""
     config = model.config
     if wanted.patch is None:
         return phrase(f"readouts.{config.pooling}"), readout_of(model, images)
@@ -251,11 +248,8 @@ def attended(
 def evidence(
     model: ViT, images: Float[Tensor, "1 C H W"], label: str | None
 ) -> tuple[Float[Tensor, "rows columns"], str]:
-    """Which patches speak for a class, or for the model's answer; and its label.
-
-    Raises:
-        InputError: there is no such class, or the model has no classes.
-    """
+    """Which patches speak for a class, or for the model's answer; and its label. Raises InputError: there is
+    no such class, or the model has no classes."""
     labels = output_labels(model)
     if label is None:
         with torch.inference_mode():

@@ -98,10 +98,7 @@ def one_thread() -> ThreadPoolExecutor:
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket at an address. It does not listen yet, so that no client waits for a model that still loads.
-
-    Raises:
-        InputError: no such address, or it is taken.
-    """
+    Raises InputError: no such address, or it is taken."""
     if not 0 <= port <= 65535:
         raise InputError(f"--port {port} is not a port: use 1 to 65535, or 0 for any that is free")
     try:

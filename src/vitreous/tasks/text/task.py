@@ -281,11 +281,7 @@ class TextTask(Task):
 
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part of what a run learned from; of other data what is held out of all
-        training.
-
-        Raises:
-            InputError: no data are named, and the model is not in a run.
-        """
+        training. Raises InputError: no data are named, and the model is not in a run."""
         config = config_of_run(spec, data, self.config) or self.config()
         source = absolute_sources(data) if data else config.source
         found = self.open_source(source, config)

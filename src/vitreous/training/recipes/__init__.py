@@ -96,11 +96,7 @@ def same_size(model: Any, name: str) -> bool:
 
 
 def recipe(name: str) -> Recipe:
-    """Return the recipe called `name`.
-
-    Raises:
-        InputError: there is none; the nearest name is given.
-    """
+    """Return the recipe called `name`. Raises InputError: there is none; the nearest name is given."""
     if name not in NAMES:
         raise InputError(f"unknown recipe {name!r}: {nearest(name, NAMES)}")
     return read_recipe(FOLDER / f"{name}.toml", RunConfig())
