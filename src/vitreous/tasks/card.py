@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitreous import __version__
-from vitreous.checkpoints.saving import origin_facts
+from vitreous.checkpoints.model_card import origin_facts
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.evaluation.result import Evaluation
 
