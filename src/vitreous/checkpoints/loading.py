@@ -19,7 +19,8 @@ from vitreous.checkpoints.files import Source, descriptions, model_folder, open_
 from vitreous.checkpoints.format import Format, Reading, as_pair
 from vitreous.checkpoints.formats import FORMATS, torchvision
 from vitreous.checkpoints.formats.huggingface import check_family
-from vitreous.checkpoints.formats.timm_registry import check_architecture, description_of
+from vitreous.checkpoints.formats.timm import check_architecture
+from vitreous.checkpoints.formats.timm_registry import description_of
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.runs import run_folder
 from vitreous.checkpoints.torch_files import unwrapped

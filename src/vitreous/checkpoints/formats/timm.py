@@ -30,9 +30,9 @@ from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
 from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
 from vitreous.checkpoints.formats.timm_hybrid import ROOTS, hybrid_rows, resnet_stem, root_of
 from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
-from vitreous.checkpoints.formats.timm_registry import check_architecture, registry
+from vitreous.checkpoints.formats.timm_registry import registry
 from vitreous.checkpoints.weights import Row, linear_stem, pairs, same
-from vitreous.errors import InputError
+from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 
@@ -97,6 +97,22 @@ def facts(source: Source) -> dict[str, Any]:
             raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")
     given = {"global_pool": source.config.get("global_pool")} | args
     return row | {key: v for key, v in given.items() if v not in (None, "") or key in EVA_ARGUMENTS}
+
+
+def check_architecture(source: Source) -> str:
+    """The architecture that config.json names, without its tag; empty where it names none. Raises InputError:
+    one that is not known here, or not a Vision Transformer."""
+    name, table = str(source.config.get("architecture", "")).split(".")[0], registry()
+    for part, refused in table["refused"].items():
+        if name in refused:
+            raise InputError(f"{source.where}: {name} of timm has a part that is not known here: {part}")
+    if name and name not in table["read"]:
+        hint = nearest(name, list(table["read"]))
+        like = f": {hint}" if hint.startswith("did you mean") else ""
+        raise InputError(
+            f"{source.where}: {name} is not among the Vision Transformers of timm {table['timm']}{like}"
+        )
+    return name
 
 
 def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitreous.errors import InputError, nearest
-
-if TYPE_CHECKING:
-    from vitreous.checkpoints.files import Source
 
 
 @cache
@@ -30,19 +27,3 @@ def description_of(name: str) -> dict[str, Any]:
         raise InputError(f"like='timm:{name}': {architecture} has no tag {tag!r}: {nearest(tag, list(tags))}")
     look = {"pretrained_cfg": registry()["preprocessing"][tags[tag]]} if tag in tags else {}
     return {"architecture": architecture, **look}
-
-
-def check_architecture(source: Source) -> str:
-    """The architecture that config.json names, without its tag; empty where it names none. Raises InputError:
-    one that is not known here, or not a Vision Transformer."""
-    name, table = str(source.config.get("architecture", "")).split(".")[0], registry()
-    for part, refused in table["refused"].items():
-        if name in refused:
-            raise InputError(f"{source.where}: {name} of timm has a part that is not known here: {part}")
-    if name and name not in table["read"]:
-        hint = nearest(name, list(table["read"]))
-        like = f": {hint}" if hint.startswith("did you mean") else ""
-        raise InputError(
-            f"{source.where}: {name} is not among the Vision Transformers of timm {table['timm']}{like}"
-        )
-    return name

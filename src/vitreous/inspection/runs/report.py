@@ -9,12 +9,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
@@ -46,6 +44,7 @@ from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.objectives import Illustration
+
 SAMPLES = 8  # images whose attention is shown
 SMALL = 1_000_000  # parameters of a model that has learn.html beside its report
 
@@ -251,7 +250,9 @@ def objective_figure(shown: Illustration | None, encoder: Model, names: Sequence
     if shown is None:
         return
     kinds = [phrase(f"images.{kind}") for kind in shown.columns]
-    columns = [[rgb(each) for each in encoder.preprocessing.denormalize(some)] for some in shown.columns.values()]
+    columns = [
+        [rgb(each) for each in encoder.preprocessing.denormalize(some)] for some in shown.columns.values()
+    ]
     triples = list(zip(zip(*columns, strict=True), names, strict=True))
     yield exhibit(shown.exhibit, HTML.image_triples(triples, kinds), target=shown.target)
 

@@ -221,7 +221,7 @@ def statistics(
 
 def sincos_of_mae(grid: tuple[int, int], width: int) -> Float[Tensor, "N D"]:
     """MAE's positions: [sin x, cos x, sin y, cos y] with frequencies 10000^(-4i/D), which stop short of
-    1/10000 (those of `layers.positions.sincos_2d` end at it)."""
+    1/10000 (those of `layers.embedding.sincos_2d` end at it)."""
     quarter = width // 4
     omega = 10_000.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
     y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
