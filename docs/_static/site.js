@@ -2,6 +2,6 @@
 document.addEventListener("DOMContentLoaded", () => {
   const korean = document.documentElement.lang === "ko";
   document.querySelector(".sidebar-drawer")?.setAttribute("aria-label", korean ? "모든 페이지" : "all pages");
-  document.querySelector(".toc-drawer")?.setAttribute("aria-label", korean ? "이 페이지의 차례" : "on this page");
+  document.querySelector(".toc-drawer")?.setAttribute("aria-label", korean ? "이 페이지의 목차" : "on this page");
   for (const box of document.querySelectorAll("pre, .table-wrapper, .katex-display, .math")) box.tabIndex = 0;
 });
