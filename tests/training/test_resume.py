@@ -298,6 +298,22 @@ def test_what_fails_meanwhile_is_raised_by_the_next_save(
     assert checkpointer.steps() == [1, 3]
 
 
+def test_what_cannot_be_written_at_all_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where memory is short: the error comes out, and the next wait ends."""
+
+    def fail(*_: object, **__: object) -> str:
+        raise MemoryError
+
+    states = Checkpointer(tmp_path)
+    monkeypatch.setattr(states, "write", fail)
+    with pytest.raises(MemoryError):
+        states.save(Snapshot(1))
+    states.finish()
+    assert states.steps() == []
+
+
 def test_training_waits_for_checkpoints_for_a_small_part_of_its_time(trained: Fit, tmp_path: Path) -> None:
     """By default; an interval that is set is kept."""
     found: dict[str, float] = {}

@@ -74,9 +74,8 @@ class Checkpointer:
 
     @cached_property
     def thread(self) -> ThreadPoolExecutor:
-        """Return what writes, once it runs: with too little memory Python would wait for it forever."""
         executor = ThreadPoolExecutor(1, thread_name_prefix="vitreous-checkpoint")
-        executor.submit(int).result()
+        executor.submit(int).result()  # it runs: with too little memory later, Python would wait forever
         return executor
 
     @property
@@ -101,8 +100,9 @@ class Checkpointer:
             return
         state, thread, self.saving = learner.state(), self.thread, step
         if wait:
-            self.writing = Future()
-            self.writing.set_result(self.write_all(step, state, world, sharded=sharded))
+            written = Future[str]()
+            written.set_result(self.write_all(step, state, world, sharded=sharded))
+            self.writing = written
             self.finish()
             return
         if not hasattr(self, "stage"):  # now that the process has its group
