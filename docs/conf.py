@@ -23,7 +23,7 @@ extensions = [
     "sphinxcontrib.katex",
     "sphinxext.opengraph",
     "from_program",
-    "korean_search",
+    "korean",
 ]
 myst_heading_anchors = 3
 myst_enable_extensions = ["amsmath", "attrs_block", "colon_fence", "deflist", "dollarmath", "html_image"]

@@ -92,6 +92,14 @@ def test_korean_search_knows_every_noun_of_a_heading(site: Path) -> None:
     assert not lost
 
 
+def test_the_theme_speaks_korean_on_korean_pages(site: Path) -> None:
+    words = r"Previous|Next|Home|On this page|Back to top|Skip to content|Edit this page|Link to this heading"
+    for page in PAGES:
+        assert not re.findall(
+            rf'[>"]\s*({words})\s*[<"]', (site / "ko" / f"{page}.html").read_text("utf-8")
+        ), page
+
+
 def test_every_link_inside_the_site_leads_somewhere(site: Path) -> None:
     pages = {path: Anchors(path.read_text("utf-8")) for path in site.rglob("*.html")}
     broken = []
