@@ -135,7 +135,7 @@ def main() -> None:
     opened = index["opening"]["validation shards"]
     measured = {
         "import_core_seconds": round(seconds_to_import(), 2),
-        "open_index_seconds": opened["open_seconds"],
+        "open_index_seconds": opened["open_core_seconds"],
         "index_own_gib_a_process": opened["own_gib"],
         "core_ms_an_image": core_ms,
         **state_costs(),

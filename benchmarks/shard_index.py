@@ -159,11 +159,12 @@ def main() -> None:
         spec, began = str(folder / "*.tar"), time.perf_counter()
         make_index(index_folder(find_shards(spec), ["classes"], Reading(True, 0, None)), options.images)
         print(f"made the index in {time.perf_counter() - began:.0f} s", flush=True)
-        rows = {
-            "validation shards": run(PROGRAM, spec, "0"),
-            "1 % held out by hashes": run(PROGRAM, spec, "0.01"),
-            "1 % held out by hashes, again": run(PROGRAM, spec, "0.01"),
-        }
+        fractions = {"validation shards": "0", "1 % held out by hashes": "0.01"}
+        fractions["1 % held out by hashes, again"] = "0.01"
+        rows = {}
+        for name, fraction in fractions.items():
+            rows[name] = run(PROGRAM, spec, fraction)
+            print(name, rows[name], flush=True)
         results = {
             "date": date.today().isoformat(),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
