@@ -215,8 +215,8 @@ def train_run(
     batches = config.evaluation if hasattr(config, "evaluation") else config.training
     options |= {"device": device, "batch_size": batches.batch_size, "progress": progress, "world": world}
     options["workers"] = worker_count(getattr(getattr(config, "data", None), "workers", 0))
+    calibrated = task.calibrate(trained, answerer, **options)  # in fp32, as `vitreous calibrate`
     with autocast(with_precision(config, device).training.precision, device):
-        calibrated = task.calibrate(trained, answerer, **options)
         evaluation = task.evaluate(answerer, examples, **options) if held_out else None
     if not world.first:
         return None
