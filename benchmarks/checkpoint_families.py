@@ -3,10 +3,11 @@
     python benchmarks/checkpoint_families.py [--only DINOv3] [--out benchmarks/results]
 
 Tiny models of each codebase, every weight random: *in* is the largest difference between what the codebase
-computes and what the model that vitreous reads from its files computes; *out* between the model and what is
-read back from the file that vitreous writes, by the codebase itself where that is timm, transformers or
-facebookresearch/dinov3. Where a codebase is not installed (`dinov3`, FrancescoSaverioZuppichini/ViT; Google's
-need JAX), what it computed when the golden models were made stands for it.
+computes and what the model that vitreous reads from its files computes; *out* between the model and what the
+codebase itself computes of the file that vitreous writes. `by` says who opened that file: where the codebase
+is not at hand (Google's needs JAX), vitreous reads it back, and what the codebase computed when the golden
+models were made stands for it. facebookresearch/dinov3 and mae are found on PYTHONPATH, the code of InternViT
+by INTERNVIT_CODE, FrancescoSaverioZuppichini/ViT by VIT_README.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.checkpoints.families import FAMILIES
+from vitreous.checkpoints.families import FAMILIES, TEXT_MODELS
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "checkpoints"
@@ -59,6 +60,7 @@ GOLDEN_CASES: dict[tuple[str, str], tuple[str, ...]] = {
 }
 PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("ViT", "frankzvit"): ("frankzvit-apart",),
+    ("ViT", "vit-pytorch"): ("vit-pytorch-qk-norm", "vit-pytorch-registers"),
     ("DINOv3", "dinov3"): ("dinov3", "dinov3-swiglu"),
     ("DINOv3", "huggingface"): ("transformers-dinov3", "transformers-dinov3-gated"),
     ("DINOv3", "timm"): ("timm-dinov3",),
@@ -75,7 +77,7 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("InternViT", "huggingface"): ("internvl", "internvl-rms", "internvit", "internvit-6b"),
     ("MLCD", "huggingface"): ("mlcd",),
     ("TIPSv2", "huggingface"): ("tipsv2",),
-    ("RADIO", "huggingface"): ("radio",),
+    ("RADIO", "radio"): ("radio",),
 }
 
 
@@ -107,7 +109,13 @@ def live_cases(peers: ModuleType) -> dict[tuple[str, str], list[Callable[[], Any
             compute=lambda pixels: {"tokens": case.module(pixels, noise=order).last_hidden_state}
         )
 
+    def ijepa() -> Any:
+        """Its features, and with a head."""
+        sizes = peers.SIZED | {"num_labels": peers.CLASSES}
+        return transformers("IJepaForImageClassification", "IJepaConfig", "logits", **sizes)
+
     return {
+        ("I-JEPA", "huggingface"): [ijepa],
         ("CLIP", "huggingface"): [clip],
         ("CLIP", "timm"): [lambda: timm("vit_base_patch16_clip_224")],
         ("SigLIP", "huggingface"): [
@@ -119,7 +127,7 @@ def live_cases(peers: ModuleType) -> dict[tuple[str, str], list[Callable[[], Any
     }
 
 
-def whole_mae(peers: ModuleType, tests: ModuleType, format: str) -> dict[str, float]:
+def whole_mae(peers: ModuleType, tests: ModuleType, format: str) -> dict[str, Any]:
     """The prediction of a whole MAE: of transformers, or of its authors' code, which has timm's names."""
     images, noise = peers.images(), peers.noise()
     if format == "timm":
@@ -132,7 +140,40 @@ def whole_mae(peers: ModuleType, tests: ModuleType, format: str) -> dict[str, fl
         case = peers.transformers_case("ViTMAEForPreTraining", "ViTMAEConfig", None, **sizes)
         expected = case.module(pixel_values=images, noise=noise).logits
         mae = vt.load(case.module, kind=vt.MAE)
-    return {"in": difference(mae.predict(images, mae.mask(noise)), expected)}
+    predicted = mae.predict(images, mae.mask(noise))
+    found = {"in": difference(predicted, expected)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / ("mae.pth" if format == "timm" else "mae")
+        found["out"] = vt.save(mae, path, format=format)
+        try:
+            theirs = tests.prediction_of_its_own_code(peers, path)
+        except ImportError as error:
+            print(f"{path.name}: {error}: it is read back", file=sys.stderr)
+            return found
+    return found | {"out": difference(predicted, theirs), "by": MAE_CODE[format]}
+
+
+MAE_CODE = {"timm": "facebookresearch/mae", "huggingface": "transformers"}
+
+
+def text_model(name: str) -> dict[str, float]:
+    """The logits of a translator or a reader, or the vectors of the two stacks of torch."""
+    rng = torch.Generator().manual_seed(0)
+    if name == "torch.nn.Transformer":
+        peer: Any = torch.nn.Transformer(16, 2, 2, 2, 32, batch_first=True, norm_first=True).eval()
+        vectors = torch.randn(2, 2, 4, 16, generator=rng)
+        return {"in": difference(vt.load(peer)(*vectors), peer(*vectors))}
+    golden = {"Marian": "hf_marian", "TrOCR": "hf_trocr"}[name]
+    import transformers
+
+    kind = transformers.MarianMTModel if name == "Marian" else transformers.VisionEncoderDecoderModel
+    peer, model = kind.from_pretrained(GOLDEN / golden).eval(), vt.load(GOLDEN / golden)
+    assert isinstance(model, vt.Transformer | vt.Captioner)
+    ids = torch.randint(3, model.text.config.vocabulary - 1, (2, 2, 5), generator=rng)
+    source = ids[0]
+    if isinstance(model, vt.Captioner):
+        source = torch.randn(2, 3, *model.config.encoder.image_size, generator=rng)
+    return {"in": difference(model(source, ids[1]), peer(source, decoder_input_ids=ids[1]).logits)}
 
 
 def difference(one: Tensor, other: Tensor) -> float:
@@ -140,42 +181,62 @@ def difference(one: Tensor, other: Tensor) -> float:
     return (one - other).abs().max().item()
 
 
-def peer_output(peers: ModuleType, format: str, path: Path, images: Tensor, case: Any) -> Tensor | None:
-    """What the codebase of a format makes of a file that vitreous wrote; None where it is not at hand."""
+def peer_output(
+    peers: ModuleType, format: str, path: Path, images: Tensor, case: Any
+) -> tuple[Tensor, str] | None:
+    """What the codebase of a format makes of a file that vitreous wrote, and its name; None where it is not
+    at hand."""
     if format == "timm" and path.is_dir():
         timm: Any = peers.import_beside("timm_registry").import_timm()
-        return timm.create_model(f"local-dir:{path}", pretrained=True).eval()(images)
-    if format in ("huggingface", "aimv2"):
+        return timm.create_model(f"local-dir:{path}", pretrained=True).eval()(images), "timm"
+    if path.is_dir():
         import transformers
 
-        kind = json.loads((path / "config.json").read_text())["architectures"][0]
-        found = getattr(transformers, kind).from_pretrained(path).eval()(pixel_values=images)
+        described = json.loads((path / "config.json").read_text())
+        name = described["architectures"][0]
+        if name == "InternVisionModel":  # whose code is of transformers 4, and not loaded by 5 itself
+            if case is None:
+                return None
+            module = type(case.module)(type(case.module.config).from_pretrained(path)).eval()
+            module.load_state_dict(load_file(path / "model.safetensors"))
+            return module(images).pooler_output, "OpenGVLab/InternVL"
+        if format == "radio":  # which normalizes by itself
+            mean, std = (torch.tensor(described[each]).view(3, 1, 1) for each in ("norm_mean", "norm_std"))
+            images = images * std + mean
+        found = getattr(transformers, name).from_pretrained(path).eval()(pixel_values=images)
         if "logits" in found:
-            return found.logits
-        return found.last_hidden_state if found.get("pooler_output") is None else found.pooler_output
-    if format == "dinov3" and case is not None:
-        missing = case.module.load_state_dict(torch.load(path), strict=False)
+            return found.logits, "transformers"
+        # a ViTModel draws the pooler that its file has not
+        pooled = None if name == "ViTModel" else getattr(found, "pooler_output", None)
+        return found.last_hidden_state if pooled is None else pooled, "transformers"
+    if format in STATE_DICTS and case is not None:
+        # of the README's two forms the one that is written
+        case = peers.readme_of_vit(1) if format == "frankzvit" else case
+        state = {name.removeprefix("visual."): tensor for name, tensor in torch.load(path).items()}
+        missing = case.module.load_state_dict(state, strict=False)
         # that of local crops, which only pre-training has
         assert not missing.unexpected_keys, missing
         assert all(name.startswith("local_cls_norm.") for name in missing.missing_keys), missing
-        return case.module(images)
+        return case.module(images), STATE_DICTS[format]
     return None
 
 
+STATE_DICTS = {
+    "dinov3": "facebookresearch/dinov3",
+    "open-clip": "open_clip",
+    "vit-pytorch": "vit-pytorch",
+    "frankzvit": "FrancescoSaverioZuppichini/ViT",
+}
+
+
 def compare(
-    peers: ModuleType,
-    model: Any,
-    expected: dict[str, Tensor],
-    images: Tensor,
-    format: str,
-    written: bool,
-    case: Any,
-) -> dict[str, float]:
+    peers: ModuleType, model: Any, expected: dict[str, Tensor], images: Tensor, format: str, case: Any
+) -> dict[str, Any]:
     """The differences of one case."""
     ours = {"tokens": model.tokens, "output": model}
-    found = {"in": max(difference(ours[name](images), value) for name, value in expected.items())}
-    if not written:
-        return found
+    found: dict[str, Any] = {
+        "in": max(difference(ours[name](images), value) for name, value in expected.items())
+    }
     with tempfile.TemporaryDirectory() as folder:
         ending = FILES.get(format, "")
         if format == "timm" and model.config.stem.kind == "resnet":
@@ -187,8 +248,8 @@ def compare(
         except vt.InputError as error:  # as of the post-activation BiT
             print(f"not measured out: {error}", file=sys.stderr)
             return found
-        theirs = peer_output(peers, format, path, images, case)
-        if theirs is not None:
+        if output := peer_output(peers, format, path, images, case):
+            theirs, found["by"] = output
             mine = model(images) if theirs.ndim == 2 else model.tokens(images)
             found["out"] = max(found["out"], difference(mine, theirs))
     return found
@@ -223,8 +284,16 @@ def peer_case(
         return model, expected, peers.images(model.config.image_size), case
 
 
+def bit_case() -> tuple[Any, dict[str, Tensor], Tensor]:
+    """A pre-activation BiT, with what timm's ResNetV2 computed of its file."""
+    folder = TESTS / "data" / "bit"
+    with np.load(folder / "expected.npz") as arrays:
+        expected = {"output": torch.from_numpy(arrays["logits"])}
+    return vt.load(folder / "weights.npz"), expected, torch.from_numpy(np.load(folder / "input.npy"))
+
+
 @torch.no_grad()
-def measured(only: str | None = None) -> dict[str, dict[str, dict[str, float | None]]]:
+def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
     """Every family and format, with the largest difference of its cases."""
     logging.disable(logging.WARNING)  # what the files leave open is given or known
     peers = program(TESTS / "peer_families.py")
@@ -232,31 +301,33 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, float | N
     tests = program(TESTS / "test_families.py")
     given = tests.GIVEN
     live = live_cases(peers)
-    rows: dict[str, dict[str, dict[str, float | None]]] = {}
-    for family in FAMILIES:
-        for format in dict.fromkeys(family.read) if only in (None, family.name) else ():
-            key, written = (family.name, format), format in family.written
-            found = []
-            for name in GOLDEN_CASES.get(key, ()):
-                model, expected, images = golden_case(name, golden[name])
-                found.append(compare(peers, model, expected, images, format, written, None))
-            for name in PEER_CASES.get(key, ()):
-                model, expected, images, case = peer_case(peers, name, given[name])
-                found.append(compare(peers, model, expected, images, format, written, case))
-            for make in live.get(key, []):
-                case, images = make(), peers.images()
-                with tempfile.TemporaryDirectory() as folder:
-                    case.write(Path(folder))
-                    model = vt.load(folder)
-                    found.append(compare(peers, model, case.compute(images), images, format, written, case))
-            if family.name.startswith("MAE"):
-                found.append(whole_mae(peers, tests, format))
-            assert found, f"no case of {key}"
-            ways = ("in", "out") if written else ("in",)
-            rows.setdefault(family.name, {})[format] = {
-                way: max((each[way] for each in found if way in each), default=None) for way in ways
-            }
-            print(family.name, format, rows[family.name][format], file=sys.stderr)
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for family, format in ((name, each) for name, formats in FAMILIES.items() for each in formats):
+        if only not in (None, family):
+            continue
+        key, found = (family, format), list[dict[str, Any]]()
+        for name in GOLDEN_CASES.get(key, ()):
+            found.append(compare(peers, *golden_case(name, golden[name]), format, None))
+        for name in PEER_CASES.get(key, ()):
+            model, expected, images, case = peer_case(peers, name, given[name])
+            found.append(compare(peers, model, expected, images, format, case))
+        for make in live.get(key, []):
+            case, images = make(), peers.images()
+            with tempfile.TemporaryDirectory() as folder:
+                case.write(Path(folder))
+                model = vt.load(folder)
+                found.append(compare(peers, model, case.compute(images), images, format, case))
+        if family.startswith("MAE"):
+            found.append(whole_mae(peers, tests, format))
+        if format == "bit":
+            found.append(compare(peers, *bit_case(), format, None))
+        assert found, f"no case of {key}"
+        largest = {way: max(each[way] for each in found if way in each) for way in ("in", "out")}
+        opened = ", ".join(dict.fromkeys(each["by"] for each in found if "by" in each)) or None
+        rows.setdefault(family, {})[format] = largest | {"by": opened}
+        print(family, format, rows[family][format], file=sys.stderr)
+    for name, format in TEXT_MODELS.items() if only is None else ():
+        rows[name] = {format: text_model(name)}
     return rows
 
 

@@ -31,13 +31,13 @@ HEADS = {
         "commands": ("Option", "Value", "Default", "Meaning"),
         "fields": ("Field", "Type", "Default", "Meaning"),
         "zoo": ("Name", "Image", "Parameters (M)", "GMACs", "Weights in fp32 (MB)"),
-        "families": ("Family", "Format", "Read: difference", "Written: difference"),
+        "families": ("Family", "Format", "Read: difference", "Written: difference", "Written file opened by"),
     },
     "ko": {
         "commands": ("옵션", "값", "기본값", "설명"),
         "fields": ("필드", "타입", "기본값", "설명"),
         "zoo": ("이름", "이미지", "파라미터(백만)", "GMACs", "fp32 가중치(MB)"),
-        "families": ("계열", "형식", "읽기: 차이", "쓰기: 차이"),
+        "families": ("계열", "형식", "읽기: 차이", "쓰기: 차이", "쓴 파일을 연 코드"),
     },
 }
 
@@ -175,14 +175,10 @@ class CheckpointFamilies(Generated):
         for family, formats in vitreous.list_families().items():
             for format, ways in formats.items():
                 found = measured.get(family, {}).get(format, {})
-                difference = {
-                    way: f"{value:.0e}" if value else "0" for way, value in found.items() if value is not None
-                }
-                read, written = (
-                    difference.get("in", "✓"),
-                    difference.get("out", "✓" if "out" in ways else "–"),
-                )
-                rows.append([paragraph(each) for each in (family, f"`{format}`", read, written)])
+                numbers = (found.get("in"), found.get("out"))
+                shown = ("–" if value is None else f"{value:.0e}" if value else "0" for value in numbers)
+                opened = found.get("by") or ("vitreous" if "out" in ways else "–")
+                rows.append([paragraph(each) for each in (family, f"`{format}`", *shown, opened)])
         return [table(self.heads("families"), rows)]
 
 

@@ -115,3 +115,13 @@ def test_a_hybrid_of_an_odd_size_has_the_cells_of_same_padding() -> None:
     assert cells == 13
     assert model.config.grid == (3, 3)
     assert model(torch.randn(1, 3, 50, 50)).shape == (1, 3)
+
+
+def test_transformers_families_of_square_images_are_said(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their code resamples the positions as if they were a square's, or fails."""
+    vt.save(tiny(image_size=(24, 40)), tmp_path / "vit", format="huggingface")
+    assert "square" not in caplog.text
+    vt.save(tiny(image_size=(24, 40), mlp_dim=128, layer_scale=0.1), tmp_path / "m", format="huggingface")
+    assert "transformers' Dinov2ForImageClassification takes square images alone" in caplog.text

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import vitreous as vt
 from vitreous.checkpoints.resizing import with_head
+from vitreous.layers.sequence import causal_mask, padding_mask
 from vitreous.models.names import build
 
 META = torch.device("meta")
@@ -146,13 +148,102 @@ def test_a_live_module_of_transformers() -> None:
     agree(ours, theirs, 32)
 
 
-def test_a_live_transformer_of_torch() -> None:
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(("norm_first", "activation"), [(True, "gelu"), (False, "relu"), (False, F.silu)])
+@torch.no_grad()
+def test_a_live_transformer_of_torch(
+    norm_first: bool, activation: Any, batch_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The encoder's memory and the decoder's output, with every mask that the module takes."""
     torch.manual_seed(0)
-    theirs = nn.Transformer(16, 4, 2, 3, 32, norm_first=True, activation="gelu", batch_first=True).eval()
-    ours = vt.load(theirs)
+    theirs: Any = nn.Transformer(
+        16, 4, 2, 3, 32, norm_first=norm_first, activation=activation, batch_first=batch_first
+    ).eval()
+    ours = vt.load(theirs, format="torch-transformer")
+    assert batch_first != ("takes (tokens, batch, width)" in caplog.text)
     source, target = torch.randn(2, 5, 16), torch.randn(2, 4, 16)
-    with torch.no_grad():
-        torch.testing.assert_close(ours(source, target), theirs(source, target), atol=2e-5, rtol=0)
+    turned = (source, target) if batch_first else (source.transpose(0, 1), target.transpose(0, 1))
+
+    def same(mine: torch.Tensor, other: torch.Tensor, real: Any = ...) -> None:
+        other = other if batch_first else other.transpose(0, 1)
+        torch.testing.assert_close(mine[real], other[real], atol=2e-5, rtol=0)
+
+    same(ours(source, target), theirs(*turned))
+    padded = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    unused = torch.tensor([[False] * 4, [False] * 2 + [True] * 2])
+    hidden = padding_mask(~padded)
+    # where there is padding itself, the module's fast path leaves zeros
+    same(ours.encoder(source, hidden), theirs.encoder(turned[0], src_key_padding_mask=padded), ~padded)
+    banded = torch.zeros(5, 5).masked_fill(torch.ones(5, 5).tril(-3).bool(), -torch.inf)
+    of_heads = (torch.rand(2, 4, 5, 5) < 0.5) & ~torch.eye(5).bool()
+    same(ours.encoder(source, banded[None, None]), theirs.encoder(turned[0], mask=banded))
+    logits = torch.zeros(of_heads.shape).masked_fill(of_heads, -torch.inf)
+    same(ours.encoder(source, logits), theirs.encoder(turned[0], mask=of_heads.flatten(0, 1)))
+    causal = theirs.generate_square_subsequent_mask(4)
+    known = theirs(
+        *turned,
+        tgt_mask=causal,
+        src_key_padding_mask=padded,
+        tgt_key_padding_mask=unused,
+        memory_key_padding_mask=padded,
+    )
+    same(ours(source, target, hidden, causal_mask(4) + padding_mask(~unused)), known)
+    reading = torch.zeros(4, 5).masked_fill(torch.ones(4, 5).triu(2).bool(), -torch.inf)
+    same(
+        ours.decoder(target, ours.encoder(source), causal_mask(4), reading[None, None]),
+        theirs(*turned, tgt_mask=causal, memory_mask=reading),
+    )
+
+
+def test_a_part_that_the_attributes_of_a_transformer_do_not_tell_is_found() -> None:
+    """GELU's approximation; and an activation that is a module, which the decoder of PyTorch 2 forgets."""
+    for activation in (nn.GELU(approximate="tanh"), nn.SiLU()):
+        theirs = nn.Transformer(16, 4, 1, 1, 32, activation=activation, batch_first=True)
+        for parameter in theirs.parameters():
+            nn.init.normal_(parameter)
+        with pytest.raises(vt.InputError, match="the Transformer has a part that is not known here: its out"):
+            vt.load(theirs)
+
+
+TOWERS = ("CLIPModel", "SiglipModel", "CLIPVisionModel", "Siglip2VisionModel", "MLCDVisionModel")
+
+
+def another_activation(module: nn.Module) -> None:
+    for part in module.modules():
+        if hasattr(part, "activation_fn"):
+            part.activation_fn = torch.tanh  # type: ignore[assignment]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TOWERS)
+def test_a_live_tower_of_transformers_is_compared(kind: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    vision = sizes | {"patch_size": 8} | ({"num_patches": 16} if "2" in kind else {"image_size": 32})
+    fields: dict[str, Any] = vision
+    if kind in ("CLIPModel", "SiglipModel"):
+        fields = {"vision_config": vision, "text_config": sizes | {"vocab_size": 50}}
+        fields |= {"projection_dim": 16} if kind == "CLIPModel" else {}
+    torch.manual_seed(0)
+    theirs = getattr(transformers, kind)(getattr(transformers, kind.replace("Model", "Config"))(**fields))
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    assert vt.load(theirs).config.image_size == (32, 32)
+    another_activation(theirs)
+    with pytest.raises(vt.InputError, match="has a part that is not known here: its outputs differ"):
+        vt.load(theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["MarianMTModel", "VisionEncoderDecoderModel"])
+def test_a_live_text_model_of_transformers_is_compared(kind: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder = Path(__file__).parents[1] / "golden" / "data" / ("hf_marian" if "Marian" in kind else "hf_trocr")
+    theirs = getattr(transformers, kind).from_pretrained(folder).eval()
+    assert isinstance(vt.load(theirs), vt.Transformer | vt.Captioner)
+    another_activation(theirs)
+    with pytest.raises(vt.InputError, match="has a part that is not known here: its outputs differ"):
+        vt.load(theirs)
 
 
 def test_formats_are_listed() -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+import shutil
 import sys
 import types
 import urllib.request
@@ -426,6 +427,30 @@ def test_an_unknown_family_of_transformers_is_refused_by_name(
         vt.load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "newformer"}))
     with pytest.raises(
-        vt.InputError, match=r"no known format has weights like .*config\.json calls it newformer"
+        vt.InputError, match="newformer of transformers is not among the models that are known here"
     ):
         vt.load(tmp_path)
+
+
+def test_a_vit_by_another_name_is_read_where_its_format_is_given(tmp_path: Path) -> None:
+    """An unknown model_type may compute anything; the names of its weights do not tell."""
+    for file in (GOLDEN / "hf_vit").iterdir():
+        shutil.copy(file, tmp_path)
+    described = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "my_vit"}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    with pytest.raises(vt.InputError, match="my_vit of transformers is not among the models that are known"):
+        vt.load(tmp_path)
+    assert vt.load(tmp_path, format="huggingface").config == vt.load(GOLDEN / "hf_vit").config
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"device": "gpu"}, "device='gpu' cannot be used here: Expected one of cpu, cuda"),
+        ({"device": "cuda:99"}, "device='cuda:99' cannot be used here: "),
+        ({"dtype": torch.int8}, r"dtype=torch.int8 is not a floating-point type of torch: pass torch.bfloat"),
+    ],
+)
+def test_where_weights_cannot_be(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(vt.InputError, match=sentence):
+        vt.load(GOLDEN / "hf_vit", **options)

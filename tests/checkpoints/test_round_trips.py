@@ -91,6 +91,8 @@ TYPICAL: dict[str, dict[str, Any]] = {
     "aimv2": ORDINARY
     | {"norm_kind": "rms", "qkv_bias": False, "class_token": False, "pooling": "mean", "mlp": "swiglu"}
     | {"num_classes": None, "stem": {"kind": "patch", "form": "linear", "norm_after": True}},
+    "radio": ORDINARY
+    | {"num_classes": None, "final_norm": "none", "image_size": (32, 32), "patch_size": (8, 8)},
     "dinov3": ORDINARY
     | {"norm_eps": 1e-5, "num_classes": None, "position": {"kind": "rotary-2d"}}
     | {"rotary": {"pairs": "halves", "axes": "yx", "coordinates": "centered"}},

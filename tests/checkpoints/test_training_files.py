@@ -58,6 +58,7 @@ def test_a_counter_that_is_a_tensor_beside_the_weights(model: Any, state: State,
 PREFIXES = (
     *("module.", "model.", "net.", "_orig_mod.", "module.base_encoder.", "teacher.", "teacher.backbone."),
     *("module._orig_mod.", "model.backbone.", "pretrained.", "encoder.", "backbone."),
+    *("feature_extractor.", "student.backbone."),  # what all names begin with
 )
 
 

@@ -7,7 +7,9 @@ import torch
 from vitreous.data.dataset import ArrayImages, DataSummary
 from vitreous.data.sources import summarize
 from vitreous.errors import InputError
-from vitreous.tasks.pretraining.mae import MAE, MAEConfig, decoder_for, sincos_of_mae, statistics
+from vitreous.tasks.pretraining.mae import MAE
+from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for, sincos_of_mae
+from vitreous.tasks.pretraining.masking import statistics
 from vitreous.tasks.pretraining.rules import by_model, flat_share, rules
 
 SMALL = {"decoder_width": 24, "decoder_depth": 1, "decoder_heads": 2, "decoder_mlp_dim": 48}

@@ -9,9 +9,10 @@ from torch import Tensor
 import vitreous as vt
 from vitreous.layers.embedding import from_patches, to_patches
 from vitreous.tasks.pretraining.dino import DINOConfig
-from vitreous.tasks.pretraining.mae import MAE, Masking, decoder_for
+from vitreous.tasks.pretraining.mae import MAE
+from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.masked_patch import Corruption, MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import SimMIM
+from vitreous.tasks.pretraining.masking import Masking, SimMIM
 from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
 

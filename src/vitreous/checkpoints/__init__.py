@@ -1,4 +1,4 @@
-"""Checkpoints of every published format: in, out, and proven equal.
+"""Checkpoints of the formats that `list_formats` names: in, out, and proven equal.
 
 load      a model from a file or folder of any format, from `https:` or `hf:`, a state dict or a live module
 save      a model into any format that can hold it

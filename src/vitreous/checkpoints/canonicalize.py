@@ -85,6 +85,21 @@ def without_key_bias(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return weights | named
 
 
+def with_layer_scale(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
+    """LayerScale of ones where there is none, for a format that always has it."""
+    if config.layer_scale is not None:
+        return config, weights
+    branches = [f"blocks.{i}.{each}_branch" for i in range(config.depth) for each in ("attention", "mlp")]
+    ones = {f"{branch}.scale.gamma": torch.ones(config.width) for branch in branches}
+    return config.model_copy(update={"layer_scale": 1.0}), weights | ones
+
+
+def ratio_for(hidden: int, width: int) -> float:
+    """The ratio of an MLP's width for code that rounds `width * ratio` down, which may fall short by one."""
+    ratio = hidden / width
+    return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
+
+
 def value_of(config: ViTConfig | BiTConfig, field: str) -> Any:
     """A field by its dotted name; None where the stem has no such field."""
     value: Any = config

@@ -4,58 +4,37 @@ table is made of these rows and of what `benchmarks/checkpoint_families.py` meas
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class CheckpointFamily(NamedTuple):
-    """A family of models.
-
-    Attributes:
-        read, written: names of formats, as `vitreous.list_formats` has them.
-    """
-
-    name: str
-    read: tuple[str, ...]
-    written: tuple[str, ...]
-
-
-def both(name: str, *formats: str, read: tuple[str, ...] = ()) -> CheckpointFamily:
-    """A family that is read and written in `formats`, and read in others."""
-    return CheckpointFamily(name, (*formats, *read), formats)
-
-
-FAMILIES = (
-    both("ViT", "google", "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit"),
-    both("Hybrid ViT", "google", "timm"),
-    both("BiT", "bit"),
-    both("DeiT", "timm", "huggingface"),
-    both("MAE, with its decoder", read=("huggingface", "timm")),
-    both("DINOv2", "dinov2", "huggingface", "timm"),
-    both("DINOv3", "dinov3", "huggingface", "timm"),
-    both("CLIP", "open-clip", "huggingface", "timm"),
-    both("SigLIP", "huggingface", "timm"),
-    both("SigLIP 2, NaFlex at one size", read=("huggingface",)),
-    both("Perception Encoder", "timm"),
-    both("EVA, EVA-02", "timm"),
-    both("RoPE-ViT", "timm"),
-    both("BEiT, BEiT v2", "huggingface", "timm"),
-    both("data2vec", "huggingface"),
-    both("AIMv2", "aimv2", "timm"),
-    both("InternViT", read=("huggingface",)),
-    both("MLCD", "huggingface"),
-    both("TIPSv2", read=("huggingface",)),
-    both("RADIO", read=("huggingface",)),
-)
+# Of each family the formats that it is read and written in; the text models are only read.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "ViT": ("google", "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit"),
+    "Hybrid ViT": ("google", "timm"),
+    "BiT": ("bit",),
+    "DeiT": ("timm", "huggingface"),
+    "MAE, with its decoder": ("huggingface", "timm"),
+    "I-JEPA": ("huggingface",),
+    "DINOv2": ("dinov2", "huggingface", "timm"),
+    "DINOv3": ("dinov3", "huggingface", "timm"),
+    "CLIP": ("open-clip", "huggingface", "timm"),
+    "SigLIP": ("huggingface", "timm"),
+    "SigLIP 2, NaFlex at one size": ("huggingface",),
+    "Perception Encoder": ("timm",),
+    "EVA, EVA-02": ("timm",),
+    "RoPE-ViT": ("timm",),
+    "BEiT, BEiT v2": ("huggingface", "timm"),
+    "data2vec": ("huggingface",),
+    "AIMv2": ("aimv2", "timm"),
+    "InternViT": ("huggingface",),
+    "MLCD": ("huggingface",),
+    "TIPSv2": ("huggingface",),
+    "RADIO": ("radio",),
+}
+TEXT_MODELS = {"Marian": "marian", "TrOCR": "trocr", "torch.nn.Transformer": "torch-transformer"}
 
 
 def list_families() -> dict[str, dict[str, str]]:
     """Every family of models whose checkpoints are read: in which formats, and whether it is written there.
 
-    {"DINOv3": {"dinov3": "in, out", ...}, "RADIO": {"huggingface": "in"}, ...}
+    {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
     """
-    return {
-        family.name: {
-            format: "in, out" if format in family.written else "in" for format in dict.fromkeys(family.read)
-        }
-        for family in FAMILIES
-    }
+    image_models = {name: dict.fromkeys(formats, "in, out") for name, formats in FAMILIES.items()}
+    return image_models | {name: {format: "in"} for name, format in TEXT_MODELS.items()}

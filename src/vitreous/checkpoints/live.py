@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,15 @@ from torch import Tensor, nn
 from vitreous.checkpoints.files import Source, open_source
 from vitreous.checkpoints.format import ACTIVATION_NAMES
 from vitreous.errors import InputError
+from vitreous.layers.embedding import to_patches
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.transformer import Captioner, EncoderDecoder, Transformer
+from vitreous.models.vit import ViT
 
+log = logging.getLogger(__name__)
 TOLERANCE = 2e-5  # of the largest output
+OUTPUTS = ("logits", "image_embeds", "pooler_output")  # of transformers, what our model gives
 HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
 
 
@@ -43,6 +50,8 @@ def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
         first = module.encoder.layers[0]
         name = getattr(first.activation, "__name__", type(first.activation).__name__.lower())
         norm = "pre" if first.norm_first else "post"
+        if not module.batch_first:
+            log.warning("the Transformer takes (tokens, batch, width), its copy (batch, tokens, width)")
         return source, {"heads": module.nhead, "norm": norm, "activation": name, "norm_eps": norm_eps(module)}
     facts = {"heads": next(attributes(module, HEADS), None), "norm_eps": norm_eps(module)}
     size = getattr(module, "image_size", None)
@@ -150,24 +159,18 @@ def modes_restored(*models: Any) -> Iterator[None]:
 
 @torch.no_grad()
 def check_outputs(module: Any, model: nn.Module) -> None:
-    """Compare what a module and the model made from it make of the same images.
+    """Compare what a module and the model made from it make of the same images, vectors or tokens.
 
     Raises:
         InputError: their outputs differ: the module has a part that this package does not know.
     """
-    if not isinstance(model, Model) or next(model.parameters()).is_meta:
+    ours, theirs = next(model.parameters()), next(module.parameters())
+    if ours.is_meta:
         return
-    rng = torch.Generator().manual_seed(0)
-    parameter = next(model.parameters())
-    images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
-    at = next(module.parameters())
     with modes_restored(module):
-        theirs: Any = module.eval()(images.to(at))
-        # the head of a fresh model may be zero
-        tokens: Any = module.forward_features(images.to(at)) if hasattr(module, "forward_features") else None
-    share = TOLERANCE if {parameter.dtype, at.dtype} == {torch.float32} else 0.05
-    images = images.to(parameter)
-    for one, other in ((model(images), getattr(theirs, "logits", theirs)), (model.tokens(images), tokens)):
+        outputs = list(outputs_of_both(module.eval(), model, ours, theirs))
+    share = TOLERANCE if {ours.dtype, theirs.dtype} == {torch.float32} else 0.05
+    for one, other in outputs:
         if not isinstance(other, Tensor) or one.shape != other.shape:
             continue
         difference = (one.float().cpu() - other.float().cpu()).abs().max().item()
@@ -176,3 +179,44 @@ def check_outputs(module: Any, model: nn.Module) -> None:
                 f"the {type(module).__name__} has a part that is not known here: its outputs differ by "
                 f"{difference:.1e} from those of the model that was made from it"
             )
+
+
+def outputs_of_both(
+    module: Any, model: nn.Module, ours: Tensor, theirs: Tensor
+) -> Iterator[tuple[Tensor, Any]]:
+    """Pairs of outputs of a model and a module, of which `ours` and `theirs` are a weight."""
+    rng = torch.Generator().manual_seed(0)
+    if isinstance(model, EncoderDecoder):
+        both = torch.randn(2, 2, 4, model.config.width, generator=rng)  # source and target
+        turned = both if module.batch_first else both.transpose(1, 2)
+        found = module(*turned.to(theirs))
+        yield model(*both.to(ours)), found if module.batch_first else found.transpose(0, 1)
+        return
+    if isinstance(model, Transformer | Captioner):
+        decoder = model.text.config
+        ids = torch.randint(decoder.vocabulary, (2, 2, 4), generator=rng)
+        source, target = ids.where(ids != decoder.pad, decoder.end)
+        if isinstance(model, Captioner):
+            source = images_for(model.config.encoder, rng)
+        placed = source.to(theirs) if source.is_floating_point() else source.to(theirs.device)
+        logits = module(placed, decoder_input_ids=target.to(theirs.device)).logits
+        placed = source.to(ours) if source.is_floating_point() else source.to(ours.device)
+        yield model(placed, target.to(ours.device)), logits
+        return
+    assert isinstance(model, Model)  # there is no other
+    images = images_for(model.config, rng)
+    # flat patches, of images of any shape
+    if isinstance(model, ViT) and "spatial_shapes" in signature(module.forward).parameters:
+        flat, grid = to_patches(images, model.config.patch_size).to(theirs), model.config.grid
+        found = module(flat, flat.new_ones(flat.shape[:2]), torch.tensor([grid] * 2, device=theirs.device))
+    else:  # without the text of a model with two towers
+        found = getattr(module, "get_image_features", module)(images.to(theirs))
+    named = (getattr(found, name, None) for name in OUTPUTS)
+    yield model(images.to(ours)), next((each for each in named if each is not None), found)
+    # the head of a fresh model may be zero
+    if hasattr(module, "forward_features"):
+        yield model.tokens(images.to(ours)), module.forward_features(images.to(theirs))
+
+
+def images_for(config: Any, rng: torch.Generator) -> Tensor:
+    return torch.randn(2, config.channels, *config.image_size, generator=rng)

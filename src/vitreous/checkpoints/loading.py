@@ -18,7 +18,7 @@ from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
 from vitreous.checkpoints.format import Format, Reading, as_pair
 from vitreous.checkpoints.formats import FORMATS, torchvision
-from vitreous.checkpoints.formats.huggingface import check_family
+from vitreous.checkpoints.formats.huggingface_families import check_family
 from vitreous.checkpoints.formats.timm import check_architecture
 from vitreous.checkpoints.formats.timm_registry import description_of
 from vitreous.checkpoints.native import open_state
@@ -118,6 +118,7 @@ def load(
         options = {"format": format, "device": device, "dtype": dtype, "like": like}
         overrides |= {name: value for name, value in options.items() if value is not None}
         return own(source, **overrides)
+    check_place(device, dtype)
     if interpolation := overrides.pop("interpolation", None):
         from vitreous.checkpoints.resizing import check_interpolation
 
@@ -144,6 +145,17 @@ def load(
     if kind is not None and not isinstance(model, kind):
         raise InputError(f"{opened.where} holds a {type(model).__name__}, where a {kind.__name__} is needed")
     return model
+
+
+def check_place(device: Device, dtype: Dtype) -> None:
+    """Raise an InputError where weights cannot be on a device, or of a type."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError(f"dtype={dtype!r} is not a floating-point type of torch: pass torch.bfloat16, say")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"device={str(device)!r} cannot be used here: {reason}") from None
 
 
 def load_image_model(source: Checkpoint, **options: Any) -> Model:
@@ -239,7 +251,7 @@ def detect(source: Source, format: str | None = None) -> tuple[Format, Source]:
     """The format of a checkpoint, and its weights without the names that training code puts before them and
     without what only pre-training needs."""
     if source.config.get("model_type") or source.config.get("vision_config"):
-        check_family(source)
+        check_family(source, known=format is None)
     if found := recognized(source, [FORMATS[format]] if format else list(FORMATS.values())):
         return found
     if format:  # whose reader says what is missing
@@ -266,7 +278,8 @@ def recognized(source: Source, formats: Sequence[Format]) -> tuple[Format, Sourc
     for each in formats:
         if each.recognizes(source, names):
             return each, source
-    for prefix in WRAPPERS:
+    shared = {name.partition(".")[0] for name in source.tensors}
+    for prefix in (*WRAPPERS, *(f"{name}." for name in shared if len(shared) == 1)):
         if f"\n{prefix}" in f"\n{names}":
             inner = replace(source, left_out=[*source.left_out]).below(prefix, "head.weight", "head.bias")
             if found := recognized(inner, formats):

@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from vitreous import __version__
 from vitreous.checkpoints.canonicalize import without_parts
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def save(
-    model: Model,
+    model: Model | nn.Module,
     path: str | Path,
     *,
     format: str = "vitreous",
@@ -42,10 +44,12 @@ def save(
 
         save(model, "out.npz", format="google")
         save(model, "folder", format="huggingface", drop=("representation_size",))
+        save(mae, "mae.pth", format="timm")  # a whole MAE, in the layout of its authors
 
     Args:
-        path: a folder for vitreous, timm and huggingface (for timm also a file, the state dict alone); a file
-            for the others.
+        model: of images; or a `vitreous.MAE`, as timm (a .pth of facebookresearch/mae) or huggingface.
+        path: a folder for vitreous, timm, huggingface, aimv2 and radio (for timm also a file, the state dict
+            alone); a file for the others.
         format: one of `vitreous.list_formats()` that can be written.
         drop: parts that the format cannot hold and that are left out: "representation_size" (with its head),
             "head", or an approximation: "mlp", "norm_eps", "stem.standardization" become the format's own.
@@ -61,6 +65,10 @@ def save(
         InputError: the format cannot hold a part (it is named), the path is taken, has a wrong ending or
             cannot be written, or the difference is too large; then nothing is written.
     """
+    if not isinstance(model, Model) and (own := getattr(model, "save", None)):
+        if drop:
+            raise InputError(f"{type(model).__name__} is saved whole: leave out drop")
+        return float(own(path, format=format, license=license, overwrite=overwrite))
     writers = {name: each for name, each in FORMATS.items() if each.write}
     if format not in writers:
         raise InputError(f"unknown format {format!r}: {nearest(format, list(writers))}")
@@ -78,15 +86,33 @@ def save(
     if not overwrite:
         check_free(path)
     model = without_parts(on_cpu(model), drop, writer.limits_of(model))
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(unfinished: Path) -> float:
         assert writer.write is not None
         writer.write(model, unfinished)
         difference = read_back(model, unfinished, format, answers_for(model, writer.unsaid_at(path)))
         if unfinished.is_dir():
             write_card(model, unfinished, writer, path.resolve().name, license)
+        return difference
+
+    difference = write_beside(path, write)
+    if writer.suffixes and model.labels:
+        log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
+    return difference
+
+
+def write_beside(path: Path, write: Callable[[Path], float]) -> float:
+    """Let `write` make a file or a folder under another name, which then becomes `path`; return its result.
+
+    Raises:
+        InputError: nothing can be written there; nothing is left then.
+    """
+    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        result = write(unfinished)
         replace(unfinished, path)
+        return result
     except FileExistsError as error:  # a file where a folder is needed
         raise InputError(f"{error.filename} is a file and not a folder: choose another path") from error
     except OSError as error:
@@ -97,9 +123,6 @@ def save(
             shutil.rmtree(unfinished)
         elif unfinished.exists():
             unfinished.unlink()
-    if writer.suffixes and model.labels:
-        log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
-    return difference
 
 
 def on_cpu(model: Model) -> Model:
@@ -136,25 +159,42 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, Any]) ->
     Raises:
         InputError: it is above the tolerance.
     """
-    quiet = logging.getLogger("vitreous.checkpoints")
-    level, training = quiet.level, model.training
-    quiet.setLevel(logging.ERROR)  # nothing is assumed here: the model that was written is known
-    try:
+    training = model.training
+    with no_warnings():  # nothing is assumed here: the model that was written is known
         again = load_image_model(path, format=format, **answers)
-    finally:
-        quiet.setLevel(level)
     random = torch.Generator().manual_seed(0)
     images = torch.randn(2, model.config.channels, *model.config.image_size, generator=random)
     model.eval()
     # tokens tell models with a head of zeros apart
     outputs = [(each(images), each.tokens(images)) for each in (model, again)]
     model.train(training)
-    difference = max((one - other).abs().max().item() for one, other in zip(*outputs, strict=True))
-    scale = max(1.0, *(output.abs().max().item() for output in outputs[0]))
-    if not difference <= TOLERANCE * scale:
+    return check_equal(outputs[0], outputs[1], format)
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Without what reading a checkpoint says."""
+    logger = logging.getLogger("vitreous.checkpoints")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def check_equal(ours: Sequence[Tensor], theirs: Sequence[Tensor], format: str) -> float:
+    """The largest difference between outputs of what was written and of what was read back.
+
+    Raises:
+        InputError: it is above the tolerance.
+    """
+    difference = max((one - other).abs().max().item() for one, other in zip(ours, theirs, strict=True))
+    tolerance = TOLERANCE * max(1.0, *(output.abs().max().item() for output in ours))
+    if not difference <= tolerance:
         raise InputError(
             f"{format}: the model that was read back differs by {difference:.1e} (tolerance "
-            f"{TOLERANCE * scale:.1e}): nothing is written"
+            f"{tolerance:.1e}): nothing is written"
         )
     return difference
 

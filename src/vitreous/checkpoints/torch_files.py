@@ -204,11 +204,11 @@ def unwrapped(loaded: Any) -> dict[str, Tensor] | None:
     return tensors if tensors and all(isinstance(name, str) for name in tensors) else None
 
 
-def write_torch(tensors: Mapping[str, Tensor], path: Path) -> None:
+def write_torch(state: Mapping[str, Any], path: Path) -> None:
     """Raises OSError where the file cannot be written."""
     with path.open("wb") as file:
         try:
-            torch.save(dict(tensors), file)
+            torch.save(dict(state), file)
         except RuntimeError as error:  # PyTorch's archive was cut short, and does not say by what
             reason = "the file cannot be written whole; is the disk full?"
             raise OSError(errno.EIO, reason, str(path)) from error

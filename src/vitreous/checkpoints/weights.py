@@ -154,6 +154,15 @@ def query_and_key_value(ours: str, theirs: str) -> list[Row]:
     ]
 
 
+def with_unused(row: Row, unused: Mapping[str, Tensor]) -> Row:
+    """The row, which also writes tensors that their code wants and no output needs."""
+
+    def write(*ours: Tensor) -> tuple[Tensor, ...]:
+        return (*row.write(*ours), *unused.values())
+
+    return row._replace(theirs=(*row.theirs, *unused), write=write)
+
+
 def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
     """The rows of a model with these weights, in their order.
 

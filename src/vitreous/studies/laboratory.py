@@ -36,7 +36,7 @@ from vitreous.models.vit import ViT
 from vitreous.rng import numpy_generator, torch_generator
 from vitreous.studies.measures import MEASURES, Images, as_learned
 from vitreous.studies.study import AnyTrial, Study, Trial, TrialResult, trials_of
-from vitreous.tasks.pretraining.mae import decoder_for
+from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import OptimizerConfig, ScheduleConfig

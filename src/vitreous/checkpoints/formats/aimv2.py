@@ -24,6 +24,7 @@ from vitreous.checkpoints.format import (
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
+from vitreous.checkpoints.formats.huggingface_writing import common
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import (
     Row,
@@ -135,21 +136,14 @@ def write_aimv2(model: Model, path: Path) -> None:
     height, width = config.image_size
     if height != width or config.patch_size[0] != config.patch_size[1]:
         raise InputError("aimv2 cannot hold images or patches that are not square")
-    described = {
+    described = common(config) | {
         "model_type": "aimv2_vision_model",
         "architectures": ["Aimv2VisionModel"],
-        "hidden_size": config.width,
         "intermediate_size": config.mlp_dim,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.heads,
-        "num_channels": config.channels,
-        "image_size": height,
-        "patch_size": config.patch_size[0],
         "rms_norm_eps": config.norm_eps,
         "hidden_act": "silu",
         "use_head": False,
         "is_native": False,
-        "dtype": "float32",
     }
     path.mkdir(parents=True, exist_ok=True)
     write_state_dict(write_rows(aimv2_rows(config), weights), path / "model.safetensors")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.canonicalize import held, with_layer_scale
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
@@ -28,7 +28,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
 from vitreous.checkpoints.formats.timm_layers import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, pairs, same, stacked, write_rows
+from vitreous.checkpoints.weights import Row, pairs, same, stacked, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import RotaryConfig
@@ -226,10 +226,7 @@ def transformers_form(
 ) -> tuple[ViTConfig, dict[str, Tensor], dict[str, Any]]:
     """DINOv3ViT's config.json of a model, and its weights with LayerScale."""
     rotary = config.resolved_rotary or RotaryConfig()
-    if config.layer_scale is None:
-        branches = [f"blocks.{i}.{each}" for i in range(config.depth) for each in ("attention", "mlp")]
-        weights |= {f"{each}_branch.scale.gamma": torch.ones(config.width) for each in branches}
-        config = config.model_copy(update={"layer_scale": 1.0})
+    config, weights = with_layer_scale(config, weights)
     layers = range(config.depth) if config.qkv_bias else ()
     keys = [weights[f"blocks.{i}.attention.qkv.bias"].chunk(3)[1] for i in layers]
     described: dict[str, Any] = {
@@ -256,8 +253,4 @@ def written_rows(config: ViTConfig, described: dict[str, Any]) -> list[Row]:
     unused = {MASK_TOKEN: torch.zeros(1, 1, config.width)}
     if not config.registers:
         unused["embeddings.register_tokens"] = torch.zeros(1, 0, config.width)
-
-    def write(*ours: Tensor) -> tuple[Tensor, ...]:
-        return (*tokens.write(*ours), *unused.values())
-
-    return [tokens._replace(theirs=(*tokens.theirs, *unused), write=write), *rows]
+    return [with_unused(tokens, unused), *rows]

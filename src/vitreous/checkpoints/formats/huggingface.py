@@ -80,29 +80,6 @@ UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
 OUR_ANGLES = "blocks.0.attention.position.class_angles"
 MSN_EPS = 1e-6
-CONVOLUTIONS = "convolutions instead of attention"
-# Of transformers' other models of images: the part that is not known here, and their model_types.
-UNKNOWN_PARTS = {
-    "rotary positions of another kind": ("pixtral",),
-    "detection tokens": ("yolos",),
-    "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
-    CONVOLUTIONS: ("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
-    "tubes of several images": ("videomae", "vjepa2", "timesformer"),
-}
-
-
-def check_family(source: Source) -> None:
-    """Refuse a model of transformers that has a part which is not known here, by its name."""
-    vision = source.config.get("vision_config")
-    for described in (source.config, vision if isinstance(vision, dict) else {}):
-        for part, kinds in UNKNOWN_PARTS.items():
-            if (kind := described.get("model_type")) in kinds:
-                what = (
-                    "is not a Vision Transformer"
-                    if part is CONVOLUTIONS
-                    else "has a part that is not known here"
-                )
-                raise InputError(f"{source.where}: {kind} of transformers {what}: {part}")
 
 
 def read_huggingface(source: Source) -> Reading:

@@ -1,9 +1,14 @@
-"""The layouts of transformers' Vision Transformers: what each family calls its parts."""
+"""The layouts of transformers' Vision Transformers: what each family calls its parts, and what a model can be
+to be written as one of it."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
+
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import PLAIN_VIT
+from vitreous.errors import InputError
 
 
 class Family(NamedTuple):
@@ -156,6 +161,105 @@ SIGLIP = CLIP._replace(
     eps=1e-6,
     activation="gelu_pytorch_tanh",
 )
+
+EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size", "drop_remainder"))
+DINOV2_LIMITS = EVERY | {
+    "registers": None,
+    "representation_size": (None,),
+    "pooling": ("class", "mean", "class+mean"),
+}
+VIT_LIMITS = EVERY | {
+    "distillation_token": None,
+    "embedding_norm": None,
+    "pooling": ("class", "class+distillation"),
+}
+IJEPA_LIMITS = EVERY | {"class_token": (False,), "pooling": ("mean",), "representation_size": (None,)}
+CLIP_LIMITS = EVERY | {
+    "embedding_norm": None,
+    "representation_size": (None,),
+    "pooling": ("class",),
+}
+SIGLIP_LIMITS = EVERY | {
+    "class_token": (False,),
+    "representation_size": (None,),
+    "num_classes": (None,),
+}
+BEIT_LIMITS = EVERY | {
+    "position.kind": ("relative-bias",),
+    "position.where": ("every-layer", "every-layer-shared"),
+    "representation_size": (None,),
+    "drop_remainder": (False,),
+    "pooling": ("class", "mean"),
+    "final_norm": ("tokens", "pooled"),
+}
+MLCD_LIMITS = EVERY | {
+    "embedding_norm": (True,),
+    "position.kind": ("rotary-2d",),
+    "position.where": ("every-layer-shared",),
+    "rotary": None,
+    "rotary.pairs": ("halves",),
+    "rotary.axes": ("yx",),
+    "rotary.class_angles": (True,),
+    **dict.fromkeys(("rotary.periods", "rotary.reference", "num_classes", "representation_size"), (None,)),
+    "rotary.coordinates": ("index",),
+    "rotary.offset": (0.0,),
+    "pooling": ("class",),
+}
+TIPS_LIMITS = DINOV2_LIMITS | {"num_classes": (None,), "pooling": ("class",)}
+INTERNVL_LIMITS = EVERY | {
+    **dict.fromkeys(("norm_kind", "qk_norm", "qk_norm_joint")),
+    "final_norm": ("none",),
+    **dict.fromkeys(("num_classes", "representation_size"), (None,)),
+    "pooling": ("class", "mean"),
+}
+INTERNVIT_LIMITS = INTERNVL_LIMITS | {"channels": (3,)}
+
+CONVOLUTIONS = "convolutions instead of attention"
+# Of transformers' other models of images: the part that is not known here, and their model_types.
+UNKNOWN_PARTS = {
+    "rotary positions of another kind": ("pixtral",),
+    "detection tokens": ("yolos",),
+    "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
+    CONVOLUTIONS: ("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
+    "tubes of several images": ("videomae", "vjepa2", "timesformer"),
+}
+
+
+# The other model_types, of a model or of its tower: each was compared with its own code.
+KNOWN = (
+    *("vit", "deit", "vit_mae", "vit_msn", "ijepa", "dinov2", "dinov2_with_registers", "dinov3_vit", "beit"),
+    *("data2vec-vision", "clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model", "altclip"),
+    *("altclip_vision_model", "chinese_clip", "chinese_clip_vision_model", "siglip", "siglip_vision_model"),
+    *("siglip2", "siglip2_vision_model", "mlcd", "mlcd_vision_model", "internvl_vision", "intern_vit_6b"),
+    *("tipsv2", "tipsv2_vision_model", "radio", "aimv2", "aimv2_vision_model", "dpt", "timm_wrapper"),
+    *("marian", "vision-encoder-decoder"),
+)
+
+
+def check_family(source: Source, *, known: bool = True) -> None:
+    """Refuse a model of transformers that has a part which is not known here, by its name.
+
+    Args:
+        known: whether it must be one of those that are known.
+    """
+    vision = source.config.get("vision_config")
+    vision = vision if isinstance(vision, dict) else {}
+    for described in (source.config, vision):
+        for part, kinds in UNKNOWN_PARTS.items():
+            if (kind := described.get("model_type")) in kinds:
+                what = (
+                    "is not a Vision Transformer"
+                    if part is CONVOLUTIONS
+                    else "has a part that is not known here"
+                )
+                raise InputError(f"{source.where}: {kind} of transformers {what}: {part}")
+    kind = vision.get("model_type") or source.config.get("model_type")
+    if known and kind and kind not in KNOWN:
+        raise InputError(
+            f"{source.where}: {kind} of transformers is not among the models that are known here; if it is "
+            "one of them by another name, pass format='huggingface'"
+        )
+
 
 # The names that transformers 5 has in memory, of ViT, DeiT and DINOv2: those that every release writes.
 MEMORY_NAMES = {

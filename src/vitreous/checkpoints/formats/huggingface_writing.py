@@ -14,15 +14,42 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import held, without_key_bias, without_patch_bias
+from vitreous.checkpoints.canonicalize import (
+    held,
+    ratio_for,
+    with_layer_scale,
+    without_key_bias,
+    without_patch_bias,
+)
 from vitreous.checkpoints.files import write_json
-from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
+from vitreous.checkpoints.format import Format, Limits
 from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
-from vitreous.checkpoints.formats.huggingface_families import BEIT, CLIP, DINOV2, MLCD, SIGLIP, VIT, Family
+from vitreous.checkpoints.formats.huggingface_families import (
+    BEIT,
+    BEIT_LIMITS,
+    CLIP,
+    CLIP_LIMITS,
+    DINOV2,
+    DINOV2_LIMITS,
+    IJEPA_LIMITS,
+    INTERNVIT,
+    INTERNVIT_LIMITS,
+    INTERNVL,
+    INTERNVL_LIMITS,
+    MLCD,
+    MLCD_LIMITS,
+    SIGLIP,
+    SIGLIP_LIMITS,
+    TIPS,
+    TIPS_LIMITS,
+    VIT,
+    VIT_LIMITS,
+    Family,
+)
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
 from vitreous.checkpoints.torch_files import write_safetensors
-from vitreous.checkpoints.weights import Row, write_rows
+from vitreous.checkpoints.weights import Row, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -33,48 +60,10 @@ log = logging.getLogger(__name__)
 Weights = dict[str, Tensor]
 Described = dict[str, Any]
 
-EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size", "drop_remainder"))
-DINOV2_LIMITS = EVERY | {
-    "registers": None,
-    "representation_size": (None,),
-    "pooling": ("class", "mean", "class+mean"),
-}
-VIT_LIMITS = EVERY | {
-    "distillation_token": None,
-    "embedding_norm": None,
-    "pooling": ("class", "class+distillation"),
-}
-CLIP_LIMITS = EVERY | {
-    "embedding_norm": None,
-    "representation_size": (None,),
-    "pooling": ("class",),
-}
-SIGLIP_LIMITS = EVERY | {
-    "class_token": (False,),
-    "representation_size": (None,),
-    "num_classes": (None,),
-}
-BEIT_LIMITS = EVERY | {
-    "position.kind": ("relative-bias",),
-    "position.where": ("every-layer", "every-layer-shared"),
-    "representation_size": (None,),
-    "drop_remainder": (False,),
-    "pooling": ("class", "mean"),
-    "final_norm": ("tokens", "pooled"),
-}
-MLCD_LIMITS = EVERY | {
-    "embedding_norm": (True,),
-    "position.kind": ("rotary-2d",),
-    "position.where": ("every-layer-shared",),
-    "rotary": None,
-    "rotary.pairs": ("halves",),
-    "rotary.axes": ("yx",),
-    "rotary.class_angles": (True,),
-    **dict.fromkeys(("rotary.periods", "rotary.reference", "num_classes", "representation_size"), (None,)),
-    "rotary.coordinates": ("index",),
-    "rotary.offset": (0.0,),
-    "pooling": ("class",),
-}
+# Families whose own code knows only square images.
+SQUARE = (DINOV2, TIPS, CLIP, MLCD, SIGLIP, INTERNVL, INTERNVIT)
+# Where the code of InternViT is, for transformers.AutoModel with trust_remote_code=True.
+INTERNVIT_CODE = "OpenGVLab/InternViT-300M-448px"
 HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
 # Their names of activations where they differ; that of SwiGLU is not used.
 ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "swiglu": "gelu"}
@@ -83,7 +72,7 @@ ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "swiglu": "gelu"}
 def write_huggingface(model: Model, path: Path) -> None:
     if not isinstance(model, ViT):
         raise InputError(f"huggingface cannot hold a {type(model).__name__}, only a ViT")
-    form = form_for(model.config)
+    form = form_for(model)
     config, weights = held(model, "huggingface", form.limits, keep=form.keep)
     config, weights, described = form.adapt(config, weights)
     rows = form.rows(config, described) if form.rows else huggingface_rows(config, form.family)
@@ -96,6 +85,9 @@ def write_huggingface(model: Model, path: Path) -> None:
     }
     if model.preprocessing.resize == "fit":
         log.warning("huggingface has no preprocessing that pads images: it is written as crop")
+    if form.family in SQUARE and len(set(config.image_size)) > 1:
+        kind = described["architectures"][0]
+        log.warning("the folder is for vitreous: transformers' %s takes square images alone", kind)
     path.mkdir(parents=True, exist_ok=True)
     write_safetensors(named, path / "model.safetensors")
     labels = label_fields(model) if form.family in (VIT, BEIT, DINOV2) else {}
@@ -121,7 +113,7 @@ def common(config: ViTConfig) -> dict[str, Any]:
 
 
 def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """ViT, or DeiT with its second token."""
+    """ViT, DeiT with its second token, or I-JEPA without any."""
     headed = config.num_classes is not None
     if config.representation_size and headed:
         raise InputError(
@@ -129,6 +121,7 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
             "drop=('representation_size',) or --drop representation_size, or the head alone with --drop head"
         )
     kind, teacher = ("DeiT", "WithTeacher") if config.distillation_token else ("ViT", "")
+    kind = kind if config.class_token else "IJepa"
     described: Described = {
         "model_type": kind.lower(),
         "intermediate_size": config.mlp_dim,
@@ -154,19 +147,36 @@ def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
     }
     if config.registers:
         described["num_register_tokens"] = config.registers
-    if config.layer_scale is None:
-        branches = [
-            f"blocks.{layer}.{each}" for layer in range(config.depth) for each in ("attention", "mlp")
-        ]
-        weights |= {f"{each}_branch.scale.gamma": torch.ones(config.width) for each in branches}
+    config, weights = with_layer_scale(config, weights)
     if not headed and pooling != "class":
         raise InputError(f"huggingface cannot hold pooling={pooling} without a head")
     if headed and pooling != "class+mean":
         weight = weights["head.weight"]
         zeros = torch.zeros_like(weight)
         weights["head.weight"] = torch.cat([weight, zeros] if pooling == "class" else [zeros, weight], dim=1)
-    config = config.model_copy(update={"layer_scale": config.layer_scale or 1.0, "pooling": "class+mean"})
-    return config, weights, described
+    return config.model_copy(update={"pooling": "class+mean"}), weights, described
+
+
+def tips_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+    """TIPSv2: Dinov2 without a head, under the names of its authors."""
+    swiglu, ratio = config.mlp == "swiglu", ratio_for(config.mlp_dim, config.width)
+    described: Described = {
+        "model_type": "tipsv2_vision_model",
+        "mlp_ratio": mlp_ratio(config) if swiglu else ratio,
+        "use_swiglu_ffn": swiglu,
+        "qkv_bias": config.qkv_bias,
+        "num_register_tokens": config.registers,
+        "architectures": ["Tipsv2VisionModel"],
+    }
+    return *with_layer_scale(config, weights), described
+
+
+def tips_rows(config: ViTConfig, described: Described) -> list[Row]:
+    unused = {"mask_token": torch.zeros(1, config.width)}
+    if not config.registers:
+        unused["register_tokens"] = torch.zeros(1, 0, config.width)
+    tokens, *rows = huggingface_rows(config, TIPS)
+    return [with_unused(tokens, unused), *rows]
 
 
 def mlp_ratio(config: ViTConfig) -> int:
@@ -238,6 +248,43 @@ def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
     return config, weights, described
 
 
+def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+    """The tower of InternVL, whose features are the mean of its tokens."""
+    rms = config.norm_kind == "rms"
+    if config.qk_norm and not (rms and config.qk_norm_joint):
+        raise InputError("huggingface's InternViT cannot hold qk_norm but with qk_norm_joint and RMSNorm")
+    described: Described = {
+        "model_type": "internvl_vision",
+        "intermediate_size": config.mlp_dim,
+        "attention_bias": config.qkv_bias,
+        "use_qk_norm": config.qk_norm,
+        "norm_type": "rms_norm" if rms else "layer_norm",
+        "architectures": ["InternVLVisionModel"],
+    }
+    return *with_layer_scale(config, weights), described
+
+
+def internvit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+    """The same model as the code beside OpenGVLab's files has it; its features are the class token."""
+    config, weights, described = internvl_form(config, weights)
+    names = {"AutoConfig": "configuration_intern_vit.InternVisionConfig"}
+    names["AutoModel"] = "modeling_intern_vit.InternVisionModel"
+    return (
+        config,
+        weights,
+        {
+            "model_type": "intern_vit_6b",
+            "auto_map": {key: f"{INTERNVIT_CODE}--{name}" for key, name in names.items()},
+            "intermediate_size": config.mlp_dim,
+            "qkv_bias": config.qkv_bias,
+            "qk_normalization": config.qk_norm,
+            "norm_type": described["norm_type"],
+            "use_flash_attn": False,  # which is for 16 bits alone
+            "architectures": ["InternVisionModel"],
+        },
+    )
+
+
 class Form(NamedTuple):
     """How a family is written."""
 
@@ -248,8 +295,9 @@ class Form(NamedTuple):
     rows: Callable[[ViTConfig, Described], list[Row]] | None = None  # where not those of the family
 
 
-def form_for(config: ViTConfig) -> Form:
-    """The family that has this model's parts."""
+def form_for(model: ViT) -> Form:
+    """The family that has this model's parts; where two have them, the one that its weights are from."""
+    config, named = model.config, (model.origin and model.origin.architecture) or ""
     if config.position.kind == "relative-bias":
         return Form(BEIT, BEIT_LIMITS, beit_form, keep=("layer_scale",))
     if config.rotary is not None and config.rotary.class_angles:
@@ -262,6 +310,14 @@ def form_for(config: ViTConfig) -> Form:
         return Form(CLIP, CLIP_LIMITS, clip_form)
     if config.pooling == "attention":
         return Form(SIGLIP, SIGLIP_LIMITS, siglip_form)
+    if not config.class_token and config.pooling == "mean":
+        return Form(VIT, IJEPA_LIMITS, vit_form, keep=("qkv_bias",))
+    if config.final_norm == "none" and config.pooling == "class":
+        return Form(INTERNVIT, INTERNVIT_LIMITS, internvit_form, keep=("layer_scale", "qkv_bias"))
+    if config.final_norm == "none":
+        return Form(INTERNVL, INTERNVL_LIMITS, internvl_form, keep=("layer_scale", "qkv_bias"))
+    if named.startswith("Tipsv2") and config.num_classes is None and config.pooling == "class":
+        return Form(TIPS, TIPS_LIMITS, tips_form, ("layer_scale", "qkv_bias"), tips_rows)
     more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
     if more or config.pooling in ("mean", "class+mean"):
         return Form(DINOV2, DINOV2_LIMITS, dinov2_form, keep=("layer_scale", "qkv_bias"))
@@ -270,11 +326,11 @@ def form_for(config: ViTConfig) -> Form:
 
 HUGGINGFACE = Format(
     name="huggingface",
-    about="transformers: ViT, DeiT, Dinov2, DINOv3, MLCD, BEiT, the image towers of CLIP and SigLIP",
+    about="transformers: ViT, DeiT, DINOv2, DINOv3, BEiT, I-JEPA, MLCD, TIPSv2, InternViT, CLIP, SigLIP",
     keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s(\.projection)?)?\.weight",),
     entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,
     write=write_huggingface,
-    limits=lambda model: form_for(model.config).limits if isinstance(model, ViT) else {},
+    limits=lambda model: form_for(model).limits if isinstance(model, ViT) else {},
     interpolation="huggingface",
 )

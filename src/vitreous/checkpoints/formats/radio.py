@@ -1,12 +1,14 @@
 """NVIDIA's RADIO as transformers holds it. Its table of positions is that of the largest image; a model is
 read for one size, `image_size=` or that of config.json, for which the table is resampled and cut as RADIO
-does. Its first token is our class token, its other class tokens and registers are our registers.
+does. Its first token is our class token, its other class tokens and registers are our registers. Written is
+a RADIO of that one size, whose only class token is the first one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import isqrt
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,12 +16,26 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Format, Reading, activation_of, as_pair, configured, shape_fields
+from vitreous.checkpoints.canonicalize import held, ratio_for, without_patch_bias
+from vitreous.checkpoints.files import Source, write_json
+from vitreous.checkpoints.format import (
+    ACTIVATION_NAMES,
+    PLAIN_VIT,
+    Format,
+    Reading,
+    activation_of,
+    as_pair,
+    configured,
+    shape_fields,
+)
+from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
+from vitreous.checkpoints.formats.huggingface_writing import common
 from vitreous.checkpoints.tensors import Entry, Tensors
-from vitreous.checkpoints.weights import Row, pairs, same
+from vitreous.checkpoints.torch_files import write_state_dict
+from vitreous.checkpoints.weights import Row, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 
 BODY = "radio_model.model."
@@ -37,14 +53,21 @@ LAYER_NAMES = {
 }
 ROWS = [
     same("stem.projection.weight", PATCHES),
-    same("prefix", TOKENS),
     *pairs(LAYER_NAMES, "blocks.{}.", LAYER),
     same("blocks.{}.attention_branch.scale.gamma", f"{LAYER}layer_scale1.lambda1"),
     same("blocks.{}.mlp_branch.scale.gamma", f"{LAYER}layer_scale2.lambda1"),
 ]
-LEFT = (f"{BODY}patch_generator.video_embedder.weight", "radio_model.summary_idxs")
 NORMALIZATION = ("radio_model.input_conditioner.norm_mean", "radio_model.input_conditioner.norm_std")
+SUMMARY = "radio_model.summary_idxs"
+LEFT = (f"{BODY}patch_generator.video_embedder.weight", SUMMARY)
 CHANNELS = 3
+LIMITS = PLAIN_VIT | {
+    **dict.fromkeys(("norm_eps", "registers", "drop_remainder")),
+    "mlp": tuple(dict.fromkeys(ACTIVATION_NAMES.values())),
+    "channels": (CHANNELS,),
+    "final_norm": ("none",),
+    "num_classes": (None,),
+}
 
 
 def cut_positions(table: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -75,30 +98,66 @@ def read_radio(source: Source) -> Reading:
         "final_norm": "none",
     }
     config = configured(ViTConfig, source, fields)
-    width = config.width
-
-    def read(table: Tensor) -> tuple[Tensor, ...]:
-        return (torch.cat([torch.zeros(1, width), cut_positions(table, config.grid)]),)
-
-    def write(table: Tensor) -> tuple[Tensor, ...]:
-        raise InputError("RADIO's table of positions cannot be made again of that of one size")
-
-    source.assumed.append("features are the first of its class tokens; the others are among the registers")
-    rows = [Row(("position.table",), (POSITIONS,), read, write), *ROWS]
+    if described.get("num_cls_tokens", 3) > 1:
+        source.assumed.append(
+            "features are the first of its class tokens; the others are among the registers"
+        )
     present = (*LEFT, *NORMALIZATION)
     ignored = tuple(name for name in present if name in source.tensors)
-    return Reading(source, config, rows, normalization(source, config), ignored=ignored, task=None)
+    look = normalization(source, config)
+    return Reading(source, config, radio_rows(config), look, ignored=ignored, task=None)
+
+
+def radio_rows(config: ViTConfig) -> list[Row]:
+    def read(tokens: Tensor, table: Tensor) -> tuple[Tensor, ...]:
+        return tokens, torch.cat([torch.zeros(1, config.width), cut_positions(table, config.grid)])
+
+    def write(tokens: Tensor, table: Tensor) -> tuple[Tensor, ...]:
+        """The class token has no position: it is in the token."""
+        return torch.cat([tokens[:1] + table[:1], tokens[1:]]), table[None, 1:]
+
+    return [Row(("prefix", "position.table"), (TOKENS, POSITIONS), read, write), *ROWS]
 
 
 def normalization(source: Source, config: ViTConfig) -> Preprocessing:
-    """What its input conditioner does with values in 0..1; the shape of the image is kept."""
+    """What its input conditioner does with values in 0..1, after what its preprocessor does."""
     mean, std = (
         source.tensors[name].flatten().tolist() if name in source.tensors else source.config.get(key)
         for name, key in zip(NORMALIZATION, ("norm_mean", "norm_std"), strict=True)
     )
     if not mean or not std:
         raise InputError(f"{source.where}: it does not say norm_mean and norm_std")
-    return Preprocessing(size=config.image_size, mean=tuple(mean), std=tuple(std))
+    look = preprocessing_of(source, config) if source.preprocessor else Preprocessing(size=config.image_size)
+    return look.model_copy(update={"mean": tuple(mean), "std": tuple(std)})
+
+
+def write_radio(model: Model, path: Path) -> None:
+    config, weights = held(model, "radio", LIMITS, keep=("layer_scale", "qkv_bias"))
+    config, weights = without_patch_bias(config, weights)
+    side, (patch, other) = config.image_size[0], config.patch_size
+    if patch != other or config.image_size != (side, side):
+        raise InputError("radio cannot hold images or patches that are not square")
+    tensors, look = write_rows(radio_rows(config), weights), model.preprocessing
+    tensors[PATCHES] = tensors[PATCHES].flatten(1)
+    for name, values in zip(NORMALIZATION, (look.mean, look.std), strict=True):
+        tensors[name] = torch.tensor(values).reshape(-1, 1, 1)
+    described = common(config) | {
+        "model_type": "radio",
+        "architectures": ["RadioModel"],
+        "mlp_ratio": ratio_for(config.mlp_dim, config.width),
+        "qkv_bias": config.qkv_bias,
+        "max_img_size": side,
+        "num_cls_tokens": 1,
+        "num_registers": config.registers,
+        "summary_idxs": [0],
+        "norm_mean": list(look.mean),
+        "norm_std": list(look.std),
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    write_state_dict(tensors | {SUMMARY: torch.tensor([0])}, path / "model.safetensors")
+    write_json(described, path / "config.json")
+    # the model itself normalizes
+    write_json(preprocessor_config(look) | {"do_normalize": False}, path / "preprocessor_config.json")
 
 
 RADIO = Format(
@@ -107,5 +166,7 @@ RADIO = Format(
     entries=(("model_type", "radio"),),
     keys=(PATCHES.replace(".", r"\."), POSITIONS.replace(".", r"\.")),
     read=read_radio,
+    write=write_radio,
+    limits=LIMITS,
     interpolation="timm-npz",
 )

@@ -28,8 +28,15 @@ from vitreous.checkpoints.formats.relative_bias import (
 )
 from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
 from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
-from vitreous.checkpoints.formats.timm_hybrid import ROOTS, hybrid_rows, resnet_stem, root_of
-from vitreous.checkpoints.formats.timm_layers import FUSED, Layers, layers_of
+from vitreous.checkpoints.formats.timm_layers import (
+    FUSED,
+    ROOTS,
+    Layers,
+    hybrid_rows,
+    layers_of,
+    resnet_stem,
+    root_of,
+)
 from vitreous.checkpoints.formats.timm_registry import registry
 from vitreous.checkpoints.weights import Row, linear_stem, pairs, same
 from vitreous.errors import InputError, nearest

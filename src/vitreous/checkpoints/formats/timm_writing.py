@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.canonicalize import held, without_key_bias, without_patch_bias
+from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.relative_bias import BEIT_LAYERS, BEIT_LIMITS, beit_args, needs_beit
@@ -101,10 +101,7 @@ def write_timm(model: Model, path: Path) -> None:
     if config.norm_kind == "rms":
         layers = FUSED._replace(gates=("fc1_g", "fc1_x"), plain=False)
         name = "aimv2_large_patch14_224"
-        ratio = config.mlp_dim / config.width
-        # timm rounds width * ratio down, which may fall short by one
-        ratio = ratio if int(config.width * ratio) == config.mlp_dim else ratio + 0.5 / config.width
-        args = model_args(config) | {"mlp_ratio": ratio}
+        args = model_args(config) | {"mlp_ratio": ratio_for(config.mlp_dim, config.width)}
     tensors = write_rows(timm_rows(config, layers=layers), weights)
     if path.suffix in STATE_DICTS:
         write_state_dict(tensors, path)
@@ -155,7 +152,6 @@ def model_args(config: ViTConfig) -> dict[str, Any]:
     """The keyword arguments of timm's VisionTransformer, all of them."""
     cell = config.stem.stride if config.stem.kind == "resnet" else 1
     hidden = 2 * config.mlp_dim if config.mlp == "swiglu" else config.mlp_dim
-    ratio = hidden / config.width
     args: dict[str, Any] = {
         "img_size": list(config.image_size),
         "patch_size": [p // cell for p in config.patch_size],
@@ -165,8 +161,7 @@ def model_args(config: ViTConfig) -> dict[str, Any]:
         "embed_dim": config.width,
         "depth": config.depth,
         "num_heads": config.heads,
-        # timm rounds width * ratio down, which may fall short by one
-        "mlp_ratio": ratio if int(config.width * ratio) == hidden else (hidden + 0.5) / config.width,
+        "mlp_ratio": ratio_for(hidden, config.width),
         "qkv_bias": config.qkv_bias,
         "qk_norm": config.qk_norm,
         "init_values": config.layer_scale,

@@ -7,105 +7,41 @@ of the removed patches, each patch normalized by its own mean and standard devia
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from pydantic import Field
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.formats.huggingface import family_rows
-from vitreous.checkpoints.formats.huggingface_families import VIT
-from vitreous.checkpoints.formats.timm_layers import FUSED
+from vitreous.checkpoints.canonicalize import without_parts
+from vitreous.checkpoints.files import write_json
+from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessor_config
 from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_checkpoint
-from vitreous.checkpoints.weights import Row, converted, load_weights, of_model, pairs, read_rows, stored
+from vitreous.checkpoints.model_card import check_license, write_card
+from vitreous.checkpoints.saving import check_equal, check_free, no_warnings, write_beside
+from vitreous.checkpoints.torch_files import write_state_dict, write_torch
 from vitreous.errors import InputError
-from vitreous.layers.initialization import init_weights
-from vitreous.models import parts
-from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, Positive, Probability
-from vitreous.models.names import Model, build
-from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+from vitreous.models.names import Model
+from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, take
-
-
-class MAEConfig(Config):
-    """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
-
-    mask_ratio: Probability = Field(default=0.75, description="share of the patches that is hidden")
-    normalize_pixels: bool = Field(default=True, description="predict pixels normalized patch by patch")
-    decoder_width: Positive = Field(
-        default=512, multiple_of=4, description="embedding dimension of the decoder"
-    )
-    decoder_depth: Positive = Field(default=8, description="layers of the decoder")
-    decoder_heads: Positive = Field(default=16, description="attention heads of the decoder")
-    decoder_mlp_dim: Positive = Field(default=2048, description="hidden numbers of the decoder's MLPs")
-
-
-class Masking(NamedTuple):
-    """Where patches went: the visible ones first, each group by ascending noise.
-
-    order: the patch at each place of the shuffled sequence.
-    visible: how many of them the encoder sees.
-    """
-
-    order: Int[Tensor, "B N"]
-    visible: int
-
-    @property
-    def removed(self) -> Int[Tensor, "B M"]:
-        """Indices of the patches that the encoder does not see."""
-        return self.order[:, self.visible :]
-
-
-class Decoder(nn.Module):
-    """From the encoded visible tokens to the pixels of every patch."""
-
-    positions: Tensor
-
-    def __init__(self, encoder: ViTConfig, config: MAEConfig, outputs: int, *, seed: int = 0) -> None:
-        super().__init__()
-        vit = ViTConfig(
-            image_size=encoder.image_size,
-            patch_size=encoder.patch_size,
-            pad=encoder.pad,
-            drop_remainder=encoder.drop_remainder,
-            num_classes=None,
-            width=config.decoder_width,
-            depth=config.decoder_depth,
-            heads=config.decoder_heads,
-            mlp_dim=config.decoder_mlp_dim,
-            norm_eps=encoder.norm_eps,
-        )
-        self.prefix, self.grid = encoder.num_prefix_tokens, vit.grid
-        self.embedding = nn.Linear(encoder.width, vit.width)
-        rng = torch_generator(seed, "mae decoder")
-        self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
-        self.register_buffer("positions", None)  # stored in files: published weights bring their own
-        self.compute_buffers(torch.get_default_device())
-        self.blocks = parts.build_blocks(vit)
-        self.norm = parts.build_norm(vit)
-        self.prediction = nn.Linear(vit.width, outputs)
-        for part in (self.embedding, self.blocks, self.prediction):
-            init_weights(part, rng)
-
-    def compute_buffers(self, device: torch.device) -> None:
-        width = self.embedding.out_features
-        with device:
-            self.positions = torch.cat([torch.zeros(self.prefix, width), sincos_of_mae(self.grid, width)])
-
-    def forward(self, tokens: Float[Tensor, "B S D"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
-        z = self.embedding(tokens)
-        prefix, visible = z[:, : self.prefix], z[:, self.prefix :]
-        gaps = self.mask.expand(z.shape[0], masking.order.shape[1] - masking.visible, -1)
-        patches = take(torch.cat([visible, gaps], dim=1), masking.order.argsort(dim=1))
-        z = torch.cat([prefix, patches], dim=1) + self.positions
-        for block in self.blocks:
-            z = block(z)
-        return self.prediction(self.norm(z)[:, self.prefix :])
+from vitreous.tasks.pretraining.mae_decoder import (
+    SETTINGS,
+    Decoder,
+    MAEConfig,
+    published_decoder,
+    published_tensors,
+)
+from vitreous.tasks.pretraining.masking import (
+    MaskedPrediction,
+    Masking,
+    Reconstruction,
+    put,
+    statistics,
+    take,
+)
 
 
 class MAE(MaskedPrediction):
@@ -147,8 +83,53 @@ class MAE(MaskedPrediction):
         encoder = load_image_model(found.encoder, **{**facts, **options})
         with torch.device("meta"):
             mae = cls(encoder, found.config)
-        found.give(mae, device=options.get("device"), dtype=options.get("dtype"))
+        found.give(mae.decoder, device=options.get("device"), dtype=options.get("dtype"))
         return mae.eval()
+
+    @torch.no_grad()
+    def save(
+        self, path: str | Path, *, format: str = "timm", license: str | None = None, overwrite: bool = False
+    ) -> float:
+        """Write encoder and decoder, read them back, and compare their predictions; see `vitreous.save`.
+
+        Args:
+            path: a .pth of the authors' code, whose names are timm's, or a folder for format huggingface.
+
+        Raises:
+            InputError: as of `vitreous.save`; or their code has another decoder.
+        """
+        path, authors = Path(path), format == "timm"
+        if format not in ("timm", "huggingface") or authors != (path.suffix in (".pth", ".pt")):
+            raise InputError(
+                "a whole MAE is saved with format='timm' as a .pth, or 'huggingface' as a folder"
+            )
+        check_license(license)
+        if not overwrite:
+            check_free(path)
+        mae = deepcopy(self).to("cpu", torch.float32).eval()
+        model = without_parts(mae.model, ("representation_size",), {})
+        assert isinstance(model, ViT)  # as every encoder of a MaskedPrediction
+        tensors, described = published_tensors(model, mae.decoder, mae.config, authors=authors)
+
+        def write(unfinished: Path) -> float:
+            if authors:
+                write_torch({"model": tensors}, unfinished)
+            else:
+                unfinished.mkdir()
+                write_state_dict(tensors, unfinished / "model.safetensors")
+                write_json(described, unfinished / "config.json")
+                look = preprocessor_config(model.preprocessing)
+                write_json(look, unfinished / "preprocessor_config.json")
+                write_card(model, unfinished, FORMATS[format], path.resolve().name, license)
+            known = {ours: getattr(mae.config, ours) for ours, _, _ in SETTINGS}
+            with no_warnings():
+                again = MAE.load(unfinished, **({"heads": model.config.heads} | known if authors else {}))
+            rng = torch_generator(0, "read back")
+            images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
+            masking = mae.mask(mae.draw(2, rng))
+            return check_equal([mae.predict(images, masking)], [again.predict(images, masking)], format)
+
+        return write_beside(path, write)
 
     def draw(self, batch: int, generator: torch.Generator) -> Float[Tensor, "B N"]:
         """Noise that decides which patches stay: those with the lowest."""
@@ -209,106 +190,3 @@ class MAE(MaskedPrediction):
         predicted = take(predicted, masking.removed)
         masked = put(patches, masking.removed, torch.zeros_like(predicted))
         return self.reconstruction(masked, put(patches, masking.removed, predicted))
-
-
-def statistics(
-    patches: Float[Tensor, "B N patch_dim"],
-) -> tuple[Float[Tensor, "B N 1"], Float[Tensor, "B N 1"]]:
-    """Mean and standard deviation of each patch: unbiased variance plus 1e-6, as in the authors' code."""
-    variance = patches.var(dim=-1, keepdim=True)
-    return patches.mean(dim=-1, keepdim=True), (variance + 1e-6).sqrt()
-
-
-def sincos_of_mae(grid: tuple[int, int], width: int) -> Float[Tensor, "N D"]:
-    """MAE's positions: [sin x, cos x, sin y, cos y] with frequencies 10000^(-4i/D), which stop short of
-    1/10000 (those of `layers.embedding.sincos_2d` end at it)."""
-    quarter = width // 4
-    omega = 10_000.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
-    y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
-    x_angle, y_angle = x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega
-    return torch.cat([x_angle.sin(), x_angle.cos(), y_angle.sin(), y_angle.cos()], dim=-1).float()
-
-
-def decoder_for(encoder: ViTConfig) -> MAEConfig:
-    """The paper's decoder for encoders of its sizes; for narrower ones a decoder of two layers of about their
-    width, of which half would be too little."""
-    if encoder.width >= 768:
-        return MAEConfig()
-    heads = encoder.heads
-    width = 4 * heads * max(encoder.width // (4 * heads), 1)
-    return MAEConfig(decoder_width=width, decoder_depth=2, decoder_heads=heads, decoder_mlp_dim=2 * width)
-
-
-# What the authors' files do not tell: ours, what config.json of transformers calls it, its default.
-SETTINGS = (
-    ("mask_ratio", "mask_ratio", 0.75),
-    ("normalize_pixels", "norm_pix_loss", False),
-    ("decoder_heads", "decoder_num_attention_heads", 16),
-)
-# The preprocessing of the authors' code, as timm's config.json would say it.
-LOOK = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "interpolation": "bicubic", "crop_pct": 0.875}
-NAMES = {"embedding": "decoder_embed", "norm": "decoder_norm", "prediction": "decoder_pred"}
-# Of a layer: in the authors' files, in those that transformers published, and as its release 5 writes them.
-AUTHORS = "decoder_blocks.{}."
-LAYERS = (AUTHORS, "decoder_layers.{}.", "decoder_encoder.layer.{}.")
-
-
-class PublishedDecoder(NamedTuple):
-    """The decoder of a published MAE: its weights under their own names, and what is known of it."""
-
-    source: Source
-    rows: list[Row]
-    config: MAEConfig
-    encoder: Source  # the rest of the file
-
-    def fits(self, mae: MAE) -> bool:
-        """Whether a decoder has the same sizes."""
-        outputs = self.source.size("decoder_pred.weight", 0, ndim=2)
-        sizes = {name for name in MAEConfig.model_fields if name.startswith("decoder_")}
-        same = all(getattr(self.config, name) == getattr(mae.config, name) for name in sizes)
-        return same and outputs == mae.patch_dim
-
-    def give(self, mae: MAE, **options: Any) -> None:
-        """Give the decoder of `mae` these weights, and the positions where they are of as many patches."""
-        where, table = f"the decoder of {self.source.where}", "decoder_pos_embed"
-        rows = of_model(self.rows, stored(mae.decoder))
-        weights = read_rows(rows, self.source.tensors, where=where, ignored=[table])
-        load_weights(mae.decoder, weights, where=where, **options)
-        if self.source.shape(table)[-2:] == tuple(mae.decoder.positions.shape):
-            positions = self.source.tensors[table].squeeze(0)
-            mae.decoder.positions = positions.to(mae.decoder.positions, copy=True)
-
-
-def published_decoder(source: Source, **settings: Any) -> PublishedDecoder | None:
-    """Find the decoder of a published MAE; None where a checkpoint is another model, or an encoder alone.
-
-    Args:
-        settings: fields of `MAEConfig`, over what the checkpoint says.
-    """
-    last = "decoder_embed.weight"
-    prefix = next((name.removesuffix(last) for name in source.tensors if name.endswith(last)), None)
-    parts = f"{prefix}decoder_", f"{prefix}mask_token"
-    decoder = source.renamed(lambda name: name.removeprefix(prefix or "") if name.startswith(parts) else None)
-    names = [name for name in LAYERS if any(each.startswith(name.format(0)) for each in decoder.tensors)]
-    if prefix is None or not names:
-        return None
-    family, layer = VIT._replace(names=NAMES, layer=names[0]), "blocks.{}.mlp.expand.weight"
-    rows = family_rows(family, swiglu=False)
-    if names[0] == AUTHORS:
-        rows = [row._replace(theirs=tuple(f"decoder_{name}" for name in row.theirs)) for row in FUSED.rows()]
-        rows += pairs(NAMES)
-    hidden = next(row.theirs[0] for row in rows if row.ours == (layer,))
-    found = {
-        "decoder_width": decoder.size(last, 0, ndim=2),
-        "decoder_depth": decoder.count(hidden),
-        "decoder_mlp_dim": decoder.size(hidden.format(0), 0, ndim=2),
-        **{ours: source.config.get(theirs, default) for ours, theirs, default in SETTINGS},
-    }
-    encoder = source.renamed(lambda name: None if name.startswith(parts) else name)
-    if names[0] == AUTHORS:
-        encoder = replace(encoder, config={"pretrained_cfg": LOOK})
-    open_questions = [ours for ours, _, _ in SETTINGS if ours not in settings]
-    if source.config.get("model_type") != "vit_mae" and open_questions:
-        encoder.assumed.append(", ".join(f"{name}={found[name]}" for name in open_questions))
-    token = converted("mask", "mask_token", Tensor.flatten, lambda mask: mask[None, None])
-    return PublishedDecoder(decoder, [token, *rows], build(MAEConfig, found, settings), encoder)

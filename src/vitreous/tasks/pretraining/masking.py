@@ -38,6 +38,22 @@ class Reconstruction(NamedTuple):
     reconstructed: Float[Tensor, "B C H W"]
 
 
+class Masking(NamedTuple):
+    """Where patches went: the visible ones first, each group by ascending noise.
+
+    order: the patch at each place of the shuffled sequence.
+    visible: how many of them the encoder sees.
+    """
+
+    order: Int[Tensor, "B N"]
+    visible: int
+
+    @property
+    def removed(self) -> Int[Tensor, "B M"]:
+        """Indices of the patches that the encoder does not see."""
+        return self.order[:, self.visible :]
+
+
 class MaskedPrediction(nn.Module, ABC):
     """An objective that hides patches of images and predicts them.
 
@@ -116,6 +132,14 @@ class MaskedPrediction(nn.Module, ABC):
         z = self.model.add_positions(self.model.prepend_tokens(patches))
         tokens = self.model.norm(self.model.encode(z))
         return tokens[:, self.model.config.num_prefix_tokens :]
+
+
+def statistics(
+    patches: Float[Tensor, "B N patch_dim"],
+) -> tuple[Float[Tensor, "B N 1"], Float[Tensor, "B N 1"]]:
+    """Mean and standard deviation of each patch: unbiased variance plus 1e-6, as in the authors' code."""
+    variance = patches.var(dim=-1, keepdim=True)
+    return patches.mean(dim=-1, keepdim=True), (variance + 1e-6).sqrt()
 
 
 def take(tokens: Num[Tensor, "B N D"], places: Int[Tensor, "B M"]) -> Num[Tensor, "B M D"]:

@@ -17,7 +17,7 @@ from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.tasks.choose import choose_recipe, packaged_config
 from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
-from vitreous.tasks.pretraining.mae import MAEConfig, decoder_for, published_decoder
+from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
 from vitreous.tasks.pretraining.masking import SimMIMConfig
 from vitreous.tasks.pretraining.views import ViewsConfig

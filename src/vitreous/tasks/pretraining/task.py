@@ -32,7 +32,8 @@ from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, ImageTask
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_teacher
-from vitreous.tasks.pretraining.mae import MAE, published_decoder
+from vitreous.tasks.pretraining.mae import MAE
+from vitreous.tasks.pretraining.mae_decoder import published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import SimMIM
 from vitreous.tasks.pretraining.rules import (
@@ -190,8 +191,8 @@ class Pretraining(ImageTask):
         )
         if config.init and isinstance(objective, MAE):
             published = published_decoder(open_path(config.init))
-            if published and published.fits(objective):
-                published.give(objective)
+            if published and published.fits(objective.decoder, objective.config):
+                published.give(objective.decoder)
         return objective
 
     def reader(self, config: PretrainingRunConfig, data: Splits) -> ViewReader | None:
