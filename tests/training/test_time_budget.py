@@ -158,6 +158,15 @@ def test_the_plan_is_stated_and_no_ten_seconds_are_silent(
     assert all(later - earlier <= 3 for earlier, later in zip([0, *steps], steps, strict=False))
 
 
+def test_short_epochs_do_not_fill_the_screen(timed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Steps(0.05)
+    timed(0.1, clock, callbacks=[Display(clock=clock)])
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step")]
+    assert 5 <= len(lines) <= 8, "of six seconds"
+    done, total = lines[-1].split()[1].split("/")
+    assert done == total
+
+
 def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     options = ["--batch-size", "8", "--minutes", "0.005", "--out", str(out)]

@@ -34,6 +34,7 @@ SAMPLED = 4096  # values of a matrix that its histogram is made of, at most
 BINS = 64
 REFRESH = 0.25  # seconds between readings of the numbers for the display; a reading makes a GPU wait
 SILENCE = 10.0  # seconds, after which a plain line is written
+BRIEF = 1.0  # seconds, in which a second one is not, unless it has a validation or is the last
 MEASURED_STEPS, MEASURED_SECONDS = 10, 5.0  # from which on the time of a training is known
 
 
@@ -247,8 +248,8 @@ def one_line(error: Exception) -> str:
 
 
 class Display(Callback):
-    """Progress on stderr: one live line on a terminal or in a notebook, else a plain line for each row and at
-    least every ten seconds. After the first steps, how long training will take and the memory that it needs.
+    """Progress on stderr: one live line on a terminal or in a notebook, else a plain line for a row, at most
+    one a second and at least every ten. After the first steps, how long training will take and its memory.
     """
 
     def __init__(self, title: str = "training", clock: Callable[[], float] = time.monotonic) -> None:
@@ -266,7 +267,7 @@ class Display(Callback):
             disable=not self.live,
         )
         self.bar = self.progress.add_task(title, total=None, numbers="")
-        self.next_reading = 0.0
+        self.next_reading = self.next_row = 0.0
         self.first: tuple[int, float] | None = None  # step of this session, and when it ended
         self.stated = False
 
@@ -291,11 +292,12 @@ class Display(Callback):
             self.write_row(trainer, trainer.means())
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
-        if not self.live:
+        ended = trainer.learner.step >= trainer.total or any(name.startswith("validation") for name in row)
+        if not self.live and (ended or self.clock() >= self.next_row):
             self.write_row(trainer, row)
 
     def write_row(self, trainer: Trainer, row: Row) -> None:
-        self.next_reading = self.clock() + SILENCE
+        self.next_reading, self.next_row = self.clock() + SILENCE, self.clock() + BRIEF
         learner, total, minutes = trainer.learner, trainer.total, trainer.config.minutes
         first, began = self.first or (0, 0.0)
         done, spent = learner.step, learner.seconds  # the first step of a session is slower than the others
