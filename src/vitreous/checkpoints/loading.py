@@ -22,7 +22,6 @@ from vitreous.checkpoints.formats.huggingface_families import check_family
 from vitreous.checkpoints.formats.timm import check_architecture
 from vitreous.checkpoints.formats.timm_registry import description_of
 from vitreous.checkpoints.native import open_state
-from vitreous.checkpoints.runs import run_folder
 from vitreous.checkpoints.torch_files import unwrapped
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
@@ -195,7 +194,7 @@ def open_path(source: str | Path) -> Source:
         from vitreous.checkpoints.runs import check_finished
 
         check_finished(path)
-    if run_folder(path) != path and path.is_dir():
+    if path.suffix == ".shards" and path.is_dir():
         return open_state(path)
     return open_source(model_folder(path))
 
