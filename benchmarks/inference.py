@@ -49,7 +49,7 @@ WAYS = (
     Candidate("openvino", "fp32"),
     Candidate("openvino", "bf16"),
     Candidate("openvino", "int8"),
-    Candidate("openvino", "int8", 13),
+    Candidate("openvino", "int8", 52),
 )
 SAMPLES = 16  # images of noise that int8 is calibrated on
 BASE = "timm eager fp32"

@@ -1,9 +1,11 @@
-"""The share of an epoch's time in which training waits for data, from the second epoch on.
+"""What waiting for data costs: training, and a folder of images that is predicted.
 
     python benchmarks/waiting.py [--epochs 3] [--out benchmarks/results/waiting.json]
 
 Runs `vitreous train` with the recipe that it chooses itself, on the bundled digits and on 2,000 made JPEGs of
-500x375, and reads what the run wrote down. (The first epoch decodes everything, once.)
+500x375, and reads what the run wrote down: the share of the time from the second epoch on. (The first epoch
+decodes everything, once.) With --predict, `vitreous.predict` of the same JPEGs beside the model alone on as
+many batches that are prepared already, in turns: the median of the ratios of their speeds.
 """
 
 from __future__ import annotations
@@ -14,14 +16,19 @@ import os
 import platform
 import statistics
 import tempfile
+import time
 from datetime import date
 from pathlib import Path
 
 import torch
 from loader import write_images
 
-import vitreous
+import vitreous as vt
 from vitreous.cli import run
+from vitreous.training.memory import keep_freed_memory
+from vitreous.training.precision import computing
+
+BATCH = 16  # images, as `vitreous predict` computes on a CPU
 
 
 def waiting(data: str, folder: Path, epochs: int, settings: list[str]) -> dict[str, float]:
@@ -38,25 +45,61 @@ def waiting(data: str, folder: Path, epochs: int, settings: list[str]) -> dict[s
     }
 
 
+def predicting(folder: Path, model: str, precision: str, rounds: int) -> dict[str, float]:
+    """Images a second of a folder, and as a part of the model's own speed."""
+    weights = folder / "weights"
+    vt.save(vt.create(model, num_classes=10, seed=0), weights)
+    opened = vt.load(weights)
+    keep_freed_memory()
+    paths = [str(path) for path in sorted((folder / "jpegs").rglob("*.jpg"))]
+    batch = torch.randn(BATCH, 3, *opened.config.image_size)
+    alone, whole = [], []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        with torch.inference_mode(), computing(precision, torch.device("cpu")):
+            for _ in range(0, len(paths), BATCH):
+                opened(batch)
+        between = time.perf_counter()
+        vt.predict(weights, paths, precision=precision, progress=False)
+        alone.append(between - began)
+        whole.append(time.perf_counter() - between)
+    return {
+        "images_per_second": round(len(paths) / statistics.median(whole), 1),
+        "of_the_model_alone": round(statistics.median(a / w for a, w in zip(alone, whole, strict=True)), 3),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--machine", default=f"{platform.machine()}, {os.cpu_count()} cores")
+    parser.add_argument("--predict", metavar="MODEL", help="ViT-Ti/16, for example: nothing is trained")
+    parser.add_argument("--rounds", type=int, default=3, help="of --predict")
     parser.add_argument("--set", action="append", default=[], help="more settings of the runs")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     settings = [part for setting in options.set for part in ("--set", setting)]
     with tempfile.TemporaryDirectory() as folder:
         write_images(Path(folder) / "jpegs", options.images, 375, 500)
-        rows = {
-            "digits": waiting("digits", Path(folder) / "digits", options.epochs, settings),
-            "jpegs_500x375": waiting(f"{folder}/jpegs", Path(folder) / "run", options.epochs, settings),
-        }
+        if options.predict:
+            rows = {
+                f"predict {options.predict} {precision}": predicting(
+                    Path(folder), options.predict, precision, options.rounds
+                )
+                for precision in ("fp32", "bf16")
+            }
+        else:
+            rows = {
+                "digits": waiting("digits", Path(folder) / "digits", options.epochs, settings),
+                "jpegs_500x375": waiting(f"{folder}/jpegs", Path(folder) / "run", options.epochs, settings),
+            }
+        if options.out and options.out.exists():
+            rows = {**json.loads(options.out.read_text())["rows"], **rows}
     results = {
         "date": date.today().isoformat(),
         "machine": options.machine,
-        "versions": {"torch": torch.__version__, "vitreous": vitreous.__version__},
+        "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
         "rows": rows,
     }
     text = json.dumps(results, indent=1)

@@ -14,6 +14,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
+from vitreous.evaluation.calibration import scale_head
 from vitreous.tasks.serving import open_served
 
 ENDINGS = (".onnx", ".pt2")
@@ -67,6 +68,58 @@ def test_a_program_answers_as_its_model(files: dict[str, Path], ending: str) -> 
     assert theirs.accuracy == ours.accuracy
     features = [vt.embed(files[key], photos, progress=False).values for key in ("", ending)]
     np.testing.assert_allclose(features[1], features[0], atol=1e-3)
+
+
+def kinds_and_endings() -> list[Any]:
+    """Every kind with every engine; those of ONNX Runtime run in `make test`."""
+    return [
+        pytest.param(
+            kind, ending, marks=() if ending == ".onnx" and kind != "regression" else pytest.mark.slow
+        )
+        for kind in ("calibrated", "multilabel", "regression")
+        for ending in (*ENDINGS, "-openvino")
+    ]
+
+
+@pytest.mark.parametrize(("kind", "ending"), kinds_and_endings())
+def test_numbers_are_those_of_the_model(
+    files: dict[str, Path], tmp_path: Path, kind: str, ending: str
+) -> None:
+    """Probabilities with a temperature, of several labels for an image, and numbers: by the engine alone, by
+    the engine in the place of a model (with a threshold; in an evaluation), and by the model."""
+    if ending == "-openvino":
+        pytest.importorskip("openvino")
+    model = tiny(num_classes=1) if kind == "regression" else tiny()
+    if kind == "regression":
+        model.task, model.labels = "regression", None
+    elif kind == "multilabel":
+        model.task = "multilabel"
+    else:
+        scale_head(model, 2.5)
+    vt.save(model, tmp_path / "model")
+    vt.export(tmp_path / "model", tmp_path / f"exported{ending}", progress=False)
+    images = str(files["photos"] / "*" / "*.png")
+    for threshold in (None, 0.4) if kind == "multilabel" else (None,):
+        expected, found = (
+            vt.predict(path, images, threshold=threshold, progress=False)
+            for path in (tmp_path / "model", tmp_path / f"exported{ending}")
+        )
+        assert len(found) == len(expected) == 9
+        for ours, theirs in zip(expected, found, strict=True):
+            if kind == "regression":
+                assert theirs.value == pytest.approx(ours.value, abs=1e-4)
+                continue
+            assert {each.label: each.probability for each in theirs.top} == pytest.approx(
+                {each.label: each.probability for each in ours.top}, abs=1e-5
+            )
+            assert theirs.labels == ours.labels
+    if kind == "calibrated":
+        evaluated = [
+            vt.evaluate(path, files["photos"], progress=False)
+            for path in (tmp_path / "model", tmp_path / f"exported{ending}")
+        ]
+        errors = [each.calibration.ece for each in evaluated]
+        assert errors[1] == pytest.approx(errors[0], abs=1e-4)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

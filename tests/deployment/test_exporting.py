@@ -87,6 +87,25 @@ def test_torch_programs(kind: str, tmp_path: Path) -> None:
     assert json.loads(told["preprocessing.json"])["size"] == list(model.preprocessing.size)
 
 
+def test_torch_programs_in_int8(tmp_path: Path) -> None:
+    """Weights and products are of int8, without images to calibrate on."""
+    model = model_of("plain")
+    written = export(model, tmp_path / "small.pt2", precision="int8")
+    program = torch.export.load(written.path)
+    stored = {name: each.dtype for name, each in program.state_dict.items()}
+    assert sum(each == torch.int8 for each in stored.values()) == 9  # four in each layer, and the head
+    for count in (1, 4):
+        images = torch.randn(count, 3, 16, 16)
+        with torch.no_grad():
+            difference = (program.module()(images)[0] - model(images)).abs().max()
+        assert 0 < difference < 0.03 * model(images).abs().max()
+    assert 0 < written.max_abs_difference < 0.5
+    with pytest.raises(InputError, match="int8 is of linear layers, and the model has none"):
+        export(model_of("BiT"), tmp_path / "bit.pt2", precision="int8")
+    with pytest.raises(InputError, match="--data calibrates int8 of ONNX and OpenVINO, and has no effect"):
+        vt.export(model, tmp_path / "x.pt2", precision="int8", data="digits", progress=False)
+
+
 @pytest.mark.parametrize("kind", some("plain", "Segmenter"))
 def test_onnx_programs(kind: str, tmp_path: Path) -> None:
     model = model_of(kind)
@@ -175,6 +194,12 @@ def test_openvino_folders(precision: str, tmp_path: Path) -> None:
     with torch.no_grad():
         difference = (program(images) - model(images)).abs().max() / model(images).abs().max()
     assert difference < tolerance
+    with torch.no_grad():  # once it is called often, in pieces of fixed sizes
+        expected, features = program(images[:1]), program.features(images[:2])
+        for count in (1, 2, 5, 8, 14, 17):
+            some = images[:1].expand(count, -1, -1, -1)
+            assert (program(some) - expected).abs().max() < tolerance * expected.abs().max() / 3
+        assert (program.features(images[:2]) - features).abs().max() < tolerance * features.abs().max()
     if precision == "int8":
         small = export(model, tmp_path / "small.onnx", precision="int8", samples=samples)
         assert small.max_abs_difference > 0

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from vitreous.deployment.exporting import export
 from vitreous.deployment.from_pixels import FromPixels
 from vitreous.errors import InputError
 
+DOCS = Path(__file__).parents[2] / "docs"
+CDN = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1/dist"
 SIZES = (32, 32), (500, 375), (375, 500), (33, 97), (20, 24), (1200, 64), (640, 481)  # (W, H)
 WAYS: dict[str, dict[str, Any]] = {
     "timm": {"crop_fraction": 0.9},
@@ -89,16 +94,37 @@ def test_a_program_that_takes_pixels(tmp_path: Path) -> None:
 
 def test_what_pixels_cannot_be(tmp_path: Path) -> None:
     model = model_of("timm")
-    with pytest.raises(InputError, match="onnx with preprocessing computes in fp32, not in int8"):
-        export(model, tmp_path / "x.onnx", with_preprocessing=True, precision="int8")
-    with pytest.raises(InputError, match="format torch computes in fp32, not in int8"):
-        export(model, tmp_path / "x.pt2", precision="int8")
+    with pytest.raises(InputError, match="openvino with preprocessing computes in fp32, not in int8"):
+        export(model, tmp_path / "x-openvino", with_preprocessing=True, precision="int8")
+    with pytest.raises(InputError, match="format torch computes in fp32 or int8, not in bf16"):
+        export(model, tmp_path / "x.pt2", precision="bf16")
     model.preprocessing = vt.Preprocessing(size=(32, 32), resize="fit")
     with pytest.raises(InputError, match="cannot express fit"):
         export(model, tmp_path / "x.onnx", with_preprocessing=True)
     with pytest.raises(InputError, match=r"int8 needs (images to calibrate on|nncf)"):
         export(model, tmp_path / "x.onnx", precision="int8")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_program_that_takes_pixels_in_int8(tmp_path: Path) -> None:
+    """The model is quantized, its preprocessing is exact."""
+    pytest.importorskip("nncf")
+    model = model_of("timm")
+    samples = [np.array(photograph((40 + number, 50)))[None] for number in range(8)]
+    how = {"with_preprocessing": True, "precision": "int8", "samples": samples}
+    export(model, tmp_path / "small.onnx", **how)
+    export(model, tmp_path / "small.pt2", **how)
+    session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
+    program = torch.export.load(tmp_path / "small.pt2").module()
+    for size in SIZES:
+        image = photograph(size)
+        pixels = np.array(image)[None]
+        expected = model(model.preprocessing([image])).softmax(dim=-1).detach().numpy()
+        with torch.no_grad():
+            answers = session.run(None, {"pixels": pixels})[0], program(torch.from_numpy(pixels))[0].numpy()
+        for found in answers:
+            assert 0 < np.abs(found - expected).max() < 0.05
 
 
 def test_weights_for_javascript(tmp_path: Path) -> None:
@@ -118,7 +144,7 @@ JAVASCRIPT = """
 const fs = require("fs"), ort = require("onnxruntime-web");
 ort.env.wasm.numThreads = 1;
 (async () => {
-  const session = await ort.InferenceSession.create(fs.readFileSync("pixels.onnx"));
+  const session = await ort.InferenceSession.create(fs.readFileSync("photos.onnx"));
   const answers = [];
   for (const { name, shape } of JSON.parse(fs.readFileSync("images.json"))) {
     const pixels = new ort.Tensor("uint8", new Uint8Array(fs.readFileSync(name)), shape);
@@ -129,27 +155,66 @@ ort.env.wasm.numThreads = 1;
 """
 
 
-@pytest.mark.slow
-def test_onnxruntime_web_gives_the_same_answers(tmp_path: Path) -> None:
-    """Its WebAssembly, which browsers run, in Node: images of every size, equal to four digits."""
-    node, npm = shutil.which("node"), shutil.which("npm")
-    if not (node and npm):
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[float]]]:
+    """A folder with onnxruntime-web, an exported model, and images of every size; the model's answers."""
+    place, npm = tmp_path_factory.mktemp("web"), shutil.which("npm")
+    if not (shutil.which("node") and npm):
         pytest.skip("Node is not installed")
-    got = subprocess.run(
-        [npm, "install", "onnxruntime-web@1"], cwd=tmp_path, capture_output=True, check=False
-    )
-    if got.returncode:
+    wanted = [npm, "install", "onnxruntime-web@1"]
+    if subprocess.run(wanted, cwd=place, capture_output=True, check=False).returncode:
         pytest.skip("npm cannot install onnxruntime-web here")
     model = model_of("timm")
-    export(model, tmp_path / "pixels.onnx", with_preprocessing=True)
-    listed, expected = [], []
+    export(model, place / "photos.onnx", with_preprocessing=True)
+    expected = []
     for number, size in enumerate(SIZES):
         image = photograph(size)
-        (tmp_path / f"{number}.raw").write_bytes(np.array(image).tobytes())
-        listed.append({"name": f"{number}.raw", "shape": [1, size[1], size[0], 3]})
+        image.save(place / f"{number}.png")
         expected.append(model(model.preprocessing([image])).softmax(dim=-1)[0].tolist())
-    (tmp_path / "images.json").write_text(json.dumps(listed))
-    (tmp_path / "run.js").write_text(JAVASCRIPT)
-    done = subprocess.run([node, "run.js"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    (place / "about.json").write_text(json.dumps({"labels": model.labels}))
+    return place, expected
+
+
+@pytest.mark.slow
+def test_onnxruntime_web_gives_the_same_answers(web: tuple[Path, list[list[float]]]) -> None:
+    """Its WebAssembly, which browsers run, in Node: images of every size, equal to four digits."""
+    place, expected = web
+    listed = []
+    for number, (wide, tall) in enumerate(SIZES):
+        (place / f"{number}.raw").write_bytes(photograph((wide, tall)).tobytes())
+        listed.append({"name": f"{number}.raw", "shape": [1, tall, wide, 3]})
+    (place / "images.json").write_text(json.dumps(listed))
+    (place / "run.js").write_text(JAVASCRIPT)
+    done = subprocess.run(["node", "run.js"], cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(json.loads(done.stdout), expected, atol=5e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_documented_page_in_a_browser(
+    web: tuple[Path, list[list[float]]], browser: Any, language: str
+) -> None:
+    """The page of the how-to answers as the model does, to the four digits that it shows."""
+    place, expected = web
+    text = (DOCS / language / "howto" / "export-javascript.md").read_text(encoding="utf-8")
+    page = text.split("```html\n")[1].split("```")[0]
+    assert CDN in page
+    (place / "index.html").write_text(page.replace(CDN, "node_modules/onnxruntime-web/dist"))
+    handler = partial(SimpleHTTPRequestHandler, directory=place)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        opened = browser.new_page()
+        errors: list[str] = []
+        opened.on("pageerror", lambda error: errors.append(str(error)))
+        opened.goto(f"http://127.0.0.1:{server.server_port}/")
+        for number, row in enumerate(expected):
+            opened.evaluate("document.querySelector('#answer').textContent = ''")
+            opened.set_input_files("#file", place / f"{number}.png")
+            opened.wait_for_function("document.querySelector('#answer').textContent", timeout=120_000)
+            label, share = opened.inner_text("#answer").split(": ")
+            assert label == ("ant", "bee", "cat")[int(np.argmax(row))]
+            assert float(share.removesuffix(" %")) == pytest.approx(100 * max(row), abs=0.011)
+        opened.close()
+        server.shutdown()
+    assert errors == []

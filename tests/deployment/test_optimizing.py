@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +17,12 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.data.image_list import image_list
-from vitreous.deployment import optimizing
+from vitreous.deployment import answering, optimizing
 from vitreous.deployment.answering import CHOICE, optimized
 from vitreous.deployment.engines import ENGINES
 from vitreous.errors import InputError
 from vitreous.evaluation import outputs
+from vitreous.evaluation.calibration import scale_head
 
 COLORS = {"ant": (200, 60, 50), "bee": (60, 190, 70), "cat": (50, 60, 200)}
 
@@ -69,7 +71,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> None:
 
 
 def test_the_fastest_within_the_budget_is_kept(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake(monkeypatch, {"eager bf16": 2.0, "onnx fp32": 3.0})
     assert run(["optimize", str(place / "model"), str(place / "photos"), "--budget", "0.3%", "--json"]) == 0
@@ -124,9 +126,20 @@ def test_the_fastest_within_the_budget_is_kept(
     ]
     assert evaluated[0].accuracy == evaluated[1].accuracy
     assert "onnx fp32" in capsys.readouterr().err  # said by the first of the two
-    written = json.loads((place / "model" / CHOICE).read_text())
-    (place / "model" / CHOICE).write_text(json.dumps({**written, "weights": "others"}))
-    assert optimized(place / "model") is None
+    vt.predict(place / "model", place / "photos", out=tmp_path / "answers", progress=False)
+    assert "onnx fp32" in capsys.readouterr().err  # so do the answers to any number of images
+    with monkeypatch.context() as elsewhere:  # a machine without the engine
+        elsewhere.setattr(answering, "is_installed", lambda name: name != "onnxruntime")
+        with pytest.warns(UserWarning, match="asks for onnxruntime, which is not installed here"):
+            (other,) = vt.predict(place / "model", image, progress=False)
+        assert other == plain
+    copied = shutil.copytree(place / "model", tmp_path / "copied", copy_function=shutil.copyfile)
+    assert optimized(copied) is not None  # by the digest of the weights, whose time is another
+    calibrated = vt.load(place / "model")
+    scale_head(calibrated, 2.0)
+    vt.save(calibrated, tmp_path / "calibrated")
+    shutil.copyfile(tmp_path / "calibrated" / "model.safetensors", Path(copied) / "model.safetensors")
+    assert optimized(copied) is None  # another head alone is another model
 
 
 def test_a_choice_that_pytorch_computes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +177,7 @@ def test_engines_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     model = vt.create("ViT-Ti/16", image_size=64, depth=2)
     ways = [str(each) for each in optimizing.candidates(model, ["eager", "onnx"], torch.device("cpu"))]
     assert ways[:3] == ["eager bf16", "onnx fp32", "onnx int8"]
-    assert ways[3:] == [f"onnx int8, {count} tokens merged a layer" for count in (4, 6)]
+    assert ways[3:] == [f"onnx int8, {count} tokens merged at a time" for count in (8,)]
 
 
 def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,6 +203,10 @@ def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: 
         model.head.bias += 1
     (tmp_path / outputs.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
     assert chosen(images) == "bf16"  # other weights are compared again
+    fresh = shutil.copytree(place / "model", tmp_path / "fresh")
+    (fresh / CHOICE).unlink(missing_ok=True)
+    vt.embed(fresh, place / "photos", out=tmp_path / "vectors", progress=False)
+    assert json.loads((fresh / outputs.AGREED).read_text())["images"] == 36
     headless = vt.create("ViT-Ti/16", image_size=16, width=16, depth=1, heads=2, num_classes=None)
     agreed, count = outputs.agreement(headless, images, cpu, 0)  # on the most similar other image
     assert (count, agreed > 20) == (36, True)

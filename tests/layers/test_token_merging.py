@@ -9,7 +9,7 @@ import torch
 
 import vitreous as vt
 from vitreous.errors import InputError
-from vitreous.layers.token_merging import can_merge_tokens, merge, with_merged_tokens
+from vitreous.layers.token_merging import can_merge_tokens, merge, merging_layers, with_merged_tokens
 
 TINY: dict[str, Any] = {
     "image_size": 32,
@@ -55,14 +55,18 @@ def test_layers_have_fewer_tokens_and_the_original_stays() -> None:
     with torch.no_grad():
         small(images)
         assert whole(images).shape == small(images).shape
-    assert seen[:3] == [15, 11, 7]  # 16 patches and 3 tokens; at most half of the patches are merged
+    assert seen[:3] == [15, 11, 11]  # 16 patches and 3 tokens; the last layer merges none
     assert len(whole.blocks) == 3
+    assert [merging_layers(depth) for depth in (2, 3, 12, 24)] == [[1], [1, 2], [3, 6, 9], [6, 12, 18]]
+    with torch.no_grad():
+        with_merged_tokens(whole, 100)(images)  # at most half of the patches at a time
 
 
 def test_what_cannot_merge() -> None:
     relative = model(position={"kind": "relative", "where": "every-layer"})
     assert not can_merge_tokens(relative)
     assert not can_merge_tokens(torch.nn.Linear(2, 2))
+    assert not can_merge_tokens(model(depth=1))
     with pytest.raises(InputError, match="cannot be merged"):
         with_merged_tokens(relative, 2)
     with pytest.raises(InputError, match="cannot be merged"):

@@ -83,6 +83,8 @@ def answer_parts(
         raise InputError(f"--actors {actors}: give a number from 1 on, together with --engine ray")
     folder = Path(folder)
     parts = image_parts(data)
+    if (first := next(parts, None)) is not None:
+        parts, predictor.calibration = chain([first], parts), first.open
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
     done = by_ray(predictor, parts, folder, actors) if engine else by_this_process(predictor, parts, folder)

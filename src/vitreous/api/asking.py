@@ -68,14 +68,15 @@ def evaluate(
     from vitreous.training.precision import computing
 
     model = path_of_run(model)
-    task = task_of(model) or task_named("classification")
+    asked = model if settings or config or image_size else program_of(model)
+    task = task_of(asked) or task_named("classification")
     task.check_options(
         "evaluate", tta=tta, image_size=image_size, workers=workers, set=settings, config=config
     )
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
     source = None if data is None else data_source(data, numbers=task.numeric)
-    quick = model if tta else fastest(model, precision, device, overrides)
+    quick = asked if tta else fastest(asked, precision, device, overrides)
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)
     held = task.held_out(name, answerer, source, tree)
@@ -150,7 +151,8 @@ def predict(
     from vitreous.tasks.answering import task_of
     from vitreous.training.run import default_path
 
-    task = task_of(model) or task_named("classification")
+    opened = model if settings or config or image_size else program_of(model)
+    task = task_of(opened) or task_named("classification")
     if threshold is not None and not 0 <= threshold <= 1:
         raise InputError(f"--threshold {threshold:g} is not a probability: give a number from 0 to 1")
     asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta, "image_size": image_size}
@@ -171,13 +173,20 @@ def predict(
         folder = default_path(Path(model).name, root=Path(task.answer_folder))
     named: dict[str, Any] = {"top": top, "threshold": threshold, "out": folder}
     options = {name: value for name, value in named.items() if value is not None}
-    quick = model if tta or folder else fastest(model, precision, device, overrides)
+    quick = opened if tta or folder else fastest(opened, precision, device, overrides)
     with progress_bar("predicting", progress) as advance:
         options |= computation(device, batch_size, workers) | {"precision": precision}
         options |= {"overrides": overrides, "table": table, "tta": tta, "weights": weights_folder(model)}
         found = ask(quick, listed, progress=advance, say=say, **options)
     failed = {each.path: each.reason for each in missing}
     return replace(found, failed={**failed, **found.failed})
+
+
+def program_of(model: Any) -> Any:
+    """Return the module that an exported file means, which says its task; any other MODEL as it is."""
+    from vitreous.deployment.engines import is_program, open_program
+
+    return open_program(Path(model)) if is_program(model) else model
 
 
 def predict_without_torch(

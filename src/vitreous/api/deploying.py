@@ -178,8 +178,8 @@ def export(
         out: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a folder whose name
             ends in openvino; by default the model's name with .onnx.
         format: "onnx", "torch" or "openvino", where `out` does not say.
-        precision: "fp32"; "bf16" for OpenVINO; "int8" for ONNX and OpenVINO.
-        data: images that int8 is calibrated on; by default the validation part of the run's data.
+        precision: "fp32"; "bf16" for OpenVINO; "int8".
+        data: images to calibrate int8 of ONNX and OpenVINO on; by default the run's validation part.
         with_preprocessing: take pixels, uint8 (B, H, W, C) of any size, and give "probabilities".
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: print on stderr that it has begun, since it takes a while.
@@ -195,15 +195,15 @@ def export(
     fields = model_fields(settings_tree(settings, config), image_size)
     path = Path(out) if out else Path(file_stem(model_name(model)) + ENDINGS.get(format or "onnx", ".onnx"))
     check_weights(model, "export")
-    if data is not None and precision != "int8":
-        raise InputError("--data calibrates int8, and has no effect on another precision: leave it out")
+    calibrated = precision == "int8" and format != "torch" and path.suffix != ".pt2"
+    if data is not None and not calibrated:
+        raise InputError("--data calibrates int8 of ONNX and OpenVINO, and has no effect here: leave it out")
     opened = resolve_model(model, **fields)
-    samples = calibration_samples(model, opened, data) if precision == "int8" else ()
+    samples = calibration_samples(model, opened, data, with_preprocessing) if calibrated else ()
     if progress:
         say(f"tracing the model and writing {path} ...")
-    return export_program(
-        opened, path, format, precision=precision, samples=samples, with_preprocessing=with_preprocessing
-    )
+    how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
+    return export_program(opened, path, format, **how)
 
 
 def open_classifier(spec: str, wanted: str) -> tuple[Any, Any]:
@@ -217,7 +217,7 @@ def open_classifier(spec: str, wanted: str) -> tuple[Any, Any]:
     return task, answerer
 
 
-def calibration_samples(model: Any, opened: Any, data: Any) -> Sequence[Any]:
+def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
     """Return images that int8 is calibrated on: of DATA, or of the validation part of a run's data."""
     from vitreous.deployment.optimizing import calibration_images
     from vitreous.tasks.answering import open_answerer
@@ -226,7 +226,7 @@ def calibration_samples(model: Any, opened: Any, data: Any) -> Sequence[Any]:
     task, answerer = open_answerer(opened)
     source = None if data is None else data_source(data)
     held = task.to_calibrate(str(path_of_run(model)), answerer, source, {})
-    return calibration_images(opened, held.examples)
+    return calibration_images(opened, held.examples, pixels=pixels)
 
 
 def open_to_serve(

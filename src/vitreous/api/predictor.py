@@ -16,9 +16,11 @@ from vitreous.api.arguments import (
     ImageSize,
     Settings,
     computation,
+    fastest,
     model_fields,
     path_of_run,
     resolve_model,
+    say,
     settings_tree,
     weights_folder,
 )
@@ -50,7 +52,13 @@ class Predictor:
             `labels`) of a classifier, or what another task answers; "features": what the head sees.
         options: of "labels": `top`, `threshold` and `tta`; with `top` or `threshold` the columns are those of
             `vitreous predict --out answers.parquet`.
+
+    Attributes:
+        calibration: opens images on which precision "auto" compares bf16 with fp32; without any it is bf16
+            only where they were compared before, and stored beside the weights.
     """
+
+    calibration: Callable[[], ImageDataset] | None = None
 
     def __init__(
         self,
@@ -153,10 +161,10 @@ def open_features(predictor: Predictor, **how: Any) -> Opened:
 
 
 def in_precision(predictor: Predictor, model: Any, how: dict[str, Any]) -> Any:
-    """Decide the precision, "auto" by what was compared before; return the model, for bf16 with its weights
-    cast once."""
-    folder = weights_folder(predictor.model)
-    how["precision"] = automatic_precision(model, None, how["precision"], how["device"], folder=folder)
+    """Decide the precision; return the model, for bf16 with its weights cast once."""
+    images = predictor.calibration() if predictor.calibration and how["precision"] == "auto" else None
+    here = {"folder": weights_folder(predictor.model), "workers": how["workers"], "say": say}
+    how["precision"] = automatic_precision(model, images, how["precision"], how["device"], **here)
     return (
         with_cast_weights(model) if how["precision"] == "bf16" and not isinstance(model, Program) else model
     )
@@ -166,7 +174,9 @@ def open_labels(predictor: Predictor, **how: Any) -> Opened:
     """Open a model for its answers: the probabilities of a classifier, or rows."""
     options = {name: value for name, value in predictor.options.items() if value is not None}
     tta = options.pop("tta", False)
-    task, answerer = open_answerer(predictor.model, tta=tta, **predictor.fields)
+    wanted = predictor.precision, predictor.how["device"], predictor.fields
+    quick = predictor.model if tta else fastest(predictor.model, *wanted)
+    task, answerer = open_answerer(quick, tta=tta, **predictor.fields)
     if task.answer_folder:
         raise InputError(f"the answers of {task.noun} are files: use vitreous predict --out FOLDER")
     model = module_of(answerer).to(how["device"]).eval()

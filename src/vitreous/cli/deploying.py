@@ -137,12 +137,13 @@ def export(
     format: Annotated[
         str | None, Parameter(help="onnx, torch or openvino, where the name of the file does not say")
     ] = None,
-    precision: Annotated[
-        str, Parameter(help="fp32; bf16 for OpenVINO; int8 for ONNX and OpenVINO, calibrated on images")
-    ] = "fp32",
+    precision: Annotated[str, Parameter(help="fp32; bf16 for OpenVINO; or int8")] = "fp32",
     data: Annotated[
         str | None,
-        Parameter(help="images that int8 is calibrated on; by default the validation part of the run's data"),
+        Parameter(
+            help="images that int8 of ONNX and OpenVINO is calibrated on; by default the validation part "
+            "of the run's data"
+        ),
     ] = None,
     with_preprocessing: Annotated[
         bool,

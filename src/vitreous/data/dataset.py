@@ -8,17 +8,19 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint
-from vitreous.data.findings import Finding
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.rng import mixed_bits
+
+if TYPE_CHECKING:
+    from vitreous.data.findings import Finding
 
 Indices = NDArray[np.int64]
 ROWS = 1 << 20  # images whose numbers are handled together: they stay in the processor's cache

@@ -3,7 +3,9 @@ and computed by ONNX Runtime or OpenVINO."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -14,10 +16,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from vitreous.data.decoding import BadImage, EncodedImage, file_digest, read_file
+from vitreous.data.decoding import BadImage, EncodedImage, read_file
 from vitreous.data.image_list import ImageList
 from vitreous.data.workers import worker_count
-from vitreous.deployment.engines import PIXELS, Exported, engine_of, is_program, open_exported
+from vitreous.deployment.engines import ENGINES, PIXELS, Exported, engine_of, is_program, open_exported
+from vitreous.errors import is_installed
 from vitreous.models.preprocessing import Preprocessing, upright
 from vitreous.results import Result, percent, scalars
 
@@ -137,24 +140,44 @@ class Optimized(NamedTuple):
 
 
 def optimized(spec: Any) -> Optimized | None:
-    """Return what was chosen for a run or a folder of weights; None where nothing was, or not for its present
-    weights."""
+    """Return what was chosen for a run or a folder of weights; None where nothing was, not for its present
+    weights, or an engine that is not installed here."""
     if not isinstance(spec, str | Path):
         return None
     path = Path(spec).expanduser()
     for folder in (path, path / "model"):
         try:
             chosen = json.loads((folder / CHOICE).read_text(encoding="utf-8"))
-            if chosen["weights"] != file_digest(folder / "model.safetensors"):
+            weights = folder / "model.safetensors"
+            if chosen["stamp"] != stamp_of(weights) and chosen["weights"] != sha256_of(weights):
                 return None
             file = folder / chosen["file"] if chosen["file"] else None
             if file and not is_program(file):
                 return None
+            if not is_installed(package := ENGINES[chosen["engine"]].package):
+                warnings.warn(
+                    f"{folder / CHOICE} asks for {package}, which is not installed here: PyTorch computes in "
+                    "its place",
+                    stacklevel=2,
+                )
+                return None
             parts = chosen["engine"], chosen["precision"], int(chosen["merged"]), chosen["sentence"]
             return Optimized(folder, file, *parts)
-        except (OSError, ValueError, KeyError, TypeError, BadImage):
+        except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
+
+
+def stamp_of(file: Path) -> list[int]:
+    """Return the size and the time of a file, which tell sooner than its hash that it is unchanged."""
+    found = file.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def sha256_of(file: Path) -> str:
+    """Return a hash of all of a file: a calibration changes the head of a model alone."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def open_torchless(file: Path) -> Exported | None:
@@ -178,10 +201,10 @@ def probabilities(found: Exported, images: Sequence[Any]) -> Float[np.ndarray, "
     if found.about["inputs"] == PIXELS:  # of its own size each
         how = found.preprocessing
         rows = (np.asarray(upright(each, how.channels)).reshape(1, *each.size[::-1], -1) for each in images)
-        return np.concatenate([found.compute(np.ascontiguousarray(row))[0] for row in rows])
+        return np.concatenate([found.compute(np.ascontiguousarray(row), 1)[0] for row in rows])
     how = found.preprocessing
     batch = np.stack([each if isinstance(each, np.ndarray) else prepared(each, how) for each in images])
-    logits = found.compute(batch)[0].astype(np.float32)
+    logits = found.compute(batch, 1)[0].astype(np.float32)
     if found.about["task"] == "multilabel":
         return 1 / (1 + np.exp(-logits))
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))

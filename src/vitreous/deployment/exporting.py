@@ -34,18 +34,21 @@ from vitreous.deployment.engines import (
     PIXELS,
     engine_named,
     has_bf16,
+    import_openvino,
     openvino_compute,
 )
-from vitreous.deployment.from_pixels import FromPixels
+from vitreous.deployment.from_pixels import FromPixels, preparing_nodes
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.results import Result
+from vitreous.training.precision import with_int8_products
 
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
 BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two
 LARGEST_ONNX = 1_900_000_000  # bytes of weights; a file of protocol buffers ends at 2 GiB
 ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "openvino": "-openvino", "safetensors": ".safetensors"}
+PRECISIONS = {"onnx": ("fp32", "int8"), "torch": ("fp32", "int8"), "openvino": ("fp32", "bf16", "int8")}
 OPSET = 18  # of ONNX files
 LEAST = -3e38  # less than any number of an image
 SIDES = 61, 47  # (H, W) of the pixels that a program with preprocessing is traced with
@@ -91,8 +94,8 @@ def export(
     Args:
         path: a file, or for OpenVINO a folder; its ending tells the format where `format` is None.
         format: "onnx", "torch", "openvino" or "safetensors".
-        precision: "fp32"; "bf16" for OpenVINO; "int8" for ONNX and OpenVINO, calibrated on `samples`.
-        samples: prepared images (1, C, H, W).
+        precision: "fp32"; "bf16" for OpenVINO; "int8", for ONNX and OpenVINO calibrated on `samples`.
+        samples: prepared images (1, C, H, W), or pixels (1, H, W, C).
         with_preprocessing: take pixels, uint8 (B, H, W, C), and give probabilities.
 
     Raises:
@@ -101,11 +104,10 @@ def export(
     """
     weights = path.suffix == ".safetensors" and format in (None, "safetensors")
     format = "safetensors" if weights else engine_named(path, format)
-    known = {"onnx": ("fp32", "int8"), "openvino": ("fp32", "bf16", "int8")}.get(format, ("fp32",))
-    if with_preprocessing:
-        if format == "safetensors":
-            raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
-        known = ("fp32",)
+    if with_preprocessing and format == "safetensors":
+        raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
+    exact = with_preprocessing and format == "openvino"  # else it prepares images in bf16 as well
+    known = ("fp32",) if exact else PRECISIONS.get(format, ("fp32",))
     if precision not in known:
         inside = " with preprocessing" if with_preprocessing else ""
         raise InputError(
@@ -116,7 +118,7 @@ def export(
         check_onnx(model)
     if format == "openvino":
         require_packages("openvino", extra="cpu", what="export to OpenVINO")
-    if precision == "int8":
+    if precision == "int8" and format != "torch":
         require_packages("nncf", extra="cpu", what="int8")
     copied = on_cpu(model)
     outputs = (FromPixels if with_preprocessing else Outputs)(copied).eval()
@@ -168,11 +170,7 @@ def inputs(outputs: nn.Module, count: int) -> Tensor:
 
 
 def checked(outputs: nn.Module, run: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]) -> float:
-    """The largest difference between what model and program make of the same images.
-
-    Raises:
-        InputError: it is above the tolerance.
-    """
+    """The largest difference between what model and program make of the same images. Raises InputError."""
     difference, scale = differing(outputs, run)
     if not difference <= TOLERANCE * scale:
         raise InputError(
@@ -210,11 +208,8 @@ def signature(outputs: nn.Module) -> tuple[str, list[str], tuple[str, ...]]:
     """Return the names of the input, of the outputs, and of the input's axes that may have any length."""
     if isinstance(outputs, FromPixels):
         return PIXELS, ["probabilities"], ("batch", "height", "width")
-    return (
-        "images",
-        ["logits"] if isinstance(outputs.model, Segmenter) else ["logits", "features"],
-        ("batch",),
-    )
+    names = ["logits"] if isinstance(outputs.model, Segmenter) else ["logits", "features"]
+    return "images", names, ("batch",)
 
 
 def verified(outputs: nn.Module, path: Path, format: str, precision: str = "fp32") -> float:
@@ -228,9 +223,8 @@ def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: S
     program = traced(outputs)
     keep_padding(program.graph)
     source, names, axes = signature(outputs)
-    written = torch.onnx.export(
-        program, input_names=[source], output_names=names, verbose=False, opset_version=OPSET
-    )
+    how: dict[str, Any] = {"verbose": False, "opset_version": OPSET}
+    written = torch.onnx.export(program, input_names=[source], output_names=names, **how)
     assert written is not None
     graph = written.model
     name_axes(graph.graph, axes)
@@ -242,7 +236,8 @@ def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: S
         loaded = onnx.load(path)
         del loaded.graph.value_info[:]
         described = list(loaded.metadata_props)
-        small = quantized(loaded, [{source: each} for each in samples])
+        exact = preparing_nodes(loaded.graph) if source == PIXELS else []
+        small = quantized(loaded, [{source: each} for each in samples], exact)
         del small.metadata_props[:]
         small.metadata_props.extend(described)
         onnx.save(small, path)
@@ -274,15 +269,19 @@ def keep_padding(graph: torch.fx.Graph) -> None:
 
 def write_torch(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
     extra = {f"{name}.json": value for name, value in as_json(about).items()}
-    torch.export.save(traced(outputs), path, extra_files=extra)
-    return verified(outputs, path, "torch")
+    program = with_int8_products(outputs) if about["precision"] == "int8" else outputs
+    torch.export.save(traced(program), path, extra_files=extra)
+    return verified(outputs, path, "torch", about["precision"])
 
 
 def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
-    import openvino
+    from openvino.tools.ovc import convert_model
 
+    openvino = import_openvino()
     source, names, _ = signature(outputs)
-    graph = openvino.convert_model(traced(outputs))
+    graph = convert_model(traced(outputs))
+    if not isinstance(outputs, FromPixels):  # the converter forgets the sides
+        graph.reshape({graph.input(0): [-1, *inputs(outputs, 1).shape[1:]]})
     graph.input(0).get_tensor().set_names({source})
     for output, name in zip(graph.outputs, names, strict=True):
         output.get_tensor().set_names({name})
@@ -301,16 +300,15 @@ def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], sample
 
 def write_weights(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
     """Write the weights under the model's own names in float32, with the description in the file's header."""
-    state = {
-        name: tensor.float().contiguous()
-        for name, tensor in outputs.model.state_dict().items()  # type: ignore[union-attr]
-    }
+    model: Any = outputs.model
+    state = {name: tensor.float().contiguous() for name, tensor in model.state_dict().items()}
     write_safetensors(state, path, metadata=as_json(about))
     return 0.0
 
 
-def quantized(graph: Any, samples: Sequence[Any]) -> Any:
-    """Return a graph of OpenVINO or ONNX with products in int8, calibrated on samples, by NNCF."""
+def quantized(graph: Any, samples: Sequence[Any], exact: Sequence[str] = ()) -> Any:
+    """Return a graph of OpenVINO or ONNX with products in int8, but for the nodes in `exact`, calibrated on
+    samples, by NNCF."""
     if not samples:
         raise InputError("int8 needs images to calibrate on: give a run, or name DATA with --data")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -323,6 +321,7 @@ def quantized(graph: Any, samples: Sequence[Any]) -> Any:
             preset=nncf.QuantizationPreset.MIXED,
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(samples),
+            ignored_scope=nncf.IgnoredScope(names=list(exact), validate=False) if exact else None,
         )
 
 

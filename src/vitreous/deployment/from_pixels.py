@@ -86,6 +86,25 @@ class FromPixels(nn.Module):
         return torch.floor(shares * FIXED + 0.5) / FIXED
 
 
+def preparing_nodes(graph: Any) -> list[str]:
+    """Return the names of the nodes of an ONNX graph that prepare the images, in float64: all that the first
+    float32 numbers are computed from."""
+    makers = {name: node for node in graph.node for name in node.output}
+    waiting = [next(node for node in graph.node if is_float32(node))]
+    found: list[str] = []
+    while waiting:
+        node = waiting.pop()
+        if node.name not in found:
+            found.append(node.name)
+            waiting += [makers[name] for name in node.input if name in makers]
+    return found
+
+
+def is_float32(node: Any) -> bool:
+    """Whether a node of ONNX casts to float32, the type of number 1."""
+    return node.op_type == "Cast" and any(each.name == "to" and each.i == 1 for each in node.attribute)
+
+
 def bilinear(x: Tensor) -> Tensor:
     return torch.clamp_min(1 - x, 0.0)
 

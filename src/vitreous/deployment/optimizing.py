@@ -21,15 +21,16 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage, file_digest
-from vitreous.deployment.answering import CHOICE, Optimized
+from vitreous.data.decoding import BadImage
+from vitreous.deployment.answering import CHOICE, Optimized, sha256_of, stamp_of
 from vitreous.deployment.bench import Way, take_turns
 from vitreous.deployment.engines import ENGINES, has_bf16, open_program
 from vitreous.deployment.exporting import export
 from vitreous.errors import InputError, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
-from vitreous.layers.token_merging import can_merge_tokens, with_merged_tokens
+from vitreous.layers.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
+from vitreous.models.preprocessing import upright
 from vitreous.results import Result, percent
 from vitreous.training.precision import with_cast_weights
 
@@ -40,14 +41,14 @@ FILES = {"onnx": ".onnx", "openvino": "-openvino"}
 
 
 class Candidate(NamedTuple):
-    """One way to compute a model. merged: the tokens that each layer merges."""
+    """One way to compute a model. merged: the tokens that are merged at a time."""
 
     engine: str
     precision: str
     merged: int = 0
 
     def __str__(self) -> str:
-        tokens = f", {self.merged} tokens merged a layer" if self.merged else ""
+        tokens = f", {self.merged} tokens merged at a time" if self.merged else ""
         return f"{self.engine} {self.precision}{tokens}"
 
 
@@ -139,9 +140,9 @@ def candidates(model: Any, engines: Sequence[str], device: torch.device) -> Iter
         patches = model.config.grid[0] * model.config.grid[1]
         best = "openvino" if "openvino" in engines else engines[-1]
         lowest = "int8" if int8 and best in FILES else "bf16" if half and best != "onnx" else "fp32"
-        for part in MERGED:
-            if count := round(part * patches / model.config.depth):
-                yield Candidate(best, lowest, count)
+        times = len(merging_layers(model.config.depth))
+        for count in sorted({min(round(part * patches / times), patches // 2) for part in MERGED} - {0}):
+            yield Candidate(best, lowest, count)
 
 
 def opened(model: Any, candidate: Candidate, file: Path, samples: Sequence[NDArray[np.float32]]) -> nn.Module:
@@ -260,7 +261,8 @@ def keep(
     choice = {
         **candidate._asdict(),
         "file": target.name if target else None,
-        "weights": file_digest(folder / "model.safetensors"),
+        "weights": sha256_of(folder / "model.safetensors"),
+        "stamp": stamp_of(folder / "model.safetensors"),
         "sentence": sentence,
         "rows": [asdict(each) for each in rows],
     }
@@ -274,12 +276,15 @@ def open_chosen(model: Any, chosen: Optimized) -> Any:
     return prepared_module(with_merged_tokens(model, chosen.merged) if chosen.merged else model, candidate)
 
 
-def calibration_images(model: Any, images: ImageDataset) -> list[NDArray[np.float32]]:
-    """Return some images, evenly spaced, as the model takes them: (1, C, H, W)."""
+def calibration_images(model: Any, images: ImageDataset, *, pixels: bool = False) -> list[NDArray[Any]]:
+    """Return some images, evenly spaced, as the model takes them (1, C, H, W), or as pixels (1, H, W, C)."""
+    how = model.preprocessing
     found = []
     for row in np.unique(np.linspace(0, len(images) - 1, CALIBRATION).astype(int)).tolist():
         try:
-            found.append(model.preprocessing([images.image(row)]).numpy())
+            image = upright(images.image(row), how.channels)
+            shape = 1, *image.size[::-1], how.channels
+            found.append(np.asarray(image).reshape(shape) if pixels else how([image]).numpy())
         except BadImage:
             continue
     return found
@@ -318,10 +323,11 @@ WITH_FILE = """
 import sys
 from pathlib import Path
 import numpy as np
-from vitreous.deployment.engines import open_exported
+from vitreous.deployment.engines import STEADY, open_exported
 found = open_exported(Path(sys.argv[1]))
 how = found.preprocessing
-found.compute(np.zeros((int(sys.argv[2]), how.channels, *how.size), np.float32))
+for _ in range(STEADY + 1):
+    found.compute(np.zeros((int(sys.argv[2]), how.channels, *how.size), np.float32), 1)
 """
 WITH_WEIGHTS = """
 import sys

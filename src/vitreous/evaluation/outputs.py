@@ -241,14 +241,17 @@ def automatic_precision(
     comparable = isinstance(model, ViT | BiT) and model.task != "regression"
     if not comparable or pick_precision("auto", device, width_of(model)) == "fp32":
         return "fp32"
-    here = {"device": str(device), "torch": torch.__version__, "weights": weights_key(model)}
     record = None if folder is None else folder / AGREED
     known: dict[str, Any] = {}
     if record is not None:
         with suppress(OSError, ValueError):
             known = json.loads(record.read_text(encoding="utf-8"))
+    few = images is None or len(images) < WORTH
+    if few and not known:
+        return "fp32"
+    here = {"device": str(device), "torch": torch.__version__, "weights": weights_key(model)}
     if not here.items() <= known.items():
-        if images is None or len(images) < WORTH:
+        if images is None or few:
             return "fp32"
         agreed, count = agreement(model, images, device, workers)
         known = {**here, "agreed": agreed, "images": count}

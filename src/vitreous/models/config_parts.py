@@ -24,7 +24,11 @@ class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
     model_config = ConfigDict(  # type: ignore[typeddict-unknown-key]
-        frozen=True, extra="forbid", kw_only=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        kw_only=True,
+        allow_inf_nan=False,
+        defer_build=True,  # until its first use: most commands use few of them
     )
 
     @model_validator(mode="before")

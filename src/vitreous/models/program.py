@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
-Compute = Callable[[np.ndarray], list[np.ndarray]]
+Compute = Callable[..., list[np.ndarray]]
 
 
 class Program(nn.Module):
@@ -22,7 +22,7 @@ class Program(nn.Module):
 
     Args:
         path: the file.
-        compute: returns logits and features of images, as arrays.
+        compute: returns logits and features of images, as arrays; or the logits alone, `compute(images, 1)`.
         config, preprocessing, labels, task: of the model that was exported.
         digest: of the file, in place of weights for whatever is cached by them.
     """
@@ -44,16 +44,15 @@ class Program(nn.Module):
         self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
-        return self.outputs(images)[0]
+        return self.outputs(images, 1)[0]
 
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
         """Return what the head of the model sees."""
-        return self.outputs(images)[1]
+        return self.outputs(images, 2)[1]
 
-    def outputs(self, images: Float[Tensor, "B C H W"]) -> list[Tensor]:
+    def outputs(self, images: Float[Tensor, "B C H W"], count: int = 2) -> list[Tensor]:
         """Return the logits and the features. Raises InputError for another precision than the file's."""
         if torch.is_autocast_enabled("cpu"):
             raise InputError(f"{self.path} computes in the precision it was written in: use --precision fp32")
-        return [
-            torch.tensor(each, device=images.device) for each in self.compute(images.float().cpu().numpy())
-        ]
+        found = self.compute(images.float().cpu().numpy(), count)
+        return [torch.tensor(each, device=images.device) for each in found]

@@ -1,4 +1,5 @@
-"""The device, and number formats on it: fp32, bf16 autocast, or float8 layers (2209.05433, by torchao)."""
+"""The device, and number formats on it: fp32, bf16 autocast, float8 layers (2209.05433, by torchao), or int8
+layers for inference."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitreous.errors import InputError, require_packages
@@ -21,6 +23,8 @@ FIRST_BF16 = (8, 0)  # NVIDIA's Ampere
 HAVE_BF16 = ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL")  # of the instruction sets that oneDNN names
 MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
 FIRST_CAPABILITY = (8, 9)  # NVIDIA's Ada and Hopper multiply float8
+INT8 = 127  # the largest number of int8 whose negative is one, too
+TINIEST = 1e-12  # of a scale: rows of zeros have one
 Precision = Literal["fp32", "bf16", "fp8"]
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # must be set before the first product on a GPU
 
@@ -99,6 +103,46 @@ def with_cast_weights(model: nn.Module) -> nn.Module:
     for module in copied.modules():
         if type(module) in (nn.Linear, nn.Conv2d) and not parametrize.is_parametrized(module):
             module.to(torch.bfloat16)
+    return copied
+
+
+class Int8Linear(nn.Module):
+    """A linear layer whose product is one of int8, for inference: each row of the weight and each token has a
+    scale of its own, from its largest number, so that nothing needs to be calibrated."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight = linear.weight.detach().float()
+        scale = weight.abs().amax(dim=1).clamp_min(TINIEST) / INT8
+        self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8).T.contiguous())
+        self.register_buffer("scale", scale)
+        self.bias = linear.bias
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D2"]:
+        tokens = x.flatten(0, -2)
+        scale = tokens.abs().amax(dim=1, keepdim=True).clamp_min(TINIEST) / INT8
+        product = torch._int_mm((tokens / scale).round().to(torch.int8), self.get_buffer("weight"))
+        found = product * scale * self.get_buffer("scale")
+        found = found if self.bias is None else found + self.bias
+        return found.reshape(*x.shape[:-1], -1)
+
+
+def with_int8_products(model: nn.Module) -> nn.Module:
+    """Return a copy whose linear layers multiply in int8. Raises InputError for a model that has none, but
+    perhaps a head."""
+    copied = copy.deepcopy(model)
+    layers = [
+        (module, name, child)
+        for module in copied.modules()
+        for name, child in module.named_children()
+        if type(child) is nn.Linear and not parametrize.is_parametrized(child)
+    ]
+    if len(layers) < 2:
+        raise InputError(
+            "int8 is of linear layers, and the model has none before its head: use --precision fp32"
+        )
+    for module, name, linear in layers:
+        setattr(module, name, Int8Linear(linear))
     return copied
 
 

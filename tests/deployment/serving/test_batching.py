@@ -6,10 +6,12 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from vitreous.deployment.serving import batching
 from vitreous.deployment.serving.batching import Batcher, Full, Room
 
 
@@ -76,6 +78,29 @@ def test_who_had_company_waits_for_it_a_while() -> None:
 
     assert with_batcher(work, some, max_wait=1.0) == 12
     assert work.batches == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_a_stall_does_not_make_the_next_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is kept short by what questions cost as a rule, not by the one that took long."""
+    now, seconds = [0.0], iter((0.01, 2.0, 0.01, 4.0, 4.0, 4.0))
+    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Timed(Doubler):
+        def __call__(self, numbers: Sequence[int]) -> list[int]:
+            now[0] += next(seconds)
+            return super().__call__(numbers)
+
+    work = Timed()
+
+    async def some(batcher: Batcher[int, int]) -> None:
+        for count in (2, 1, 4):
+            await asyncio.gather(*(batcher.ask(number) for number in range(count)))
+        batcher.each.clear()
+        await batcher.ask(7)  # it takes 4 s: two of them would be too long
+        await asyncio.gather(batcher.ask(8), batcher.ask(9))
+
+    with_batcher(work, some)
+    assert work.batches == [[0, 1], [0], [0, 1, 2, 3], [7], [8], [9]]
 
 
 def test_one_that_fails_fails_alone() -> None:

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 from vitreous.deployment.serving.endpoints import Refused
 
 LONGEST = 0.5  # seconds of a batch of several questions
-REMEMBERED = 8  # batches whose sizes predict the next one's
+REMEMBERED = 8  # batches whose sizes and seconds predict the next one's
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -101,7 +101,7 @@ class Batcher(Generic[Question, Answer]):
         self.observe = observe
         self.waiting: dict[Hashable, deque[Waiting[Question, Answer]]] = {}  # by request, the next one first
         self.count = 0
-        self.each = 0.0  # seconds of a question in the latest batch
+        self.each: deque[float] = deque(maxlen=REMEMBERED)  # seconds of a question in the latest batches
         self.began: float | None = None  # when the batch that is computed began, by the monotonic clock
         self.arrived = asyncio.Event()
         self.sizes: deque[int] = deque([1], maxlen=REMEMBERED)
@@ -138,7 +138,9 @@ class Batcher(Generic[Question, Answer]):
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(begins):
                     await self.arrived.wait()
-        most = min(self.max_batch, max(int(LONGEST / self.each), 1)) if self.each else self.max_batch
+        # The least of them: where the machine stalls once, small batches after it would make a queue.
+        each = min(self.each, default=0.0) or LONGEST / self.max_batch
+        most = min(self.max_batch, max(int(LONGEST / each), 1))
         batch: list[Waiting[Question, Answer]] = []
         while self.waiting and len(batch) < most:
             request = next(iter(self.waiting))
@@ -170,7 +172,7 @@ class Batcher(Generic[Question, Answer]):
         finally:
             self.began = None
         seconds = time.monotonic() - began
-        self.each = seconds / len(batch)
+        self.each.append(seconds / len(batch))
         self.observe(len(batch), seconds)
         for each, answer in zip(batch, answers, strict=True):
             if not each.answer.done():

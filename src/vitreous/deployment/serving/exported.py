@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from vitreous.deployment.answering import Prediction, choices, prepared, probabilities
-from vitreous.deployment.engines import PIXELS, Exported
+from vitreous.deployment.engines import PIECE, PIXELS, Exported
 from vitreous.deployment.serving import running
 from vitreous.deployment.serving.app import Hosted, build_app
 from vitreous.deployment.serving.endpoints import (
@@ -84,6 +84,7 @@ def serve_models(
             nowhere.
     """
     hosted = []
+    running.share_cores()
     with speaking(language), running.one_thread() as thread:
         for number, (name, spec) in enumerate(specs.items()):
             found = thread.submit(open_one, spec, limits=limits, number=number).result()
@@ -170,8 +171,11 @@ def open_exported_classifier(found: Exported, spec: str, *, most_pixels: int) ->
     """
     served = ExportedClassifier(found, most_pixels=most_pixels)
     what = served.decode(served.sample(), "warm-up")
-    for endpoint in served.endpoints:
-        endpoint.answer([Question("warm-up", what, parse({}, endpoint.parameters))])
+    for endpoint in reversed(served.endpoints):
+        question = Question("warm-up", what, parse({}, endpoint.parameters))
+        sizes = (1, 1, 1, PIECE) if endpoint is served.endpoints[0] else (1,)
+        for size in sizes:  # OpenVINO compiles both for labels, once it is called again and again
+            endpoint.answer([question] * size)
     about = {
         "name": Path(spec).resolve().name,
         "trained": True,
