@@ -247,13 +247,13 @@ TARGETS = {
 }
 
 
-def processor_seconds() -> float:
-    """Of this process and of the worker processes that it has now."""
-    spent = sum(os.times()[:2])
+def processor_seconds() -> dict[str, float]:
+    """Of this process, and of each worker process that it has now."""
+    spent = {"own": sum(os.times()[:2])}
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            spent += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            spent[child] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return spent
 
 
@@ -274,10 +274,11 @@ def with_workers(
     batches = (each for epoch in itertools.count() for each in loader.epoch(epoch))
     for _ in range(workers + 2 * WARM_UP):  # all that is read ahead
         next(batches)
-    wall, core, count = time.perf_counter(), processor_seconds(), 0
+    wall, before, count = time.perf_counter(), processor_seconds(), 0
     while time.perf_counter() - wall < seconds:
         count += len(next(batches).images)
-    wall, core = time.perf_counter() - wall, processor_seconds() - core
+    wall = time.perf_counter() - wall
+    core = sum(each - before.get(name, 0.0) for name, each in processor_seconds().items())
     return {"images_per_second": round(count / wall, 1), "core_microseconds": round(1e6 * core / count, 1)}
 
 
