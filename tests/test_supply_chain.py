@@ -70,3 +70,14 @@ def test_nothing_that_a_command_wrote_is_tracked() -> None:
     assert {path.parts[0] for path in paths if len(path.parts) > 1} == TRACKED
     sizes = {str(path): (ROOT / path).stat().st_size for path in paths if (ROOT / path).is_file()}
     assert {name: size for name, size in sizes.items() if size > MOST_BYTES} == {}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_nothing_of_the_package_is_ignored() -> None:
+    """What .gitignore names is not linted, and is not in the wheel."""
+    files = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    names = "\0".join(str(path.relative_to(ROOT)) for path in files)
+    command = ["git", "check-ignore", "--no-index", "-z", "--stdin"]
+    found = subprocess.run(command, cwd=ROOT, input=names, capture_output=True, text=True, check=False)
+    assert len(files) > 200
+    assert found.returncode == 1, found.stdout  # 1: it ignores none of them
