@@ -385,7 +385,7 @@ def test_shards_over_http(spec, tmp_path, cache):
     try:
         assert contents(images_of(f"{where}/a-{{000..003}}.tar")) == contents(images_of(spec))
         assert len(list((cache / "remote").glob("*.tar"))) == 4
-        with pytest.raises(InputError, match="there is no shard"):
+        with pytest.raises(InputError, match=f"there is no shard {where}/a-004.tar"):
             images_of(f"{where}/a-{{000..004}}.tar")
     finally:
         server.shutdown()

@@ -132,8 +132,11 @@ def find_remote(spec: str) -> list[Shard]:
                     return found
                 try:
                     return dict(system.info(path))
-                except FileNotFoundError:
-                    raise missing(f"{kind}://{path.lstrip('/')}", spec) from None
+                except FileNotFoundError as error:
+                    if isinstance(error.__cause__, OSError):  # of HTTP: there is no such server
+                        raise error.__cause__ from None
+                    url = path if "://" in path else f"{kind}://{path.lstrip('/')}"
+                    raise missing(url, spec) from None
 
             found = dict(zip(names, in_threads(info, stripped, workers=LISTERS), strict=True))
         else:
