@@ -9,8 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors.torch import load_file
+
+import vitreous as vt
+from vitreous.api.arguments import read_toml
+from vitreous.tasks.pretraining.rules import OBJECTIVES
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 # The rest is imported by these; call_paths.py takes no options and is run by test_structure.py.
@@ -55,6 +61,64 @@ def test_the_benchmark_of_a_gpu_runs_to_its_end_without_one(processes: int, tmp_
     ways += ["vitreous, MAE", "vitreous, DINO", "huggingface"] if processes == 1 else []
     assert all(row[way]["images_per_second"] > 0 for way in ways)
     assert row["checkpoint"]["gib"] > 0.05
+
+
+def run_program(name: str, words: list[str], folder: Path) -> dict[str, Any]:
+    """What a program writes, in a process of its own."""
+    out = folder / f"{name}.json"
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *words, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=offline(folder))
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(out.read_text("utf-8"))
+    return found
+
+
+def offline(folder: Path) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "VITREOUS_CACHE": str(folder / "cache")}
+
+
+@pytest.mark.slow
+def test_pre_training_is_compared_at_equal_total_compute(tmp_path: Path) -> None:
+    """Every objective, for a second each: the rows of one seed, and runs that are not trained again."""
+    small = ["--unlabeled", "96", "--labels", "2", "--seeds", "1", "--runs", str(tmp_path / "runs")]
+    words = [*small, "--minutes", "0.02", "--tuning-minutes", "0.01", "--objectives", *OBJECTIVES[:4]]
+    found = run_program("self_supervised", words, tmp_path)
+    assert [row["pre-training"] for row in found["rows"]] == ["none", *OBJECTIVES[:4]]
+    for row in found["rows"][1:]:
+        assert set(row["frozen"]["baselines"]) == {"raw pixels", "untrained"}
+    assert {row["pairs"] for row in found["gains"]} == {1}
+    runs = {path.parent.name: path for path in (tmp_path / "runs").glob("*/config.toml")}
+    assert len(runs) == 9
+    times = {tuple(read_toml(runs[name])["training"]["minutes"] for name in pair) for pair in PAIRS}
+    assert times == {(0.02, 0.01)}
+    assert read_toml(runs["glyphs-1-scratch"])["training"]["minutes"] == pytest.approx(0.03)
+    assert run_program("self_supervised", words, tmp_path)["rows"] == found["rows"]
+
+
+PAIRS = [(f"glyphs-1-{name}", f"glyphs-1-{name}-tuned") for name in OBJECTIVES[:4]]
+
+
+@pytest.mark.slow
+def test_an_encoder_of_formulas_is_written_and_compared(tmp_path: Path) -> None:
+    run, encoder = tmp_path / "run", tmp_path / "encoders" / "tiny"
+    vt.train("formulas:4x8@64", recipe="formulas", epochs=1, out=run, progress=False)
+    program = [sys.executable, str(FOLDER / "formulas_encoder.py"), "--write", str(run), str(encoder)]
+    subprocess.run(program, check=True, env=offline(tmp_path))
+    model = vt.load(encoder)
+    assert (model.task, model.config.num_classes, model.labels) == (None, None, None)
+    described = json.loads((encoder / "config.json").read_text("utf-8"))
+    assert described["trained_on"] == "formulas:4x8@64"
+    assert {str(each.dtype) for each in load_file(encoder / "model.safetensors").values()} == {
+        "torch.float16"
+    }
+    words = ["--init", str(encoder), "--sets", "digits", "--images", "2"]
+    words += ["--seeds", "1", "2", "--seconds", "0.5"]
+    found = run_program("formulas_encoder", words, tmp_path)
+    assert len(found["rows"]) == 6
+    (gain,) = found["gains"]
+    assert gain["seeds"] == 2
+    low, high = gain["interval over cnn"]
+    assert low <= gain["gain over cnn"] <= high
 
 
 def test_every_stored_result_is_explained() -> None:

@@ -63,7 +63,7 @@ def test_the_sdist_has_no_test_data(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         top = {name.split("/")[1] for name in archive.getnames()}
     assert top == {"src", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", ".gitignore"}
-    assert sdist.stat().st_size < 1_500_000
+    assert sdist.stat().st_size < 3_000_000  # 1.4 MB are the encoder
 
 
 def test_the_wheel_alone_in_a_clean_environment(built: Path, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from vitreous.checkpoints import list_formats as list_formats
     from vitreous.checkpoints import load as load
     from vitreous.checkpoints import save as save
+    from vitreous.checkpoints.download import list_encoders as list_encoders
     from vitreous.checkpoints.resizing import resize as resize
     from vitreous.errors import InputError as InputError
     from vitreous.evaluation.text_models import Reader as Reader
@@ -87,6 +88,7 @@ _NAMES = {
     "api.run": "Run",
     "api.studying": "list_studies study",
     "checkpoints": "list_families list_formats load save",
+    "checkpoints.download": "list_encoders",
     "checkpoints.resizing": "resize",
     "errors": "InputError",
     "evaluation.text_models": "Reader Translator",

@@ -8,8 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
+import vitreous as vt
 from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import build_model
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import machine, task_named
 from vitreous.tasks.choose import choose_recipe
@@ -187,6 +190,23 @@ def test_what_the_user_set_is_told_beside_the_recipe() -> None:
         "your own settings, which take precedence: training.epochs=2, training.schedule.warmup=0.2"
     )
     assert len(task_named("classification").plan("digits", {}).reasons) == 1
+
+
+def test_a_name_on_the_hub_is_not_a_folder_of_that_name(
+    make_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--init hf:org/name stays what it is where the current folder has org/name; a path becomes absolute."""
+    small = ViTConfig(image_size=32, width=16, depth=1, heads=2, mlp_dim=32, num_classes=None)
+    monkeypatch.chdir(tmp_path)
+    vt.save(build_model(small), tmp_path / "org" / "name")
+    copies: list[str] = []
+    monkeypatch.setattr(
+        "vitreous.checkpoints.loading.local_copy", lambda name: copies.append(name) or tmp_path / "org/name"
+    )
+    task = task_named("classification")
+    assert task.plan(str(make_photos), {}, init="hf:org/name").config.init == "hf:org/name"
+    assert set(copies) == {"hf:org/name"}
+    assert task.plan(str(make_photos), {}, init="org/name").config.init == str(tmp_path / "org" / "name")
 
 
 def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None:

@@ -173,6 +173,6 @@ def verify(
     fields = model_fields(settings_tree(settings, config), image_size)
     opened = open_model(model, format=format, **fields | ({} if like is None else {"like": like}))
     name = str(model)
-    path = local_copy(name) if name.startswith(("hf:", "https:")) else Path(model)
+    path = local_copy(name) if name.startswith(("hf:", "https:", "vitreous:")) else Path(model)
     shown = str(image) if isinstance(image, str | Path) else type(image).__name__
     return compare(opened, path, image, like, (name, shown))

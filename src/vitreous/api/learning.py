@@ -107,7 +107,8 @@ def train(
             default the task's own small data: the digits.
         task: classification (the default), multilabel, regression, segmentation or captioning.
         model: a name such as "ViT-S/16"; by default the data decide.
-        init: a checkpoint or a run to fine-tune.
+        init: a checkpoint or a run to fine-tune; "try:" before it: only where a tenth of the training from it
+            is better on the validation part than from random weights.
         recipe: one of `list_recipes()`; by default the data decide.
         epochs, minutes: how long; one of them.
         batch_size: images of a step; "auto": the recipe's, in micro-batches that fit the memory.
@@ -245,7 +246,9 @@ def start_training(
         options: of `train`.
         evaluation: options of the evaluation.
     """
+    from vitreous.tasks import task_named
     from vitreous.tasks.running import start_run
+    from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
 
     init, out = checkpoint_path(options.get("init")), options.get("out")
     for name, value in (("--init", init), ("--recipe", options.get("recipe"))):
@@ -253,17 +256,33 @@ def start_training(
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 
     def start(here: torch.device, world: World) -> Started:
-        return start_run(
-            task,
+        named, recipe, begun = (
+            task_named(task) if isinstance(task, str) else task,
+            options.get("recipe"),
+            init,
+        )
+        note = ""
+        tried = init or ""
+        if not tried and world.size == 1:  # several processes would wait for the first one
+            tried = encoder_to_try(named, source, settings, recipe) or ""
+        if tried.startswith(TRY):
+            found: Any = ()
+            if world.first:
+                checkpoint = tried.removeprefix(TRY)
+                found = better_beginning(named, source, settings, checkpoint, recipe=recipe, device=here)
+            begun, note = world.broadcast(tuple(found))
+        started = start_run(
+            named,
             source,
             settings,
-            recipe=options.get("recipe"),
-            init=init,
+            recipe=recipe,
+            init=begun,
             out=None if out is None else Path(out),
             device=here,
             world=world,
             fit_memory=options.get("fit_memory", False),
         )
+        return started._replace(notes=(*started.notes, note)) if note else started
 
     return train_in_processes(
         start,

@@ -1,26 +1,34 @@
-"""A path on this machine for a checkpoint at an `https:` address or on the Hugging Face hub."""
+"""A path on this machine for a checkpoint at an `https:` address, on the Hugging Face hub, or of the
+package."""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
+import json
+import math
 import re
 import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.checkpoints.whole_files import whole
-from vitreous.errors import InputError, cache_folder, require_packages
+from vitreous.errors import InputError, cache_folder, nearest, require_packages
 
 DESCRIPTIONS = ["config.json", "preprocessor_config.json", "processor_config.json"]
 FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")  # of files of weights
+PACKAGED = "vitreous:"
+ENCODERS = Path(__file__).parent / "encoders"  # a folder of the native format for each
 OLDER_FILES = [*DESCRIPTIONS, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
 def local_copy(source: str, patterns: Sequence[str] = ()) -> Path:
-    """A path on this machine for an address or a name on the hub.
+    """A path on this machine for an address, a name on the hub, or an encoder of the package.
 
     Args:
         patterns: of the files of a model on the hub; by default its weights and what describes them.
@@ -29,7 +37,11 @@ def local_copy(source: str, patterns: Sequence[str] = ()) -> Path:
         return from_hub(source, patterns)
     if source.startswith("https:"):
         return from_address(source)
-    raise InputError(f"{source}: checkpoints come from a path, an https: address or hf:org/name")
+    if source.startswith(PACKAGED):
+        return encoder_folder(source)
+    raise InputError(
+        f"{source}: checkpoints come from a path, an https: address, hf:org/name or vitreous:small"
+    )
 
 
 def name_on_hub(text: str) -> str | None:
@@ -119,3 +131,67 @@ def from_address(address: str) -> Path:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise InputError(f"cannot get {address}: {reason}") from None
     return target
+
+
+class ShippedEncoder(NamedTuple):
+    """An encoder that comes with the package.
+
+    Attributes:
+        name: for `load` and --init.
+        bytes: of its file of weights.
+        trained_on: DATA that it has learned from.
+    """
+
+    name: str
+    parameters: int
+    bytes: int
+    image_size: tuple[int, int]
+    license: str
+    trained_on: str
+
+
+def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
+    """Return the encoders that come with the package, which `load` and `train(init=...)` take without a
+    download.
+
+    Args:
+        pattern: of names, with `*` for any characters and `?` for one.
+    """
+    found = []
+    for name in fnmatch.filter(encoder_names(), pattern):
+        folder = encoder_folder(name)
+        described = json.loads((folder / "config.json").read_bytes())
+        tensors = read_safetensors(folder / "model.safetensors")
+        found.append(
+            ShippedEncoder(
+                name,
+                sum(math.prod(tensors.shape(each)) for each in tensors),
+                (folder / "model.safetensors").stat().st_size,
+                tuple(described["model"]["image_size"]),
+                described["origin"]["license"],
+                described["trained_on"],
+            )
+        )
+    return found
+
+
+def encoder_names() -> list[str]:
+    return sorted(PACKAGED + path.parent.name for path in ENCODERS.glob("*/config.json"))
+
+
+def encoder_folder(name: str) -> Path:
+    """Return the folder of an encoder.
+
+    Raises:
+        InputError: there is none of this name, or its weights are missing.
+    """
+    folder = ENCODERS / name.removeprefix(PACKAGED)
+    if name not in (known := encoder_names()):
+        hint = nearest(name, known) if known else "none does yet; make one: vitreous recipe formulas says how"
+        raise InputError(f"no encoder {name!r} comes with vitreous: {hint}")
+    if not (weights := folder / "model.safetensors").is_file():
+        raise InputError(
+            f"the weights of {name} are missing from this installation: there is no {weights}; install the "
+            "package again, from its wheel"
+        )
+    return folder

@@ -92,9 +92,9 @@ def load(
     `vitreous.Reader` have its tokenizer, too.
 
     Args:
-        source: a file, a folder, a run directory, an `https:` address, `hf:org/name[@revision]`, a state
-            dict, or a module of timm, transformers, torchvision, vit-pytorch or `torch.nn.Transformer`, whose
-            outputs are then compared.
+        source: a file, a folder, a run directory, an `https:` address, `hf:org/name[@revision]`,
+            `vitreous:small` (see `list_encoders`), a state dict, or a module of timm, transformers,
+            torchvision, vit-pytorch or `torch.nn.Transformer`, whose outputs are then compared.
         format: one of `vitreous.list_formats()`; None detects it from the content.
         kind: the class that the model must have, or one of more than the model: `vitreous.Reader` and
             `vitreous.Translator` with the tokenizer beside it, `vitreous.MAE` with its decoder.
@@ -186,7 +186,7 @@ def open_checkpoint(source: Checkpoint) -> tuple[Source, dict[str, Any]]:
 
 def open_path(source: str | Path) -> Source:
     """Open what a path, an address or a name on the hub means."""
-    if re.match(r"[a-z]+:/|hf:|https:", str(source)):
+    if re.match(r"[a-z]+:/|hf:|https:|vitreous:", str(source)):
         path = local_copy(str(source))
     else:
         path = Path(source).expanduser()

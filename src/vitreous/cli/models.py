@@ -125,12 +125,14 @@ def list_models(
     json: Json = False,
 ) -> None:
     """List the names that --model, describe and vitreous.create take: parameters, the memory of weights and
-    AdamW in training, where the size is from, and published weights for --init."""
+    AdamW in training, where the size is from, and published weights for --init; and the encoders that come
+    with the package."""
     from vitreous.models.names import PUBLISHED, parameters_of, source_of
     from vitreous.training.memory import STATES
 
     counts = {name: parameters_of(name) for name in vt.list_models(pattern)}
-    if not counts:
+    encoders = vt.list_encoders(pattern)
+    if not counts and not encoders:
         raise InputError(f"no model name is like {pattern!r}: try 'ViT-*', or '*' for all")
     if json:
         listed = [
@@ -144,7 +146,7 @@ def list_models(
             }
             for name, count in counts.items()
         ]
-        print_json({"models": listed})
+        print_json({"models": listed, "encoders": [each._asdict() for each in encoders]})
         return
     sizes = {name: (byte_size(4 * count), byte_size(4 * STATES * count)) for name, count in counts.items()}
     rows = [
@@ -152,7 +154,16 @@ def list_models(
         for name, count in counts.items()
     ]
     headers = ("model", "size from", "pre-trained weights, for --init", "parameters", "weights", "training")
-    print_table(headers, rows, words=3)
+    if rows:
+        print_table(headers, rows, words=3)
+    if encoders:
+        if rows:
+            print("\nEncoders that come with the package, for --init:\n")
+        listing = [
+            (each.name, each.trained_on, each.license, si(each.parameters), byte_size(each.bytes))
+            for each in encoders
+        ]
+        print_table(("encoder", "trained on", "license", "parameters", "weights"), listing, words=3)
     print(
         "\nA name has fresh weights and takes images of 224 pixels, unless --image-size says otherwise. "
         "\nWeights of hf: need pip install 'vitreous[hub]'. Training also needs memory for the activations.",

@@ -62,8 +62,8 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
 
 Int = Annotated[int, Parameter(converter=whole_number)]
 MODEL_HELP = (
-    "a run directory, a checkpoint of any format, hf:org/name[/file][@revision], an https: address, or a "
-    "model name such as ViT-B/16 (fresh weights)"
+    "a run directory, a checkpoint of any format, hf:org/name[/file][@revision], an https: address, "
+    "vitreous:small, or a model name such as ViT-B/16 (fresh weights)"
 )
 Model = Annotated[str, Parameter(help=MODEL_HELP)]
 EXPORTED = ", or an exported .onnx or .pt2 file or OpenVINO folder"
@@ -197,7 +197,7 @@ class ImageRunOptions(RunOptions, total=False):
         Parameter(
             name="--init",
             help="pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of "
-            "any format",
+            "any format; try:CHECKPOINT: only where a short trial from them is better on the validation part",
         ),
     ]
     image_size: ImageSize

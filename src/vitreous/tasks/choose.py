@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vitreous.checkpoints.download import encoder_names
 from vitreous.data.dataset import DataSummary
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -44,6 +45,7 @@ PRE_TRAINED = (
     "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6 % after 500 steps from such weights, where ViTs from "
     "scratch have 80 to 95 %)"
 )
+FEW = 150  # images of a class, up to which an encoder that comes with the package may pay
 
 
 class Reason(str):
@@ -188,7 +190,15 @@ def recipe_reasons(
         reasons.append(about(("training.loss",), "several labels for an image: one yes or no for each class"))
     if data.channels == 3 and min(data.height, data.width) >= PHOTO:
         reasons.append(about(("init",), PRE_TRAINED))
+    if (names := encoder_names()) and named is None and has_few_large(config, data):
+        text = f"from scratch; with so few images the package's encoder may be better: add --init {names[0]}"
+        reasons.append(about(("init",), text))
     return tuple(reasons)
+
+
+def has_few_large(config: RunConfig, data: DataSummary) -> bool:
+    """Return whether there are few images of each class, none of which would be enlarged."""
+    return data.images <= FEW * data.classes and min(config.model.image_size) > SMALL
 
 
 def rate_factor(model: ViTConfig | BiTConfig) -> float:

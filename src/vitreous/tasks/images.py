@@ -30,7 +30,13 @@ from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
 from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.initial_model import absolute_source, checkpoint, fitted_to_checkpoint, starting_model
+from vitreous.training.initial_model import (
+    absolute_checkpoint,
+    absolute_source,
+    checkpoint,
+    fitted_to_checkpoint,
+    starting_model,
+)
 from vitreous.training.precision import autocast
 from vitreous.training.settings import configure, leaves, without_none_words
 
@@ -81,11 +87,11 @@ class ImageTask(Task):
             config = configure(config, settings)
         paths: dict[str, Any] = {
             "source": absolute_source(str(source)),
-            "init": init and absolute_source(init),
+            "init": init and absolute_checkpoint(init),
         }
         for leaf, value in leaves(config).items():
             if leaf.endswith(".teacher") and value:
-                set_leaf(paths, leaf, absolute_source(value))
+                set_leaf(paths, leaf, absolute_checkpoint(value))
         config = configure(config, paths)
         reasons = (*true_reasons(choice.reasons, config), *scaled, *overruled(settings))
         return Plan(config, reasons, data, data.name)

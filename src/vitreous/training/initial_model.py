@@ -169,6 +169,11 @@ def absolute_source(source: str) -> str:
     return source
 
 
+def absolute_checkpoint(source: str) -> str:
+    """Return a checkpoint with an absolute path. hf:org/name stays, also where this folder has org/name."""
+    return str(Path(source).resolve()) if Path(source).exists() else source
+
+
 class LowRank(nn.Module):
     """W -> W + scale B A. B starts at zero, so the function starts unchanged (section 4.1)."""
 

@@ -1,0 +1,185 @@
+"""What does an encoder of formulas bring? Fine-tuning from it, beside training from scratch and a small CNN.
+
+    vitreous train formulas:128x400@64 --recipe formulas --minutes 45 --out runs/formulas
+    python benchmarks/formulas_encoder.py --init runs/formulas --sets signs strokes textures digits \
+        --images 10 50 --seeds 1 2 3 --out FILE.json
+
+Each way learns from the same few images of each class for as long: `--seconds` of processor time on one
+thread. "scratch" is the model and recipe that `vitreous train` chooses for these images, "fine-tuned" those
+that it chooses with `--init`, "cnn" the six convolutions of `from_scratch.py`. The made sets
+have 24 classes and validation looks that training never shows; the digits are real, and their test part is
+the usual one. `letters` and `shapes` are for tuning. Rows that the file has are not computed again.
+
+    python benchmarks/formulas_encoder.py --write runs/formulas FOLDER
+
+writes the encoder of a finished run: without its head, in fp16, with what it was trained on. In
+src/vitreous/checkpoints/encoders/NAME it is vitreous:NAME: it comes with the package, and `vitreous train`
+tries it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from from_scratch import CNN_RATE, SmallCNN, changed, train_and_measure
+from made_sets import SETS, write_set
+from self_supervised import STUDENT, few_labels
+from torch import nn
+
+import vitreous as vt
+from vitreous.checkpoints.files import read_json, write_json
+from vitreous.checkpoints.native import save_native
+from vitreous.data.config import DataConfig
+from vitreous.data.dataset import Splits
+from vitreous.data.sources import open_data
+from vitreous.models.config import Origin
+from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
+from vitreous.tasks.running import open_run
+from vitreous.training.config import RunConfig
+from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint, starting_model
+from vitreous.training.settings import configure
+
+WAYS = ("scratch", "cnn", "fine-tuned")
+NO_VALIDATION = DataConfig(validation_fraction=0.0)  # each of so few images counts
+
+
+def opened(name: str, folder: Path, images: int, seed: int) -> tuple[str, Splits]:
+    """Return DATA and its parts, with `images` training images of each class."""
+    if name == "digits":
+        return name, few_labels(open_data(name, NO_VALIDATION), images, seed)
+    source = str(write_set(name, folder / f"{name}-{images}-{seed}", images=images, seed=seed))
+    return source, open_data(source, NO_VALIDATION)
+
+
+def configured(way: str, source: str, splits: Splits, options: argparse.Namespace, seed: int) -> RunConfig:
+    """Return what `vitreous train` chooses for these images, with or without the encoder."""
+    if way != "fine-tuned":
+        config: RunConfig = choose_recipe(source, splits.summary).config
+    else:
+        base = choose_fine_tuning(source, splits.summary, checkpoint(options.init).config).config
+        config = fitted_to_checkpoint(base, options.init, {})
+        if options.rate:
+            config = configure(config, {"training": {"peak_lr": options.rate}})
+    return config.model_copy(update={"seed": seed})
+
+
+def one_row(way: str, name: str, images: int, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        source, splits = opened(name, Path(folder), images, seed)
+        config, labels = configured(way, source, splits, options, seed), splits.train.classes
+
+        def vit() -> nn.Module:
+            return starting_model(config, labels)
+
+        def cnn() -> nn.Module:
+            torch.manual_seed(seed)
+            return SmallCNN(config.preprocessing.channels, len(labels))
+
+        make, training = vit, config.training
+        if way == "cnn":
+            make, training = cnn, changed(config.training, ema_decay=None, peak_lr=CNN_RATE)
+        found = train_and_measure(make, config, splits, budget=options.seconds, training=training)
+    return {"set": name, "images": images, "seed": seed, "way": way, **found}
+
+
+def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return, for each set and number of images, the accuracies and what fine-tuning gains over the better of
+    the others: mean over seeds, with Student's interval of the paired differences."""
+    found = []
+    for name, images in dict.fromkeys((each["set"], each["images"]) for each in rows):
+        by_way = {
+            way: {row["seed"]: row["accuracy"] for row in rows if rows_key(row) == (name, images, way)}
+            for way in WAYS
+        }
+        seeds = sorted(set.intersection(*(set(scores) for scores in by_way.values())))
+        if not seeds:
+            continue
+        means = {way: round(statistics.fmean(by_way[way][s] for s in seeds), 4) for way in WAYS}
+        row = {"set": name, "images": images, "seeds": len(seeds), **means}
+        for rival in ("scratch", "cnn"):
+            each = [by_way["fine-tuned"][s] - by_way[rival][s] for s in seeds]
+            row[f"gain over {rival}"] = round(statistics.fmean(each), 4)
+            if len(each) > 1:
+                margin = STUDENT[min(len(each), 10) - 2] * statistics.stdev(each) / len(each) ** 0.5
+                row[f"interval over {rival}"] = [
+                    round(row[f"gain over {rival}"] + s * margin, 4) for s in (-1, 1)
+                ]
+        found.append(row)
+    return found
+
+
+def rows_key(row: dict[str, Any]) -> tuple[str, int, str]:
+    return row["set"], row["images"], row["way"]
+
+
+def write_encoder(run: Path, folder: Path) -> None:
+    """Write the encoder of a run, to be given away."""
+    model = vt.load(run, num_classes=None)
+    config = open_run(run).config
+    model.origin = Origin(source=f"vitreous:{folder.name}", format="vitreous", license="apache-2.0")
+    save_native(model.half(), folder)
+    runs = [config]  # and those that it began from
+    while runs[0].init:
+        runs.insert(0, open_run(Path(runs[0].init)).config)
+    described = read_json(folder / "config.json") | {"trained_on": ", ".join(each.source for each in runs)}
+    write_json(described, folder / "config.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--sets", nargs="+", choices=(*SETS, "digits"), default=("signs", "strokes", "textures")
+    )
+    parser.add_argument("--images", nargs="+", type=int, default=[10, 50], help="of each class")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--seconds", type=float, default=60, help="of processor time, for each training")
+    parser.add_argument("--init", default="runs/formulas", help="the encoder")
+    parser.add_argument("--rate", type=float, help="peak learning rate of fine-tuning, for tuning it")
+    parser.add_argument("--note", default="", help="kept with the results: what else the machine was doing")
+    parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
+    parser.add_argument(
+        "--write", nargs=2, type=Path, metavar=("RUN", "FOLDER"), help="write the encoder of a run"
+    )
+    options = parser.parse_args()
+    if options.write:
+        write_encoder(*options.write)
+        return
+    if not options.out:
+        parser.error("give --out FILE.json")
+    torch.set_num_threads(1)
+    stored = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
+    rows = stored.get("rows", [])
+    done = {(*rows_key(row), row["seed"]) for row in rows}
+    for seed in options.seeds:
+        for images in options.images:
+            for name in options.sets:
+                for way in options.ways:
+                    if (name, images, way, seed) in done:
+                        continue
+                    rows.append(one_row(way, name, images, seed, options))
+                    print(json.dumps(rows[-1]), flush=True)
+                    results = {
+                        "date": date.today().isoformat(),
+                        "machine": f"{platform.machine()}, {os.cpu_count()} shared cores, one thread",
+                        "torch": torch.__version__,
+                        "seconds": options.seconds,
+                        "note": options.note,
+                        "gains": gains(rows),
+                        "rows": rows,
+                    }
+                    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Encoders that come with the package, and how a run begins from one where that is better."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+
+import vitreous as vt
+from vitreous.api import learning
+from vitreous.checkpoints import download
+from vitreous.checkpoints.files import read_json, write_json
+from vitreous.checkpoints.native import save_native
+from vitreous.cli import run
+from vitreous.data.sources.formulas import draw_formula
+from vitreous.models.config import Origin
+from vitreous.tasks import task_named, trial
+from vitreous.tasks.trial import TRY, better_beginning, decided, encoder_to_try
+from vitreous.training.distributed import ALONE
+from vitreous.training.initial_model import starting_model
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of encoders with one, `tiny`, in fp16."""
+    folder = tmp_path_factory.mktemp("encoders")
+    model = vt.create("ViT-Ti/16", image_size=64, num_classes=None, width=16, depth=1, heads=2, mlp_dim=32)
+    model.origin = Origin(source="vitreous:tiny", format="vitreous", license="apache-2.0")
+    save_native(model.half(), folder / "tiny")
+    config = folder / "tiny" / "config.json"
+    write_json(read_json(config) | {"trained_on": "formulas:8x4@64"}, config)
+    return folder
+
+
+@pytest.fixture
+def shipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(download, "ENCODERS", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two classes of 10 images of 64x64."""
+    folder = tmp_path_factory.mktemp("data") / "photos"
+    for number, name in enumerate(("day", "night")):
+        (folder / name).mkdir(parents=True)
+        for k in range(10):
+            Image.new("RGB", (64, 64), (200 - 150 * number, 9 * k, 40)).save(folder / name / f"{k}.png")
+    return str(folder)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_an_encoder_is_listed_loaded_and_begun_from(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (listed,) = vt.list_encoders("*tiny")
+    assert (listed.name, listed.license, listed.trained_on) == (
+        "vitreous:tiny",
+        "apache-2.0",
+        "formulas:8x4@64",
+    )
+    model = vt.load("vitreous:tiny", kind=vt.ViT)
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+    assert sum(each.numel() for each in model.parameters()) == listed.parameters
+    assert model.config.image_size == listed.image_size == (64, 64)
+    assert model.origin is not None
+    assert (model.origin.source, model.origin.license) == ("vitreous:tiny", "apache-2.0")
+    assert vt.load("vitreous:tiny", image_size=128)(torch.zeros(1, 3, 128, 128)).shape == (1, 16)
+    assert run(["list-models", "vitreous:*", "--json"]) == 0
+    (printed,) = json.loads(capsys.readouterr().out)["encoders"]
+    assert printed["name"] == "vitreous:tiny"
+    assert run(["list-models", "vitreous:*"]) == 0
+    assert "formulas:8x4@64" in capsys.readouterr().out
+    (tmp_path / "tiny").mkdir()  # a folder of that name is not meant
+    monkeypatch.chdir(tmp_path)
+    config = task_named("classification").plan(photos, {}, init="vitreous:tiny").config
+    assert config.init == "vitreous:tiny"
+    begun = starting_model(config, ["day", "night"]).state_dict()
+    weights = model.state_dict()
+    assert all(torch.equal(begun[name], weights[name]) for name in weights)
+
+
+def test_what_is_missing_is_one_sentence(shipped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(vt.InputError, match=r"no encoder 'vitreous:tin' .* did you mean 'vitreous:tiny'"):
+        vt.load("vitreous:tin")
+    with pytest.raises(vt.InputError, match=r"no encoder 'vitreous:../tiny' comes"):
+        vt.load("vitreous:../tiny")
+    weights = shipped / "tiny" / "model.safetensors"
+    weights.rename(shipped / "elsewhere")
+    try:
+        with pytest.raises(vt.InputError, match=r"weights of vitreous:tiny are missing .* from its wheel"):
+            vt.load("vitreous:tiny")
+    finally:
+        (shipped / "elsewhere").rename(weights)
+    monkeypatch.setattr(download, "ENCODERS", shipped / "none")
+    assert vt.list_encoders() == []
+    with pytest.raises(vt.InputError, match="none does yet; make one"):
+        vt.load("vitreous:small")
+
+
+def test_what_is_tried_where_nothing_is_asked_for(photos: str, shipped: Path) -> None:
+    task, split = task_named("classification"), {"data": {"validation_fraction": 0.2}}
+    assert encoder_to_try(task, photos, split, None) == TRY + "vitreous:tiny"
+    assert encoder_to_try(task, photos, {}, None) is None  # no validation part
+    assert encoder_to_try(task, photos, split, "deit") is None
+    assert encoder_to_try(task, photos, {**split, "model": {"depth": 2}}, None) is None
+    assert encoder_to_try(task, "synthetic:40@32", split, None) is None  # would be enlarged
+    assert encoder_to_try(task_named("regression"), photos, split, None) is None
+    assert "--init vitreous:tiny" in " ".join(task.plan(photos, {}).reasons)
+    assert "--init" not in " ".join(task.plan(photos, {}, init="vitreous:tiny").reasons)
+    assert "--init" not in " ".join(task.plan("synthetic:40@32", {}).reasons)
+
+
+def test_the_better_score_decides() -> None:
+    found = decided("runs/a", {None: 0.5, "runs/a": 0.75}, True, 40)
+    assert found.init == "runs/a"
+    assert found.note == (
+        "beginning: runs/a, since after a tenth of the training the score on 40 validation images is 75.0 % "
+        "from runs/a and 50.0 % from random weights"
+    )
+    assert decided("runs/a", {None: 0.5, "runs/a": 0.5}, True, 40).init is None
+    assert "0.25 from runs/a" in decided("runs/a", {None: 0.5, "runs/a": 0.25}, False, 40).note
+
+
+def test_both_are_trained_for_a_tenth_and_compared(
+    photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial leaves nothing behind; the run that follows begins from what has won and says why."""
+    trials: list[Any] = []
+    learn = trial.learn
+
+    def noted(opened: Any, data: Any, **options: Any) -> Any:
+        trials.append(opened.config)
+        return learn(opened, data, **options)
+
+    monkeypatch.setattr(trial, "learn", noted)
+    tiny = {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "image_size": 64}
+    settings = {"model": tiny, "data": {"validation_fraction": 0.2}, "training": {"steps": 20}}
+    task = task_named("classification")
+    found = better_beginning(task, photos, {**settings, "model": {}}, "vitreous:tiny", device=CPU)
+    assert [each.init for each in trials] == [None, "vitreous:tiny"]
+    assert {each.training.steps for each in trials} == {2}
+    assert "validation images is" in found.note
+    with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
+        better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
+    monkeypatch.setattr(trial, "better_beginning", lambda *_, **__: trial.Beginning("vitreous:tiny", "why"))
+    started: list[Any] = []
+
+    def begin(start: Any, **_: Any) -> None:
+        started.append(start(CPU, ALONE))
+        raise vt.InputError("begun")
+
+    monkeypatch.setattr(learning, "train_in_processes", begin)
+    with pytest.raises(vt.InputError, match="begun"):
+        vt.train(photos, init=TRY + "vitreous:tiny", out=tmp_path / "run")
+    assert started[0].run.config.init == "vitreous:tiny"
+    assert started[0].notes[-1] == "why"
+
+
+def test_the_encoder_of_this_package() -> None:
+    """Its features tell formulas apart that it has not seen drawn so: a linear rule on one image of each."""
+    (small,) = vt.list_encoders("vitreous:small")
+    assert small.bytes < 12_000_000
+    assert (small.image_size, small.license) == ((64, 64), "apache-2.0")
+    model = vt.load("vitreous:small")
+    drawn = [[draw_formula(group, number, 64) for group in range(16)] for number in (5000, 5001, 5002)]
+    with torch.inference_mode():
+        known, *new = (F.normalize(model.features(model.preprocessing(each)), dim=-1) for each in drawn)
+    hits = [(each @ known.T).argmax(dim=1) == torch.arange(16) for each in new]
+    assert torch.cat(hits).float().mean() > 0.4  # one of 16 by chance
