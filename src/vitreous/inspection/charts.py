@@ -28,7 +28,7 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.font_manager import fontManager
     from matplotlib.patches import Rectangle
-except ImportError:
+except ModuleNotFoundError:
     raise InputError("reports and figures need matplotlib: pip install 'vitreous[train]'") from None
 
 PAPER, INK, MUTED, HAIR, FIRST, SECOND = "#fdfcf9", "#1d2321", "#66706d", "#d9dcd8", "#0b7285", "#c2410c"
