@@ -47,7 +47,7 @@ def waiting(data: str, folder: Path, epochs: int, settings: list[str]) -> dict[s
 
 def predicting(folder: Path, model: str, precision: str, rounds: int) -> dict[str, float]:
     """Images a second of a folder, and as a part of the model's own speed."""
-    weights = folder / "weights"
+    weights = folder / f"weights-{precision}"
     vt.save(vt.create(model, num_classes=10, seed=0), weights)
     opened = vt.load(weights)
     keep_freed_memory()
