@@ -28,7 +28,7 @@ GRAMMAR_SETTINGS = {
     "tokenizer": {"vocabulary": 1000},
     "model": {"vocabulary": 1000, "width": 64, "mlp_dim": 128},
     "training": {
-        "steps": 800,
+        "steps": 500,
         "batch_size": 64,
         "peak_lr": 5e-3,
         "schedule": {"warmup": 100, "timescale": 100},
