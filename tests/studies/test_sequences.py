@@ -60,9 +60,9 @@ def test_tasks_are_drawn_by_seed_and_their_parts_share_nothing(task: str) -> Non
     assert other.train.source.shape != data.train.source.shape or not torch.equal(
         other.train.source, data.train.source
     )
-    if task == "reverse":
+    if task == "copy":
         source, target = data.test.source[0], data.test.target[0]
-        assert source[source > END].tolist() == target[target > END].tolist()[::-1]
+        assert source[source > END].tolist() == target[target > END].tolist()
         assert data.longer is not None
         assert int((data.longer.source != PAD).sum(1).min()) > int((data.train.source != PAD).sum(1).max())
 
@@ -79,7 +79,7 @@ def test_the_pronoun_is_where_the_grammar_has_it() -> None:
 def test_a_row_is_right_if_greedy_decoding_writes_it() -> None:
     from vitreous.models.decoding import greedy
 
-    data = task_data("reverse", 0, 60, 20)
+    data = task_data("copy", 0, 60, 20)
     config = TransformerConfig(**{**SMALL, "vocabulary": data.vocabulary, "width": 16, "heads": 2})
     model = Transformer(config, seed=1).eval()
     source = data.test.source[:4]

@@ -7,7 +7,7 @@ from vitreous.studies.study import TRANSFORMER_PAPER, Claim, Study, Variant
 
 # Steps by task: enough that a first look, with seeds that the results do not have, was right on some
 # sequences and wrong on others.
-STEPS = {"copy": 150, "reverse": 150, "parsing": 150, "agreement": 100}
+STEPS = {"copy": 150, "parsing": 150, "agreement": 100}
 HEADS = (1, 2, 4, 8, 16)
 ALIKE = 0.02  # as in the studies of images
 
@@ -30,14 +30,14 @@ def sinusoids() -> Study:
         for task in STEPS
         for kind, paper in kinds.items()
     ]
-    variants.append(Variant("none, reverse", trial("reverse").change({"position": "none"})))
+    variants.append(Variant("none, parsing", trial("parsing").change({"position": "none"})))
     claims = [
         Claim(f"alike-{task}", ((1, f"learned, {task}"), (-1, f"sinusoidal, {task}")), "2017", "Table 3 (E)",
               "-0.1 (BLEU)", measure="sequences", rule="alike", margin=ALIKE)
-        for task in ("reverse", "parsing", "agreement")
+        for task in ("parsing", "agreement")
     ]  # fmt: skip
-    first = 1, "sinusoidal, reverse"
-    claims.append(Claim("any", (first, (-1, "none, reverse")), "2017", "3.5", measure="sequences"))
+    first = 1, "sinusoidal, parsing"
+    claims.append(Claim("any", (first, (-1, "none, parsing")), "2017", "3.5", measure="sequences"))
     terms = (1, "sinusoidal, copy"), (-1, "learned, copy")
     claims.append(Claim("longer", terms, "2017", "3.5", measure="longer"))
     return study("sinusoids", variants, claims)

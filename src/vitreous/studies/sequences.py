@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SPECIAL = 3  # tokens: pad, start, end
 SYMBOLS = 16
-SHORTEST, LONGEST = 4, 12  # symbols of a sequence to copy or to reverse
+SHORTEST, LONGEST = 4, 12  # symbols of a sequence to copy
 LONGER = 18
 PRECEDENCE = {"^": 3, "*": 2, "/": 2, "+": 1, "-": 1}  # of operators; all bind to the left
 LEAVES, OPERATORS = "abcd", tuple(PRECEDENCE)
@@ -67,11 +67,6 @@ def copied(rng: np.random.Generator, longest: int = LONGEST) -> tuple[Tokens, To
     shortest = SHORTEST if longest == LONGEST else LONGEST + 1
     symbols = [str(each) for each in rng.integers(SYMBOLS, size=int(rng.integers(shortest, longest + 1)))]
     return symbols, symbols
-
-
-def reversed_symbols(rng: np.random.Generator, longest: int = LONGEST) -> tuple[Tokens, Tokens]:
-    symbols, _ = copied(rng, longest)
-    return symbols, symbols[::-1]
 
 
 def tree(leaves: Tokens, signs: Tokens) -> list[str]:
@@ -112,11 +107,9 @@ def generated(make: Callable[[np.random.Generator], tuple[Tokens, Tokens]]) -> A
 
 TASKS: dict[str, Callable[[int, int], list[tuple[Tokens, Tokens]]]] = {
     "copy": generated(copied),
-    "reverse": generated(reversed_symbols),
     "parsing": generated(parsed),
     "agreement": sentences,
 }
-LONGER_TASKS = {"copy": copied, "reverse": reversed_symbols}
 
 
 class TaskData(NamedTuple):
@@ -135,10 +128,8 @@ def task_data(task: str, seed: int, train: int, test: int) -> TaskData:
     unique = {" ".join(source): (source, target) for source, target in pairs}
     chosen = list(unique.values())[: train + test]
     learned, held_out = chosen[test:], chosen[:test]
-    longer: list[tuple[Tokens, Tokens]] = []
-    if task in LONGER_TASKS:
-        rng = numpy_generator(seed, "study longer sequences")
-        longer = [LONGER_TASKS[task](rng, LONGER) for _ in range(test)]
+    rng = numpy_generator(seed, "study longer sequences")
+    longer = [copied(rng, LONGER) for _ in range(test)] if task == "copy" else []
     words = sorted({word for pair in pairs + longer for side in pair for word in side})
     numbers = {word: number for number, word in enumerate(words, start=SPECIAL)}
     parts = [encoded(rows, numbers) if rows else None for rows in (learned, held_out, longer)]
