@@ -187,7 +187,7 @@ def transfer() -> Study:
 
 def attention() -> Study:
     looked = BASE.change(measures=("accuracy", "heads", "positions"))
-    hybrid = looked.change(HYBRID, measures=("accuracy", "heads"))
+    hybrid = ARCHITECTURES["hybrid"].change(measures=("accuracy", "heads"))
     variants = (Variant("ViT", looked), Variant("hybrid", hybrid))
     vit = ((1, "ViT"),)
     claims = (
