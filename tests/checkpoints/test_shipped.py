@@ -148,9 +148,17 @@ def test_both_are_trained_for_a_tenth_and_compared(
     assert [each.init for each in trials] == [None, "vitreous:tiny"]
     assert {each.training.steps for each in trials} == {2}
     assert "validation images is" in found.note
+    assert found.minutes is None
+    timed = {**settings, "model": {}, "training": {"minutes": 0.05}}
+    found = better_beginning(task, photos, timed, "vitreous:tiny", device=CPU)
+    assert trials[-1].training.minutes == pytest.approx(0.005)
+    assert found.minutes is not None
+    assert 0.005 <= found.minutes < 0.05  # the trial is a part of the time
     with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
         better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
-    monkeypatch.setattr(trial, "better_beginning", lambda *_, **__: trial.Beginning("vitreous:tiny", "why"))
+    monkeypatch.setattr(
+        trial, "better_beginning", lambda *_, **__: trial.Beginning("vitreous:tiny", "why", 2.0)
+    )
     started: list[Any] = []
 
     def begin(start: Any, **_: Any) -> None:
@@ -162,6 +170,7 @@ def test_both_are_trained_for_a_tenth_and_compared(
         vt.train(photos, init=TRY + "vitreous:tiny", out=tmp_path / "run")
     assert started[0].run.config.init == "vitreous:tiny"
     assert started[0].notes[-1] == "why"
+    assert started[0].run.config.training.minutes == 2
 
 
 def test_the_encoder_of_this_package() -> None:

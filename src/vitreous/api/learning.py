@@ -246,6 +246,7 @@ def start_training(
         options: of `train`.
         evaluation: options of the evaluation.
     """
+    from vitreous.models.settings import merged
     from vitreous.tasks import task_named
     from vitreous.tasks.running import start_run
     from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
@@ -261,7 +262,7 @@ def start_training(
             options.get("recipe"),
             init,
         )
-        note = ""
+        note, minutes = "", None
         tried = init or ""
         if not tried and world.size == 1:  # several processes would wait for the first one
             tried = encoder_to_try(named, source, settings, recipe) or ""
@@ -270,11 +271,11 @@ def start_training(
             if world.first:
                 checkpoint = tried.removeprefix(TRY)
                 found = better_beginning(named, source, settings, checkpoint, recipe=recipe, device=here)
-            begun, note = world.broadcast(tuple(found))
+            begun, note, minutes = world.broadcast(tuple(found))
         started = start_run(
             named,
             source,
-            settings,
+            settings if minutes is None else merged(settings, {"training": {"minutes": minutes}}),
             recipe=recipe,
             init=begun,
             out=None if out is None else Path(out),

@@ -6,6 +6,7 @@ A checkpoint has a head start, which is worth the less the longer a training is:
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -30,10 +31,17 @@ ENDLESS = 10**9  # epochs between validations: there is one, at the end
 
 
 class Beginning(NamedTuple):
-    """What a run begins with, a checkpoint or None, and why, in a sentence."""
+    """What a run begins with.
+
+    Attributes:
+        init: a checkpoint; None: random weights.
+        note: why, in a sentence.
+        minutes: what the trial has left of `training.minutes`; None where the training has no such time.
+    """
 
     init: str | None
     note: str
+    minutes: float | None = None
 
 
 def encoder_to_try(task: Task, source: Any | None, settings: Tree, recipe: str | None) -> str | None:
@@ -62,6 +70,7 @@ def better_beginning(
         InputError: there is no validation part, or as `Task.plan`.
     """
     scores: dict[str | None, float] = {}
+    began, minutes = time.monotonic(), None
     for init in (None, checkpoint):
         config, _, data, _ = task.plan(source, settings, recipe=recipe, init=init)
         if getattr(data, "validation", None) is None:
@@ -69,6 +78,7 @@ def better_beginning(
                 f"--init {TRY}{checkpoint} compares on the validation part, and {data.name} has none: set "
                 f"data.validation_fraction=0.1, or give --init {checkpoint}"
             )
+        minutes = config.training.minutes
         with TemporaryDirectory() as folder:
             run = Run.create(Path(folder) / "trial", with_precision(shortened(config), device))
             try:
@@ -77,7 +87,11 @@ def better_beginning(
                 raise KeyboardInterrupt from None
             score = score_of(run.metrics()[-1])
             scores[init] = -math.inf if score is None else score
-    return decided(checkpoint, scores, task_named(config.task).gives_probabilities, len(data.validation))
+    found = decided(checkpoint, scores, task_named(config.task).gives_probabilities, len(data.validation))
+    if minutes:
+        spent = (time.monotonic() - began) / 60
+        found = found._replace(minutes=max(minutes - spent, SHARE * minutes))
+    return found
 
 
 def shortened(config: Any) -> Any:
