@@ -369,7 +369,7 @@ def test_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         vt.load("https://storage.example/broken.npz")
     assert not [path for path in tmp_path.rglob("*broken*") if path.is_file()]
-    with pytest.raises(vt.InputError, match="a path, an https: address or hf:org/name"):
+    with pytest.raises(vt.InputError, match="a path, an https: address, hf:org/name or vitreous:"):
         vt.load("http://storage.example/B_16.npz")
 
 

@@ -85,7 +85,7 @@ LACKING = {
     },
     "study": {
         "--seed": "--seeds is how many",
-        "--precision --workers --batch-size --set --config": "each trial is small and has its own",
+        "--precision --workers --batch-size": "each trial is small and has its own",
     },
     "describe": {
         "--seed --workers": NO_IMAGES,
