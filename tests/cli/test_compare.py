@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from PIL import Image
 
 import vitreous as vt
+from vitreous.training import run as training_run
+from vitreous.training.run import default_path
 
 Command = Callable[..., tuple[int, str, str]]
 TINY = ("--set", "model.depth=1", "--set", "model.width=16", "--set", "model.mlp_dim=16", "--epochs", "2")
@@ -136,3 +139,19 @@ def test_every_task_can_be_compared(
         ] == []
         assert errors == []
         tab.close()
+
+
+def test_two_pages_of_one_second_have_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Clock:
+            return cls(2026, 1, 2, 3, 4, 5)
+
+    monkeypatch.setattr(training_run, "datetime", Clock)
+    monkeypatch.chdir(tmp_path)
+    first = default_path("runs/a", Path("comparisons"), ".html")
+    first.parent.mkdir()
+    first.touch()
+    second = default_path("runs/a", Path("comparisons"), ".html")
+    assert first.name == "a-20260102-030405.html"
+    assert second.name == "a-20260102-030405-2.html"

@@ -69,7 +69,7 @@ def compare(
     task = tasks[0]
     if data is not None and task.config.command == "pretrain":
         raise InputError(f"--data does not apply to runs of {task.name}, which have no answers: leave it out")
-    page = Path(out or f"{default_path(paths[0].name, root=Path('comparisons'))}.html")
+    page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
     if page.exists():
         raise InputError(f"{page} exists already: choose another --out")
     source = None if data is None else data_source(data, numbers=task.numeric)

@@ -339,12 +339,12 @@ def check_free(path: Path, command: str) -> None:
         )
 
 
-def default_path(data_name: str, root: Path = Path("runs")) -> Path:
-    """runs/<data>-<date-time>, with a number appended when two runs begin in one second."""
+def default_path(data_name: str, root: Path = Path("runs"), ending: str = "") -> Path:
+    """runs/<data>-<date-time><ending>, with a number before the ending when two runs begin in one second."""
     last = Path(data_name.rpartition(":")[2]).name
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in last)
     stem = f"{name.strip('-.') or 'data'}-{datetime.now():%Y%m%d-%H%M%S}"
-    path, number = root / stem, 2
+    path, number = root / f"{stem}{ending}", 2
     while path.exists():
-        path, number = root / f"{stem}-{number}", number + 1
+        path, number = root / f"{stem}-{number}{ending}", number + 1
     return path
