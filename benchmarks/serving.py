@@ -26,6 +26,7 @@ import os
 import platform
 import random
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -218,15 +219,37 @@ def percentile(seconds: list[float], share: float) -> float:
     return round(1000 * float(np.percentile(seconds, share)), 1)
 
 
-async def at_rate(address: tuple[str, int], request: bytes, rate: float, seconds: float) -> list[float]:
-    """Latencies of requests that arrive at random, whether or not those before are answered."""
-    chance, tasks, until = random.Random(0), [], time.perf_counter() + seconds
-    while time.perf_counter() < until:
+async def at_rate(
+    address: tuple[str, int], request: bytes, rate: float, seconds: float, *, random_arrivals: bool
+) -> list[float]:
+    """Latencies of requests that arrive at random or evenly, whether or not those before are answered."""
+    chance, tasks, began = random.Random(0), [], time.perf_counter()
+    due = began
+    while due < began + seconds:
+        await asyncio.sleep(due - time.perf_counter())
         tasks.append(asyncio.create_task(one(address, request)))
-        await asyncio.sleep(chance.expovariate(rate))
+        due += chance.expovariate(rate) if random_arrivals else 1 / rate
     answers = await asyncio.gather(*tasks)
     assert {status for status, _ in answers} == {200}
     return [latency for _, latency in answers]
+
+
+def queue_alone(single: float, saturated: float, rate: float, requests: int = 20_000) -> list[float]:
+    """Latencies that waiting alone explains: arrivals at random, and a server that loses no time and computes
+    all that wait in one batch. A batch of n takes a + b n seconds: one alone `single`, and 1 / b is the
+    images a second at saturation."""
+    each = 1 / saturated
+    start, chance = max(single - each, 0.0), random.Random(0)
+    arrivals = np.cumsum([chance.expovariate(rate) for _ in range(requests)])
+    latencies: list[float] = []
+    first, free = 0, 0.0
+    while first < requests:
+        begins = max(free, arrivals[first])
+        after = int(np.searchsorted(arrivals, begins, side="right"))
+        free = begins + start + each * (after - first)
+        latencies += (free - arrivals[first:after]).tolist()
+        first = after
+    return latencies
 
 
 def load(path: Path, data: bytes, seconds: float) -> dict[str, Any]:
@@ -241,7 +264,11 @@ def load(path: Path, data: bytes, seconds: float) -> dict[str, Any]:
             latencies, took = asyncio.run(ask(url, data, 64, seconds))
             served.append(len(latencies) / took)
         single, _ = asyncio.run(ask(url, data, 1, seconds))
-        loaded = asyncio.run(at_rate((host, int(port)), request, 0.6 * max(served), 2 * seconds))
+        rate, where = 0.6 * max(served), (host, int(port))
+        loaded, even = (
+            asyncio.run(at_rate(where, request, rate, 2 * seconds, random_arrivals=each))
+            for each in (True, False)
+        )
     return {
         "engine_images_per_second": round(max(engine), 1),
         "served_images_per_second": round(max(served), 1),
@@ -249,6 +276,8 @@ def load(path: Path, data: bytes, seconds: float) -> dict[str, Any]:
         "single_p50_ms": percentile(single, 50),
         "single_p99_ms": percentile(single, 99),
         "p99_ms_at_60_percent": percentile(loaded, 99),
+        "p99_ms_of_waiting_alone": percentile(queue_alone(statistics.median(single), max(served), rate), 99),
+        "p99_ms_at_60_percent_evenly": percentile(even, 99),
     }
 
 

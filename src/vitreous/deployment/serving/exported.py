@@ -84,7 +84,6 @@ def serve_models(
             nowhere.
     """
     hosted = []
-    running.share_cores()
     with speaking(language), running.one_thread() as thread:
         for number, (name, spec) in enumerate(specs.items()):
             found = thread.submit(open_one, spec, limits=limits, number=number).result()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,10 +30,6 @@ FILES = 64  # that are open beside connections
 SHORTEST = 16  # characters of a token
 QUIET = 10.0  # seconds between two lines about the same trouble
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-# OpenMP's threads wait for each other awake, for 300,000 rounds, on cores that decoders and event loop need.
-# Beside other work one image took a ViT-Ti/16 0.4 to 1.5 s so, and 0.14 to 0.17 s with this number, which is
-# OpenMP's own where it knows of more threads than cores.
-WAITING = "GOMP_SPINCOUNT", "1000"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -95,12 +89,6 @@ def access_log(wanted: bool) -> Iterator[None]:
     finally:
         access.removeHandler(handler)
         access.level, access.propagate = before
-
-
-def share_cores() -> None:
-    """Let a model's threads wait asleep for each other, unless PyTorch is imported already."""
-    if "torch" not in sys.modules:
-        os.environ.setdefault(*WAITING)
 
 
 def one_thread() -> ThreadPoolExecutor:
