@@ -100,13 +100,20 @@ def loop(path: Path, data: bytes, seconds: float) -> dict[str, float]:
     return summary(latencies, time.perf_counter() - began)
 
 
+async def answered(reader: asyncio.StreamReader) -> int:
+    """Read an answer to its end; its status."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r")[0])
+    await reader.readexactly(length)
+    return int(head.split(maxsplit=2)[1])
+
+
 async def ask(url: str, data: bytes, clients: int, seconds: float) -> tuple[list[float], float]:
     """The latencies of as many clients as asked for, and the seconds that all took. Bare connections: a
     library's client would take as much of the machine as a small model."""
     latencies: list[float] = []
     host, port = url.removeprefix("http://").split(":")
-    head = f"POST /v1/predict HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/octet-stream\r\n"
-    request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    request = post("/v1/predict", data)
     began = time.perf_counter()
 
     async def client() -> None:
@@ -114,10 +121,7 @@ async def ask(url: str, data: bytes, clients: int, seconds: float) -> tuple[list
         while time.perf_counter() - began < seconds:
             start = time.perf_counter()
             writer.write(request)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            assert answer.startswith(b"HTTP/1.1 200"), answer
-            length = int(answer.lower().partition(b"content-length:")[2].partition(b"\r")[0])
-            await reader.readexactly(length)
+            assert await answered(reader) == 200
             latencies.append(time.perf_counter() - start)
         writer.close()
 
@@ -216,22 +220,40 @@ def post(path: str, body: bytes, kind: str = "application/octet-stream", **heade
 
 
 def percentile(seconds: list[float], share: float) -> float:
-    return round(1000 * float(np.percentile(seconds, share)), 1)
+    return round(1000 * float(np.percentile(seconds, share, method="lower")), 1)
 
 
 async def at_rate(
     address: tuple[str, int], request: bytes, rate: float, seconds: float, *, random_arrivals: bool
 ) -> list[float]:
-    """Latencies of requests that arrive at random or evenly, whether or not those before are answered."""
+    """Latencies of requests that arrive at random or evenly, whether or not those before are answered; of one
+    that is refused (503: the queue is full) it is infinite."""
     chance, tasks, began = random.Random(0), [], time.perf_counter()
+    idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def latency() -> float:
+        start = time.perf_counter()
+        reader, writer = idle.pop() if idle else await asyncio.open_connection(*address)
+        try:
+            writer.write(request)
+            status = await answered(reader)
+        except (ConnectionError, asyncio.IncompleteReadError):  # idle for long: the server has closed it
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(request)
+            status = await answered(reader)
+        (idle.append((reader, writer)) if status == 200 else writer.close())
+        assert status in (200, 503)
+        return time.perf_counter() - start if status == 200 else float("inf")
+
     due = began
     while due < began + seconds:
         await asyncio.sleep(due - time.perf_counter())
-        tasks.append(asyncio.create_task(one(address, request)))
+        tasks.append(asyncio.create_task(latency()))
         due += chance.expovariate(rate) if random_arrivals else 1 / rate
-    answers = await asyncio.gather(*tasks)
-    assert {status for status, _ in answers} == {200}
-    return [latency for _, latency in answers]
+    latencies = await asyncio.gather(*tasks)
+    for _, writer in idle:
+        writer.close()
+    return latencies
 
 
 def queue_alone(single: float, saturated: float, rate: float, requests: int = 20_000) -> list[float]:
@@ -276,6 +298,7 @@ def load(path: Path, data: bytes, seconds: float) -> dict[str, Any]:
         "single_p50_ms": percentile(single, 50),
         "single_p99_ms": percentile(single, 99),
         "p99_ms_at_60_percent": percentile(loaded, 99),
+        "refused_at_60_percent": sum(each == float("inf") for each in loaded + even),
         "p99_ms_of_waiting_alone": percentile(queue_alone(statistics.median(single), max(served), rate), 99),
         "p99_ms_at_60_percent_evenly": percentile(even, 99),
     }

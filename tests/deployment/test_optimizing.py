@@ -177,7 +177,9 @@ def test_engines_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     model = vt.create("ViT-Ti/16", image_size=64, depth=2)
     ways = [str(each) for each in optimizing.candidates(model, ["eager", "onnx"], torch.device("cpu"))]
     assert ways[:3] == ["eager bf16", "onnx fp32", "onnx int8"]
-    assert ways[3:] == [f"onnx int8, {count} tokens merged at a time" for count in (8,)]
+    assert ways[3:] == ["onnx int8, 8 tokens merged at a time"]
+    ways = [str(each) for each in optimizing.candidates(model, ["eager", "openvino"], torch.device("cpu"))]
+    assert ways[4:] == [f"openvino {each}, 8 tokens merged at a time" for each in ("bf16", "int8")]
 
 
 def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

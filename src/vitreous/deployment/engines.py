@@ -170,7 +170,8 @@ def open_onnx(path: Path) -> tuple[Mapping[str, str], Compute]:
 
 def open_openvino(path: Path) -> tuple[Mapping[str, str], Compute]:
     """Open a folder with OpenVINO, in the precision that the folder names: with int8 what is not quantized is
-    bf16 where the processor has it. What OpenVINO has compiled is cached for the next time."""
+    bf16 where the processor has it and images are not prepared inside. What OpenVINO has compiled is cached
+    for the next time."""
     require_packages("openvino", extra="cpu", what=str(path))
     try:
         described = (path / DESCRIPTION).read_text(encoding="utf-8")
@@ -179,7 +180,8 @@ def open_openvino(path: Path) -> tuple[Mapping[str, str], Compute]:
         raise InputError(
             f"{path} does not say what its model is: write it again with vitreous export"
         ) from None
-    full = json.loads(about.get("precision", "null")) not in ("bf16", "int8")
+    lower = json.loads(about.get("precision", "null")) in ("bf16", "int8")
+    full = not lower or json.loads(about.get("inputs", "null")) == PIXELS
     return about, openvino_compute(path / GRAPH, full=full)
 
 

@@ -37,7 +37,7 @@ from vitreous.deployment.engines import (
     import_openvino,
     openvino_compute,
 )
-from vitreous.deployment.from_pixels import FromPixels, preparing_nodes
+from vitreous.deployment.from_pixels import FromPixels, preparing_nodes, preparing_operations
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -106,8 +106,9 @@ def export(
     format = "safetensors" if weights else engine_named(path, format)
     if with_preprocessing and format == "safetensors":
         raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
-    exact = with_preprocessing and format == "openvino"  # else it prepares images in bf16 as well
-    known = ("fp32",) if exact else PRECISIONS.get(format, ("fp32",))
+    known = PRECISIONS.get(format, ("fp32",))
+    if with_preprocessing:  # OpenVINO would prepare images in bf16, too
+        known = tuple(each for each in known if each != "bf16")
     if precision not in known:
         inside = " with preprocessing" if with_preprocessing else ""
         raise InputError(
@@ -286,7 +287,8 @@ def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], sample
     for output, name in zip(graph.outputs, names, strict=True):
         output.get_tensor().set_names({name})
     if about["precision"] == "int8":
-        graph = quantized(graph, samples)
+        exact = preparing_operations(graph) if source == PIXELS else []
+        graph = quantized(graph, samples, exact)
     # Before it is rounded to a lower precision it must be the model.
     difference = checked(outputs, openvino_compute(graph, full=True)) if about["precision"] == "bf16" else 0.0
     path.mkdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, UInt8
@@ -16,6 +16,7 @@ from vitreous.models.segmenter import Segmenter
 
 SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}  # of Pillow's filters, in pixels
 FIXED = 2.0**22  # Pillow's weights are multiples of 1 / FIXED
+Node = TypeVar("Node")  # of a graph
 
 
 class FromPixels(nn.Module):
@@ -90,19 +91,44 @@ def preparing_nodes(graph: Any) -> list[str]:
     """Return the names of the nodes of an ONNX graph that prepare the images, in float64: all that the first
     float32 numbers are computed from."""
     makers = {name: node for node in graph.node for name in node.output}
-    waiting = [next(node for node in graph.node if is_float32(node))]
-    found: list[str] = []
+    return all_before(
+        next(node for node in graph.node if is_float32(node)),
+        lambda node: [makers[name] for name in node.input if name in makers],
+        lambda node: str(node.name),
+    )
+
+
+def preparing_operations(graph: Any) -> list[str]:
+    """Return the names of the operations of an OpenVINO graph that prepare the images."""
+    return all_before(
+        next(each for each in graph.get_ordered_ops() if is_float32_operation(each)),
+        lambda each: [value.get_node() for value in each.input_values()],
+        lambda each: str(each.get_friendly_name()),
+    )
+
+
+def all_before(node: Node, inputs: Callable[[Node], list[Node]], name: Callable[[Node], str]) -> list[str]:
+    """Return the names of a node of a graph, and of all that it is computed from."""
+    waiting, found = [node], dict[str, None]()
     while waiting:
         node = waiting.pop()
-        if node.name not in found:
-            found.append(node.name)
-            waiting += [makers[name] for name in node.input if name in makers]
-    return found
+        if name(node) not in found:
+            found[name(node)] = None
+            waiting += inputs(node)
+    return list(found)
 
 
 def is_float32(node: Any) -> bool:
     """Whether a node of ONNX casts to float32, the type of number 1."""
     return node.op_type == "Cast" and any(each.name == "to" and each.i == 1 for each in node.attribute)
+
+
+def is_float32_operation(operation: Any) -> bool:
+    """Whether an operation of OpenVINO casts float64 to float32."""
+    if operation.get_type_name() != "Convert":
+        return False
+    made, read = operation.get_output_element_type(0), operation.get_input_element_type(0)
+    return bool(made.to_string() == "f32" and read.to_string() == "f64")
 
 
 def bilinear(x: Tensor) -> Tensor:

@@ -139,10 +139,10 @@ def candidates(model: Any, engines: Sequence[str], device: torch.device) -> Iter
     if can_merge_tokens(model):
         patches = model.config.grid[0] * model.config.grid[1]
         best = "openvino" if "openvino" in engines else engines[-1]
-        lowest = "int8" if int8 and best in FILES else "bf16" if half and best != "onnx" else "fp32"
+        lower = ["bf16"] * (half and best != "onnx") + ["int8"] * (int8 and best in FILES)
         times = len(merging_layers(model.config.depth))
         for count in sorted({min(round(part * patches / times), patches // 2) for part in MERGED} - {0}):
-            yield Candidate(best, lowest, count)
+            yield from (Candidate(best, precision, count) for precision in lower or ["fp32"])
 
 
 def opened(model: Any, candidate: Candidate, file: Path, samples: Sequence[NDArray[np.float32]]) -> nn.Module:
