@@ -68,9 +68,35 @@ def bars(name: str, rows: dict[str, float], *, title: str, label: str, line: flo
     save(figure, name)
 
 
+def inference() -> None:
+    """The best engine of each kind, as multiples of timm in eager fp32."""
+    kinds = {
+        "timm at its best": (OTHERS, lambda name: name.startswith("timm")),
+        "vitreous, bf16": ("#7fc4bd", lambda name: name == "openvino bf16"),
+        "vitreous, int8": ("#33a095", lambda name: name == "openvino int8"),
+        "vitreous, merged tokens": (OURS, lambda name: "merged" in name),
+    }
+    rows = result("inference_cpu")["rows"]
+    figure, axes = plot("inference")
+    wide = 0.8 / len(kinds)
+    for number, (label, (color, belongs)) in enumerate(kinds.items()):
+        best = [max(v["times_timm"] for k, v in row["contenders"].items() if belongs(k)) for row in rows]
+        places = [place + number * wide for place in range(len(rows))]
+        drawn = axes.bar(places, best, wide, label=label, color=color)
+        axes.bar_label(drawn, fmt="%.1f", fontsize=7)
+    images = [f"{row['batch']} image" + "s" * (row["batch"] > 1) for row in rows]
+    names = [f"{row['model']}\n{each}" for row, each in zip(rows, images, strict=True)]
+    axes.set_xticks([place + 1.5 * wide for place in range(len(rows))], names)
+    axes.axhline(1, color=MORE, linewidth=1, linestyle="--")
+    axes.set(title="Inference on two cores: the best engine", ylabel="times timm in eager fp32")
+    axes.legend(frameon=False, fontsize=8)
+    save(figure, "inference")
+
+
 def main() -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "vitreous", "font.size": 9, "axes.titlesize": 10})
     digits()
+    inference()
     names = {
         "train_500x375": "random crops of 500 x 375 JPEGs",
         "evaluate_500x375": "evaluation's crop of 500 x 375 JPEGs",
