@@ -136,7 +136,7 @@ def test_a_program_that_takes_pixels_in_int8(tmp_path: Path) -> None:
     read = openvino.Core().read_model(tmp_path / "small-openvino" / GRAPH)
     operations = read.get_ordered_ops()
     quantizing = {each.get_friendly_name() for each in operations if each.get_type_name() == "FakeQuantize"}
-    assert len(quantizing) > 10
+    assert len(quantizing) > 5
     assert quantizing.isdisjoint(preparing_operations(read))
     assert len(preparing_operations(read)) > 20
 

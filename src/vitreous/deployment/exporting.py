@@ -86,7 +86,7 @@ def export(
     format: str | None = None,
     *,
     precision: str = "fp32",
-    samples: Sequence[NDArray[np.float32]] = (),
+    samples: Sequence[NDArray[Any]] = (),
     with_preprocessing: bool = False,
 ) -> ExportedFile:
     """Write `model` as a file.
