@@ -287,8 +287,7 @@ def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], sample
     for output, name in zip(graph.outputs, names, strict=True):
         output.get_tensor().set_names({name})
     if about["precision"] == "int8":
-        exact = preparing_operations(graph) if source == PIXELS else []
-        graph = quantized(graph, samples, exact)
+        graph = quantized(graph, samples, preparing_operations(graph) if source == PIXELS else [])
     # Before it is rounded to a lower precision it must be the model.
     difference = checked(outputs, openvino_compute(graph, full=True)) if about["precision"] == "bf16" else 0.0
     path.mkdir()
