@@ -89,7 +89,7 @@ def one_row(way: str, name: str, images: int, seed: int, options: argparse.Names
         if way == "cnn":
             make, training = cnn, changed(config.training, ema_decay=None, peak_lr=CNN_RATE)
         found = train_and_measure(make, config, splits, budget=options.seconds, training=training)
-    return {"set": name, "images": images, "seed": seed, "way": way, **found}
+    return {"set": name, "images": images, "seed": seed, "way": way, "seconds": options.seconds, **found}
 
 
 def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -105,7 +105,10 @@ def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not seeds:
             continue
         means = {way: round(statistics.fmean(by_way[way][s] for s in seeds), 4) for way in WAYS}
-        row = {"set": name, "images": images, "seeds": len(seeds), **means}
+        seconds = {
+            row["way"]: row["seconds"] for row in rows if (row["set"], row["images"]) == (name, images)
+        }
+        row = {"set": name, "images": images, "seconds": seconds, "seeds": len(seeds), **means}
         for rival in ("scratch", "cnn"):
             each = [by_way["fine-tuned"][s] - by_way[rival][s] for s in seeds]
             row[f"gain over {rival}"] = round(statistics.fmean(each), 4)
@@ -169,11 +172,10 @@ def main() -> None:
                         continue
                     rows.append(one_row(way, name, images, seed, options))
                     print(json.dumps(rows[-1]), flush=True)
-                    results = {
+                    results = stored | {
                         "date": date.today().isoformat(),
                         "machine": f"{platform.machine()}, {os.cpu_count()} shared cores, one thread",
                         "torch": torch.__version__,
-                        "seconds": options.seconds,
                         "note": options.note,
                         "gains": gains(rows),
                         "rows": rows,

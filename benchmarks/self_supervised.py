@@ -19,7 +19,7 @@ import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from time import process_time
@@ -73,8 +73,8 @@ def timed(minutes: float, seed: int) -> dict[str, Any]:
     return {"seed": seed, "training": {"minutes": minutes}}
 
 
-def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What each way reaches on the test images."""
+def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """What each way reaches on the test images, one after the other."""
     source = f"world:{name}:{options.unlabeled}@{options.size}"
     splits = open_data(source, DataConfig(split_seed=seed, validation_fraction=0.0))
     few = few_labels(splits, options.labels, seed)
@@ -84,7 +84,8 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
         total = options.minutes + options.tuning_minutes
         return configure(choose_recipe(source, few.summary).config, timed(total, seed), {"source": source})
 
-    rows = [row("none", finished(folder / f"{stem}-scratch", scratch, few), few)]
+    told = {"set": name, "seed": seed}
+    yield told | row("none", finished(folder / f"{stem}-scratch", scratch, few), few)
     for objective in options.objectives:
 
         def pretraining(objective: Any = objective) -> Any:
@@ -101,13 +102,28 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
         tuned = finished(folder / f"{stem}-{objective}-tuned", tuning, few)
         frozen = run.model().eval()
         probed = beside_baselines(probe(frozen, few, shots=(options.labels,)), frozen, few)
-        rows.append({**row(objective, tuned, few), "frozen": probed.to_json()})
-    return [{"set": name, "seed": seed, **each} for each in rows]
+        seen = {
+            "explained": measured(run, "validation_explained"),
+            "neighbors": measured(run, "validation_knn"),
+            "frozen": {name: each for name, each in probed.to_json().items() if "seconds" not in name},
+        }
+        yield told | row(objective, tuned, few) | seen
 
 
 def row(way: str, run: Run, few: Splits) -> dict[str, Any]:
     assert few.test is not None
-    return {"pre-training": way, "accuracy": round(evaluate(run.model(), few.test).accuracy, 4)}
+    model = run.model()
+    return {
+        "pre-training": way,
+        "accuracy": round(evaluate(model, few.test).accuracy, 4),
+        "training_accuracy": round(evaluate(model, few.train).accuracy, 4),
+        "epochs": round(measured(run, "epoch"), 1),
+    }
+
+
+def measured(run: Run, name: str) -> float:
+    """The last value of a column of the run's metrics."""
+    return next(float(each[name]) for each in reversed(run.metrics()) if name in each)
 
 
 def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -141,25 +157,26 @@ def main() -> None:
     # Budgets of minutes count processor time.
     assert Trainer.__init__.__kwdefaults__ is not None
     Trainer.__init__.__kwdefaults__["clock"] = process_time
-    rows = []
+    rows: list[dict[str, Any]] = []
+    shown = {key: value for key, value in vars(options).items() if key not in ("runs", "out")}
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.sets:
             for seed in options.seeds:
-                rows += one_seed(options.runs or Path(scratch), name, seed, options)
-    shown = {key: value for key, value in vars(options).items() if key not in ("runs", "out")}
-    results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores shared with other work, one thread",
-        "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
-        "settings": shown,
-        "gains": gains(rows),
-        "rows": rows,
-    }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.parent.mkdir(exist_ok=True)
-        options.out.write_text(text + "\n", encoding="utf-8")
+                for each in one_seed(options.runs or Path(scratch), name, seed, options):
+                    rows.append(each)
+                    print(json.dumps(each), flush=True)
+                    results = {
+                        "date": date.today().isoformat(),
+                        "machine": f"{platform.machine()}, {os.cpu_count()} cores shared with other work, "
+                        "one thread",
+                        "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
+                        "settings": shown,
+                        "gains": gains(rows),
+                        "rows": rows,
+                    }
+                    if options.out:
+                        options.out.parent.mkdir(exist_ok=True)
+                        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

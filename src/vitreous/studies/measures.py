@@ -71,7 +71,8 @@ def few_shot(model: Model, images: Images) -> dict[str, float]:
 
 
 def heads(model: Model, images: Images) -> dict[str, float]:
-    """"""
+    """Return attention distances as shares of that of uniform attention: their slope over the layers, and of
+    the first layer's heads the farthest, less three quarters, and the nearest (Fig. 7, right)."""
     assert isinstance(model, ViT)
     grid, patch = model.config.grid, model.config.patch_size
     modules = [each for each in model.modules() if isinstance(each, Attention)]
