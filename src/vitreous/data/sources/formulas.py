@@ -151,9 +151,7 @@ def contour(group: int, size: int, rng: Rng) -> Gray:
     if corners < 96:
         angle = angle + own.uniform(-0.4, 0.4, corners) * 2 * math.pi / corners
         heights = heights * 0.5
-        inner = own.uniform(0.3, 1.0) if corners % 2 == 0 else 1.0
-    else:
-        inner = 1.0
+    inner = own.uniform(0.3, 1.0) if corners < 96 and corners % 2 == 0 else 1.0
     heights = heights * rng.normal(1, 0.06, len(waves))
     radius = 1 + (heights * np.sin(angle[:, None] * waves + phases)).sum(axis=1)
     radius = np.clip(radius, 0.15, None) * np.where(np.arange(corners) % 2, inner, 1.0)
@@ -237,17 +235,10 @@ def pattern(group: int, size: int, rng: Rng) -> Gray:
     )
     turn = rotations(np.array(rng.uniform(-0.3, 0.3))) * rng.uniform(0.75, 1.3)
     u, v = np.tensordot(turn, np.stack([x, y]) + bends, axes=1)
-    values: Gray | None = None
-    for _ in range(int(own.integers(1, 4))):
-        wave = one_wave(u, v, own, rng)
-        how = own.integers(3)
-        if values is None:
-            values = wave
-        else:
-            values = (
-                np.maximum(values, wave) if how == 0 else values * wave if how == 1 else (values + wave) / 2
-            )
-    assert values is not None
+    count = int(own.integers(1, 4))
+    (values, _), *others = [(one_wave(u, v, own, rng), own.integers(3)) for _ in range(count)]
+    for wave, how in others:
+        values = (np.maximum(values, wave), values * wave, (values + wave) / 2)[how]
     spread = values - values.min()
     return spread / max(float(spread.max()), 1e-6) * rng.uniform(0.5, 1)
 
