@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import vitreous as vt
@@ -37,6 +38,7 @@ from vitreous.tasks.pretraining.distillation import FeatureDistillation, Feature
 from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.tasks.pretraining.views import Views
 from vitreous.training.config import DistillationConfig, TrainingConfig
+from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Teacher, classification
 from vitreous.training.step import Objective, TrainStep
@@ -111,17 +113,44 @@ def forward(model: Any) -> None:
         model.tokens(images(model))
 
 
+class NoWaiting(TorchDispatchMode):
+    """Refuses copies from the CPU that wait until the device has done all that it was given before."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        found = func(*args, **kwargs)
+        if func in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default):
+            source = args[1] if func is torch.ops.aten.copy_.default else args[0]
+            crosses = source.device.type == "cpu" and found.device == DEVICE
+            assert not crosses or kwargs.get("non_blocking"), "the CPU waits for the device"
+        return found
+
+
 def step(model: nn.Module, objective: Objective, batch: Any, **training: Any) -> None:
     """Compute the clipped gradient of a batch, and take the optimizer's step."""
     config = TrainingConfig(batch_size=4, grad_accum_steps=2, **training)
     learner = Learner.begin(model, config)
     train_step = TrainStep(learner, objective, config, seed=0)
-    train_step.prepare(batch)
+    with NoWaiting():
+        train_step.prepare(batch)
     for optimizer in learner.optimizers:
         optimizer.step()
     train_step.add(train_step.measured)
 
 
+def goes_on_after_a_checkpoint() -> None:
+    """What was measured before is summed over all processes, and further steps are added to it."""
+    model = vit()
+    learner = Learner.begin(model, config := TrainingConfig(batch_size=4))
+    train_step = TrainStep(learner, classification(config), config, seed=0)
+    train_step.prepare(Batch(images(model), numbers(4), numbers(4)))
+    with patch.object(World, "gather", return_value=[{"loss": 1.0, "images": 4.0}, {"loss": 2.0}]):
+        learner.meter = World(0, 2).all_reduce_sum({}, learner.device)
+    train_step.add(train_step.measured)
+    assert {each.device for each in learner.meter.values()} == {DEVICE}
+
+
+CASES["a checkpoint of several processes"] = goes_on_after_a_checkpoint
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.2},
     "distillation": {"distillation_token": True, "pooling": "class+distillation"},

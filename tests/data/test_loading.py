@@ -15,9 +15,9 @@ import torch
 
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
 from vitreous.data.decoding import BadImage
-from vitreous.data.image_samples import ContactSheet, evaluation_loader, image_loader
+from vitreous.data.image_samples import ContactSheet, evaluation_loader, image_loader, memory_budget
 from vitreous.data.sources import open_data
-from vitreous.data.workers import worker_count
+from vitreous.data.workers import loading_workers, worker_count
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
@@ -289,6 +289,13 @@ def test_threads_that_decode_leave_the_caller_its_cores():
 def test_fewer_threads_than_none_are_refused():
     with pytest.raises(InputError, match="the number of workers is -1: pass 0 or more"):
         worker_count(-1)
+
+
+def test_processes_of_one_machine_share_its_cores_and_its_memory(monkeypatch):
+    alone = memory_budget()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000")
+    assert (loading_workers(None), loading_workers(3)) == (1, 3)
+    assert memory_budget() == alone / 1000
 
 
 @pytest.mark.parametrize("augmentation", [CROPS, AugmentationConfig(rand_augment=RandAugmentConfig())])

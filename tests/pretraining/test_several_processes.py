@@ -30,7 +30,7 @@ splits = open_unlabeled("digits", DataConfig())
 with process_group(torch.device("cpu")) as (world, device):
     for folder in sys.argv[1:]:
         learn(Run.open(Path(folder), PretrainingRunConfig), splits, device=device, world=world)
-    world.barrier()
+    torch.distributed.barrier()
 """
 
 

@@ -44,15 +44,3 @@ def test_a_trial_measures_growth_and_leaves_the_threads_alone(tmp_path):
     assert values["operations-off"] == 0
     assert values["time-d-off"] == values["time-d"] - 2
     assert values["long"] == 1000 * values["seconds at n = 32, d = 4"] > 0
-
-
-@pytest.mark.slow
-def test_attention_grows_with_the_square_of_the_length_and_the_others_do_not(tmp_path):
-    laboratory = Laboratory(cache=tmp_path, device=torch.device("cpu"))
-    found = {
-        name: laboratory.run(LayerTrial(name, (512, 1024, 2048), (64, 128, 256), 256, 128, 5), 0)[1].values
-        for name in LAYERS
-    }
-    for name, (_, _, (n, _)) in LAYERS.items():
-        assert found[name]["time-n"] == pytest.approx(n, abs=0.35)
-    assert found["convolution"]["time-d"] > found["self-attention"]["time-d"] + 0.4

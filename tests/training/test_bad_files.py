@@ -45,7 +45,7 @@ with process_group(torch.device("cpu")) as (world, device):
             learn(run, open_data(run.config.source, run.config.data), device=device, world=world)
         except InputError as error:
             (path / f"error-{world.rank}.txt").write_text(str(error))
-    world.barrier()
+    torch.distributed.barrier()
 """
 
 

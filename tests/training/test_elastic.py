@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from vitreous.data.dataset import Splits
+from vitreous.tasks import running
 from vitreous.tasks.running import learn
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
@@ -172,6 +174,23 @@ def test_processes_that_come_later_take_what_the_first_ones_chose(monkeypatch: p
     assert first_value("run", "runs/a b") == ("runs/a b", False)
     assert first_value("run", "runs/other") == ("runs/a b", True)
     assert first_value("run", "runs/a b") == ("runs/a b", True)  # as with --out
+
+
+def test_each_run_of_a_script_is_its_own_also_in_processes_that_come_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = HashStore()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setattr("vitreous.training.distributed.torchrun_store", lambda: store)
+
+    def begun() -> list[Run]:
+        monkeypatch.setattr(running, "BEGUN", itertools.count())
+        outs, cpu = (tmp_path / "one", tmp_path / "two"), torch.device("cpu")
+        return [running.start_run("classification", "digits", {}, out=out, device=cpu).run for out in outs]
+
+    first, later = begun(), begun()
+    assert [run.path.name for run in first] == [run.path.name for run in later] == ["one", "two"]
+    assert ([run.new for run in first], [run.new for run in later]) == ([True] * 2, [False] * 2)
 
 
 def test_only_processes_of_one_machine_that_were_begun_again_meet_elsewhere(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
 from vitreous.training import trainer
-from vitreous.training.callbacks import Callback
+from vitreous.training.callbacks import Callback, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
@@ -104,6 +105,13 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
     # It is over, and another session that only makes the report does not train on.
     again = trained(settings, resume=tmp_path, validate=scripted([]), checkpointer=Checkpointer(tmp_path))
     assert again.step == learner.step
+
+
+def test_a_validation_that_is_not_a_number_is_not_the_best(trained: Fit) -> None:
+    scores = scripted([math.nan, 0.5, math.nan, 0.6])
+    learner = trained({"training": {"epochs": 4, "patience": 3}}, validate=scores)
+    assert (learner.best_score, learner.worse) == (0.6, 0)
+    assert score_of({"validation_loss": math.nan}) is None
 
 
 def test_the_best_checkpoint_is_kept_and_is_a_model(
@@ -201,10 +209,12 @@ def test_a_signal_saves_the_state_and_gives_the_handlers_back(
     trained: Fit, tmp_path: Path, number: signal.Signals
 ) -> None:
     before = signal.getsignal(number)
+    times = 2 if number == signal.SIGTERM else 1  # from the scheduler, and from torchrun, which passes it on
 
     class Strike(Rows):
         def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
-            os.kill(os.getpid(), number)
+            for _ in range(times):
+                os.kill(os.getpid(), number)
 
     with pytest.raises(Interrupted) as stopped:
         trained(

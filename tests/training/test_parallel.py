@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,6 +52,34 @@ def test_what_gets_no_gradient_is_found_in_the_first_step(group: World, both: bo
         assert losses.used.weight.grad is not None
         assert losses.used.weight.grad.tolist() == [[gradient] * 3]
         assert (losses.other.weight.grad is not None) is both
+
+
+def test_compiled_code_is_divided_where_gradients_are_exchanged(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first bucket holds 1 MB, as much as each of these matrices."""
+    graphs: list[int] = []
+
+    def noted(graph: torch.fx.GraphModule, inputs: object) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrices = nn.Sequential(*(nn.Linear(512, 512) for _ in range(3)))
+
+        def forward(self, part: Tensor, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+            return self.matrices(part).mean(), {}
+
+    compile = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda module, **options: compile(module, backend=noted))
+    joined = ParallelLoss(Large(), None, group, compile=True)
+    for _ in range(3):
+        loss, _ = joined(torch.ones(2, 512), torch.Generator())
+        torch.autograd.backward(loss)
+        joined.finish()
+    assert len(graphs) > 1
 
 
 def test_gradients_are_averaged(group: World) -> None:

@@ -79,7 +79,8 @@ class Clock:
             return objective(model, batch, generator)
         return timed
 
-def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=time.perf_counter, **training):
+def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=time.perf_counter, data=None,
+          **training):
     config = configure(plain, {"training": training})
     meta = config.training.shard and world.rank > 0  # as a run does
     with torch.device("meta" if meta else "cpu"):
@@ -95,7 +96,8 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
     resumed = learner.step
     loader = image_loader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
                          batch_size=world.share(config.training.batch_size), seed=config.seed,
-                         rank=world.rank, world_size=world.size)
+                         rank=world.rank, world_size=world.size, config=data,
+                         workers=data.workers if data else 0)
     rows = []
     with numerics(CPU, "fp32", deterministic=config.training.deterministic):
         Trainer(learner, loader, objective or classification(config.training), config.training, world=world,
@@ -137,6 +139,9 @@ def scenarios(world):
         yield from deterministic(world, ["ddp"])
         return
     yield "whole", train(world, "whole")
+    for name, processes in (("threads", False), ("readers", True)):
+        data = DataConfig(in_memory=False, workers=2, worker_processes=processes)
+        yield name, train(world, name, data=data)
     yield "stopped", train(world, "half", callbacks=[Stop(7)] if world.rank == 1 else [])
     yield "resumed", train(world, "half")
     clock = Clock()
@@ -222,6 +227,15 @@ def test_a_resumed_run_is_equal(found: dict[int, list[Found]], size: int) -> Non
         assert resumed["weights"][name] == pytest.approx(weight, abs=2e-5), name
     for other in found[size][1:]:
         assert other["resumed"]["weights"] == resumed["weights"]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_threads_and_processes_that_read_change_no_bit(found: dict[int, list[Found]], size: int) -> None:
+    """Every process has two of them, which decode nothing into memory first."""
+    for each in found[size]:
+        for name in ("threads", "readers"):
+            assert each[name]["weights"] == found[size][0]["whole"]["weights"], name
+            assert each[name]["rows"] == each["whole"]["rows"]
 
 
 @pytest.mark.parametrize("size", [2, 3])

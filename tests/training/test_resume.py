@@ -231,6 +231,26 @@ def test_damaged_states_are_not_counted_among_those_that_are_kept(tmp_path: Path
     assert checkpointer.steps() == [0, 5]
 
 
+def test_a_state_that_cannot_be_removed_stops_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a network's file system, where another machine has one of its files open."""
+    checkpointer = Checkpointer(tmp_path, keep_last=1)
+    checkpointer.save(Snapshot(1))
+
+    def busy(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(checkpoints.shutil, "rmtree", busy)
+    checkpointer.save(Snapshot(2), wait=False)
+    with pytest.warns(UserWarning, match=r"cannot remove an old checkpoint in .*Directory not empty"):
+        checkpointer.finish()
+    monkeypatch.undo()
+    checkpointer.save(Snapshot(3))
+    assert [path.stem for path in tmp_path.iterdir()] == ["step-000000003"] * 2
+
+
 def test_no_state_at_all_is_a_beginning(tmp_path: Path) -> None:
     assert Checkpointer(tmp_path / "nothing").newest() is None
     (tmp_path / "step-abc.json").write_text("{}")

@@ -59,7 +59,7 @@ with process_group(torch.device("cpu")) as (world, device):
             learn(run, data, device=device, world=world, callbacks=callbacks)
         except Interrupted:
             pass
-    world.barrier()
+    torch.distributed.barrier()
 """
 
 TINY = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "dropout": 0.0}

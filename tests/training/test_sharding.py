@@ -60,7 +60,7 @@ with process_group(torch.device("cpu")) as (world, device):
             learn(run, splits, device=device, world=world, callbacks=[Strike()] if stop > 0 else [])
         except (InputError, Interrupted) as error:
             (run.path / f"error-{world.rank}.txt").write_text(str(error))
-    world.barrier()
+    torch.distributed.barrier()
 """
 
 Config = dict[str, Any]

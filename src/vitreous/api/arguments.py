@@ -139,13 +139,13 @@ def computation(device: str, batch_size: int | None, workers: int | None) -> dic
     """Return where and how images are computed: the device, as many threads that decode as it has cores where
     `workers` is None, and batches of 16 on a CPU and 64 on a GPU where `batch_size` is None. Memory that a
     batch has freed is kept for the next one."""
-    from vitreous.data.workers import worker_count
+    from vitreous.data.workers import loading_workers
     from vitreous.training.memory import keep_freed_memory
     from vitreous.training.precision import pick_device
 
     keep_freed_memory()
     here = pick_device(device)
-    return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": worker_count(workers)}
+    return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": loading_workers(workers)}
 
 
 def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:

@@ -165,7 +165,7 @@ def normalize(
 
 def on_device(small: Tensor, like: Tensor) -> Tensor:
     """Return a small tensor on the device of another, without waiting for the device."""
-    return small.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else small.to(like.device)
+    return (small.pin_memory() if like.is_cuda else small).to(like.device, non_blocking=True)
 
 
 def flip(images: Shaped[Tensor, "B *C H W"], flipped: Shaped[Tensor, " B"]) -> Shaped[Tensor, "B *C H W"]:

@@ -56,7 +56,9 @@ class DataConfig(Config):
     nested: Literal["ask", "inner", "outer"] = Field(
         default="ask", description="the classes of a folder whose folders all hold the same folders"
     )
-    workers: int | None = Field(default=None, ge=0, description="threads that decode; None: one per core")
+    workers: int | None = Field(
+        default=None, ge=0, description="threads that decode; None: the process's share of the cores"
+    )
     worker_processes: bool = Field(
         default=False,
         description="processes and not threads decode, in training: the same batches, for many workers",

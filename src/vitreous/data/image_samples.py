@@ -25,6 +25,7 @@ from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
+from vitreous.data.workers import processes_here
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent
 
@@ -84,9 +85,7 @@ def image_loader(
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    reader = reader or PixelReader(
-        images, preprocessing, augmentation, in_memory=config.in_memory, processes=world_size
-    )
+    reader = reader or PixelReader(images, preprocessing, augmentation, in_memory=config.in_memory)
     sampler = Sampler(order, count, batch_size=total, rank=processes[0], world_size=processes[1])
     loader = BatchLoader(
         sampler,
@@ -139,8 +138,8 @@ class PixelReader:
     """The images of a dataset at the model's size, with the augmentation of single images.
 
     Args:
-        in_memory: decode once and cache; "auto": if all fit a quarter of the memory.
-        processes: of this machine, each of which has a cache.
+        in_memory: decode once and cache; "auto": if all fit a quarter of the memory, in each of the processes
+            of this machine.
         compiled: whether it pays to load the compiled loops.
     """
 
@@ -151,14 +150,13 @@ class PixelReader:
         augmentation: AugmentationConfig | None = None,
         *,
         in_memory: bool | Literal["auto"] = False,
-        processes: int = 1,
         compiled: bool = True,
     ) -> None:
         self.images, self.preprocessing, self.compiled = images, preprocessing, compiled
         self.augmentation = augmentation or AugmentationConfig()
         self.per_image, self.changes_colors = self.augmentation.per_image, self.augmentation.changes_colors
         self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
-        self.caches = in_memory if in_memory != "auto" else processes * self.estimate() < memory_budget()
+        self.caches = in_memory if in_memory != "auto" else self.estimate() < memory_budget()
         self.cache: ImageCache | None = None
         self.bad = BadFiles()
 
@@ -306,12 +304,12 @@ class ImageCache:
 
 
 def memory_budget() -> float:
-    """Return the bytes that cached images may take: a part of all memory and not of what happens to be free,
-    so that a resumed run decides as the first one did."""
+    """Return the bytes that cached images may take in this process: a part of all memory and not of what
+    happens to be free, so that a resumed run decides as the first one did."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if CGROUP.exists() and (limit := CGROUP.read_text().strip()).isdigit():
         total = min(total, int(limit))
-    return PART * total
+    return PART * total / processes_here()
 
 
 class ContactSheet(NamedTuple):

@@ -49,6 +49,16 @@ def worker_count(asked: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def processes_here() -> int:
+    """Return how many processes of torchrun share this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+def loading_workers(asked: int | None) -> int:
+    """Return the number of workers asked for; None: this process's share of the cores."""
+    return max(worker_count(None) // processes_here(), 1) if asked is None else worker_count(asked)
+
+
 def pool(threads: int) -> AbstractContextManager[Executor | None]:
     """Return threads that end with the context; None for 0."""
     if not threads:

@@ -20,7 +20,7 @@ from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.split import SPLIT, data_notes, unseen_images
-from vitreous.data.workers import worker_count
+from vitreous.data.workers import loading_workers
 from vitreous.deployment.answering import Answer
 from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
@@ -141,7 +141,7 @@ class ImageTask(Task):
             augmentation=config.augmentation,
             batch_size=world.share(config.training.batch_size),
             seed=config.seed,
-            workers=worker_count(config.data.workers),
+            workers=loading_workers(config.data.workers),
             rank=world.rank,
             world_size=world.size,
             config=config.data,
@@ -166,7 +166,7 @@ class ImageTask(Task):
         more = self.validation_measures(config, data)
         if not images:
             return None
-        workers = worker_count(config.data.workers)
+        workers = loading_workers(config.data.workers)
 
         def measure(model: Any) -> Mapping[str, float]:
             device = next(model.parameters()).device

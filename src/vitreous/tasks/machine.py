@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vitreous.data.workers import processes_here
 from vitreous.errors import is_installed
 from vitreous.models.config import ViTConfig
 from vitreous.tasks.task import Task
@@ -58,5 +59,5 @@ def micro_batches(task: Task, config: Any, data: Any, device: torch.device, worl
     masked = config.command == "pretrain"  # such a model draws its masks or views
     forward = partial(model, generator=torch.Generator()) if masked else model
     with activation_checkpointing(model) if training.checkpointing else nullcontext():
-        free = free_bytes(device) // (world.size if device.type == "cpu" else 1)
+        free = free_bytes(device) // (processes_here() if device.type == "cpu" else 1)
         return accumulation(model, images, world.share(training.batch_size), free, forward=forward)

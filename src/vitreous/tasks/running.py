@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from vitreous.data.loading import BadFiles
-from vitreous.data.workers import worker_count
+from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
@@ -30,6 +31,7 @@ from vitreous.training.precision import CUBLAS_WORKSPACE, autocast, numerics
 from vitreous.training.run import Run, check_free, default_path, finished, of_another_command, with_training
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
+BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 
 
@@ -116,7 +118,7 @@ def start_run(
     task = task_named(config.task)
     path, begun = out or default_path(name), False
     if world.first:  # it makes the directory, maybe before another process has come this far
-        first, begun = first_value("run", str(path))
+        first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
         if not begun:
             check_free(path, config.command)
@@ -126,13 +128,13 @@ def start_run(
     config = with_precision(config, device)
     size = config.training.batch_size
     if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
-        config = with_training(config, batch_size=max(size - size % world.size, world.size))
-    training = config.training
-    if fit_memory or (training.grad_accum_steps == 1 and may_not_fit(config, device)):
+        size = max(size - size % world.size, world.size)
+        config = with_training(config, batch_size=size)
+        notes.append(f"batch: {size} images, which {world.size} processes share equally")
+    if fit_memory or (config.training.grad_accum_steps == 1 and may_not_fit(config, device)):
         parts = micro_batches(task, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
         if fit_memory or parts > 1:
-            size = training.batch_size
             notes.append(f"memory: batches of {size} in {parts} micro-batches of {size // parts} images")
     run = Run.shared(path, config, world, task.parts_to_record(data), begun=begun)
     return Started(task, run, data, tuple(notes))
@@ -214,7 +216,7 @@ def train_run(
     held_out, examples = task.held_out_part(data)
     batches = config.evaluation if hasattr(config, "evaluation") else config.training
     options |= {"device": device, "batch_size": batches.batch_size, "progress": progress, "world": world}
-    options["workers"] = worker_count(getattr(getattr(config, "data", None), "workers", 0))
+    options["workers"] = loading_workers(getattr(getattr(config, "data", None), "workers", 0))
     calibrated = task.calibrate(trained, answerer, **options)  # in fp32, as `vitreous calibrate`
     with autocast(with_precision(config, device).training.precision, device):
         evaluation = task.evaluate(answerer, examples, **options) if held_out else None

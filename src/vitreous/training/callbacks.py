@@ -139,18 +139,7 @@ class TensorBoard(Callback):
         values = flat[:: max(flat.numel() // SAMPLED, 1)].float().cpu().numpy()
         values = values[np.isfinite(values)]
         if len(values):
-            counts, edges = np.histogram(values, BINS)
-            self.writer.add_histogram_raw(
-                name,
-                min=float(values.min()),
-                max=float(values.max()),
-                num=len(values),
-                sum=float(values.sum()),
-                sum_squares=float((values**2).sum()),
-                bucket_limits=edges[1:].tolist(),
-                bucket_counts=counts.tolist(),
-                global_step=step,
-            )
+            self.writer.add_histogram(name, values, step, bins=BINS)
 
     def on_train_end(self, trainer: Trainer) -> None:
         self.writer.close()
@@ -342,8 +331,9 @@ def metrics_line(row: Row) -> str:
 
 
 def score_of(metrics: Row, losses: bool = True) -> float | None:
-    """Return what decides which validation is the best, higher is better. losses: whether a loss may."""
+    """Return what says which validation is the best: the highest, not NaN. losses: whether a loss may."""
     for name in ("validation_miou", "validation_r2", "validation_accuracy"):
         if name in metrics:
-            return metrics[name]
-    return -metrics["validation_loss"] if losses and "validation_loss" in metrics else None
+            return metrics[name] if metrics[name] == metrics[name] else None
+    loss = metrics.get("validation_loss")
+    return -loss if losses and loss is not None and loss == loss else None

@@ -128,10 +128,9 @@ class Checkpointer:
         partial = self.folder / f"{stem_of(step)}.partial"
         if reason := self.write(partial, state.tensors, world, sharded=sharded):
             return reason
-        mine = sorted(partial.iterdir())[world.rank :: world.size] if sharded or world.first else []
         found, failure = dict[str, str](), ""
         try:
-            for path in mine:
+            for path in sorted(partial.iterdir())[world.rank :: world.size] if sharded or world.first else ():
                 flush(path)  # a network's file system says only here that it is full
                 found[path.name] = checksum(path)
         except OSError as error:
@@ -291,15 +290,18 @@ class Checkpointer:
 
     def remove_old(self, step: int) -> None:
         """Remove all but the last intact checkpoints up to `step`, the milestones and the best one, and what
-        crashes left."""
+        crashes left. What cannot be removed now is tried again after the next one, with a warning."""
         intact = [each for each in self.steps() if each <= step and each not in self.damaged]
         last = intact[-self.keep_last :]
         for_good = [each for each in intact if each and self.keep_every and each % self.keep_every == 0]
         best = [] if self.best is None else [self.best]
         kept = {stem_of(each) for each in (*last, *for_good, *best)}
-        for path in sorted(self.folder.glob("*step-*"), key=lambda path: path.suffix != ".json"):
-            if path.name.partition(".")[0] not in kept or path.suffix == ".partial":
+        old = [path for path in self.folder.glob("*step-*") if path.name.partition(".")[0] not in kept]
+        try:
+            for path in sorted(old, key=lambda path: path.suffix != ".json"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        except OSError as error:  # another machine has a file of it open, for example
+            warnings.warn(f"cannot remove an old checkpoint in {self.folder}: {error}", stacklevel=2)
 
 
 def read_tensors(files: Sequence[Path], learner: Learner | None) -> dict[str, Tensor]:

@@ -59,22 +59,23 @@ class World(NamedTuple):
             )
         return batch_size // self.size
 
-    def all_reduce_sum(self, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Add up each sum over all processes, in the order of their ranks. A process that has none, since all
-        its steps were skipped or it has just resumed, takes part as well."""
+    def all_reduce_sum(self, sums: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+        """Return each sum over all processes, in the order of their ranks, on a device. A process that has
+        none, since all its steps were skipped or it has just resumed, takes part as well."""
         if self.size == 1:
             return dict(sums)
         totals: dict[str, float] = {}
         for found in self.gather({name: float(value) for name, value in sums.items()}):
             for name, value in found.items():
                 totals[name] = totals.get(name, 0.0) + value
-        return {name: torch.tensor(value, dtype=torch.float64) for name, value in totals.items()}
+        return {n: torch.full((), value, dtype=torch.float64, device=device) for n, value in totals.items()}
 
-    def any(self, flags: tuple[bool, ...], device: torch.device) -> tuple[bool, ...]:
-        """Return for each flag whether it is true in any process."""
+    def any(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
+        """Return for each flag whether it is true in any process: exchanged by the CPUs, so that no GPU is
+        waited for."""
         if self.size == 1:
             return flags
-        raised = torch.tensor(flags, dtype=torch.int32, device=device)
+        raised = torch.tensor(flags, dtype=torch.int32)
         dist.all_reduce(raised, op=dist.ReduceOp.MAX, group=self.group)
         return tuple(bool(flag) for flag in raised.tolist())
 
@@ -94,11 +95,6 @@ class World(NamedTuple):
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, value, group=self.group)
         return found
-
-    def barrier(self) -> None:
-        """Wait until all processes are here."""
-        if self.size > 1:
-            dist.barrier(group=self.group)
 
 
 ALONE = World()

@@ -103,7 +103,6 @@ class Run:
         if world.first and (new := not (begun and (path / "config.toml").exists())):
             cls.create(path, config, parts)
         theirs = Path(world.broadcast(str(path.absolute())))
-        world.barrier()
         if not theirs.exists():
             raise InputError(
                 f"this machine does not see {theirs}, where the first process has begun the run: machines "

@@ -55,13 +55,25 @@ class ParallelLoss:
     on the order, so with two processes a resumed run is equal to the bit; with more it is equal up to the
     rounding of the sum, whose order depends on DDP's buckets. A `deterministic` sum has no buckets: every
     step is synchronized here, parameter by parameter.
+
+    Code that is compiled for DDP is divided where a bucket is full, so that gradients are exchanged while the
+    others are computed. Without DDP it would stay whole, also in the steps after it: so the first step of
+    replicas is not compiled.
     """
 
     def __init__(
-        self, loss: nn.Module, shards: Shards | None, world: World, *, deterministic: bool = False
+        self,
+        loss: nn.Module,
+        shards: Shards | None,
+        world: World,
+        *,
+        deterministic: bool = False,
+        compile: bool = False,
     ) -> None:
         self.loss, self.world, self.deterministic = loss, world, deterministic
-        self.root = shards.root if shards else None
+        self.root, self.compile = shards.root if shards else None, compile
+        if compile and (world.size == 1 or deterministic):
+            loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
 
     def __call__(self, part: Any, generator: torch.Generator) -> Measured:
         return self.root(self.loss, part, generator) if self.root else self.loss(part, generator)
@@ -82,6 +94,8 @@ class ParallelLoss:
         some_unused = average_gradients([p for p in self.loss.parameters() if p.requires_grad], self.world)
         if self.deterministic:
             return
+        if self.compile:
+            self.loss.compile(dynamic=False)
         # Buffers are constants of the architecture: sending them each step would be waste.
         buffers = [name for name, _ in self.loss.named_buffers()]
         ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
@@ -132,9 +146,9 @@ class TrainStep:
         self.seed, self.world = seed, world
         self.parameters = [p for p in learner.model.parameters() if p.requires_grad]
         loss = LossOf(learner.model, objective)
-        if config.compile and not learner.shards:
-            loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
-        self.loss = ParallelLoss(loss, learner.shards, world, deterministic=config.deterministic)
+        compiles = bool(config.compile) and not learner.shards
+        options = {"deterministic": config.deterministic, "compile": compiles}
+        self.loss = ParallelLoss(loss, learner.shards, world, **options)
         self.kernels = attention_kernels(learner.model, self.device, config)
         learner.model.train()
         self.late = self.device.type == "cuda" and skips_on_device(learner)

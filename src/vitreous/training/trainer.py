@@ -135,10 +135,10 @@ class Trainer:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within this context the first Ctrl-C or SIGTERM sets `interrupted`; the second stops at once."""
+        """Within this context the first Ctrl-C or SIGTERM sets `interrupted`; another Ctrl-C ends it."""
 
         def note(number: int, frame: FrameType | None) -> None:
-            if self.interrupted:
+            if self.interrupted and number == signal.SIGINT:  # torchrun sends a scheduler's SIGTERM again
                 raise KeyboardInterrupt
             self.interrupted = True
 
@@ -261,7 +261,7 @@ class Trainer:
             return False, False, False
         due = self.clock() - self.saved_at > self.save_interval()
         flags = self.interrupted, due, self.stop_requested, bool(self.bad and self.bad.pending)
-        interrupted, saving, ending, exchanging = world.any(flags, self.learner.device)
+        interrupted, saving, ending, exchanging = world.any(flags)
         if self.bad and exchanging:
             self.bad.exchange()
         return interrupted, saving, ending
@@ -273,7 +273,7 @@ class Trainer:
     def write_row(self, lr: float) -> None:
         """Give every callback one row of metrics, then start new sums."""
         learner = self.learner
-        learner.meter = self.world.all_reduce_sum(learner.meter)
+        learner.meter = self.world.all_reduce_sum(learner.meter, learner.device)
         row: dict[str, float | int] = {
             "step": learner.step,
             "epoch": learner.step / self.loader.steps_per_epoch,
@@ -341,7 +341,7 @@ class Trainer:
         """Save the state of now, unless the last steps were not finite. wait: until it is written."""
         learner, world, began = self.learner, self.world, self.clock()
         if self.checkpointer and not self.bad_steps:
-            learner.meter = world.all_reduce_sum(learner.meter)
+            learner.meter = world.all_reduce_sum(learner.meter, learner.device)
             if not world.first:
                 learner.meter.clear()  # the first process has all of it now
             self.checkpointer.save(learner, world, wait=wait)

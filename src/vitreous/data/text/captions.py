@@ -137,8 +137,8 @@ def encode_captions(captions: Captions, tokenizer: Tokenizer, longest: int) -> E
 class CaptionReader(PixelReader):
     """Images at the model's size, with the token ids of their texts."""
 
-    def __init__(self, encoded: EncodedCaptions, preprocessing: Preprocessing, *, processes: int = 1) -> None:
-        super().__init__(encoded.images, preprocessing, in_memory="auto", processes=processes)
+    def __init__(self, encoded: EncodedCaptions, preprocessing: Preprocessing) -> None:
+        super().__init__(encoded.images, preprocessing, in_memory="auto")
         self.texts = encoded.targets
 
     def collate(  # type: ignore[override]
@@ -167,7 +167,7 @@ def caption_loader(
         augmentation=AugmentationConfig(),
         batch_size=batch_size // world_size,
         world_size=world_size,
-        reader=CaptionReader(encoded, preprocessing, processes=world_size),
+        reader=CaptionReader(encoded, preprocessing),
         **options,
     )
 

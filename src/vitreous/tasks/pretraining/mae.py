@@ -23,6 +23,7 @@ from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_chec
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.saving import check_equal, check_free, no_warnings, write_beside
 from vitreous.checkpoints.torch_files import write_state_dict, write_torch
+from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -156,7 +157,7 @@ class MAE(MaskedPrediction):
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
+        masking = self.mask(on_device(self.draw(images.shape[0], generator), images))
         return self.loss(images, self.predict(images, masking), masking), {}
 
     def loss(

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, Probability
@@ -55,8 +56,9 @@ class Corruption(NamedTuple):
     draw: Float[Tensor, "B M"]
     others: Int[Tensor, "B M"]
 
-    def to(self, device: torch.device) -> Corruption:
-        return Corruption(*(each.to(device) for each in self))
+    def beside(self, images: Tensor) -> Corruption:
+        """Return the same on the device of some images."""
+        return Corruption(*(on_device(each, images) for each in self))
 
 
 class MaskedPatchPrediction(MaskedPrediction):
@@ -112,7 +114,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss over all corrupted patches, and for colors the share that was guessed right."""
-        corruption = self.draw(images.shape[0], generator).to(images.device)
+        corruption = self.draw(images.shape[0], generator).beside(images)
         predicted = self.predict(images, corruption)
         if self.config.target == "pixels":
             return F.mse_loss(predicted, take(self.patches(images), corruption.places)), {}
@@ -129,7 +131,7 @@ class MaskedPatchPrediction(MaskedPrediction):
 
     @torch.no_grad()
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
-        places = self.draw(images.shape[0], generator).to(images.device).places
+        places = self.draw(images.shape[0], generator).beside(images).places
         if self.config.target == "pixels":
             return take(self.patches(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
         columns = take(self.colors(images), places).flatten(0, 1).unbind(dim=1)
@@ -141,7 +143,7 @@ class MaskedPatchPrediction(MaskedPrediction):
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
         """Every corrupted patch in gray, and as the model would paint it."""
-        corruption = self.draw(images.shape[0], generator).to(images.device)
+        corruption = self.draw(images.shape[0], generator).beside(images)
         predicted = self.predict(images, corruption)
         if self.config.target != "pixels":
             predicted = self.painted(predicted)
@@ -177,7 +179,8 @@ def color_targets(
     Args:
         images: normalized; `preprocessing` says with which mean and standard deviation.
     """
-    mean, std = (images.new_tensor(each).view(-1, 1, 1) for each in (preprocessing.mean, preprocessing.std))
+    known = (torch.tensor(each, dtype=images.dtype) for each in (preprocessing.mean, preprocessing.std))
+    mean, std = (on_device(each.view(-1, 1, 1), images) for each in known)
     cells = (images.shape[-2] // patch[0] * side, images.shape[-1] // patch[1] * side)
     means = F.adaptive_avg_pool2d(images * std + mean, cells)  # 0 ... 1
     levels = (means * LEVELS).floor().clamp(0, LEVELS - 1).long()

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int, Num
 from pydantic import Field
 from torch import Tensor, nn
 
+from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.embedding import from_patches, to_patches
 from vitreous.layers.initialization import init_weights
@@ -200,7 +201,7 @@ class SimMIM(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The mean absolute error over hidden pixels."""
-        hidden = self.draw(images.shape[0], generator).to(images.device)
+        hidden = on_device(self.draw(images.shape[0], generator), images)
         predicted = self.predict(images, hidden)
         errors = F.l1_loss(predicted, self.patches(images), reduction="none").mean(dim=-1)
         return (errors * hidden).sum() / hidden.sum(), {}

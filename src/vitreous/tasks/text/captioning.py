@@ -25,7 +25,7 @@ from vitreous.data.text.captions import (
 )
 from vitreous.data.text.digit_lines import DIGIT_LINES, compose, digit_line_loader
 from vitreous.data.text.tokenizer import Tokenizer
-from vitreous.data.workers import worker_count
+from vitreous.data.workers import loading_workers
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.text_models import Reader
@@ -103,7 +103,7 @@ class Captioning(TextTask):
             lines = digit_line_loader(data.train.images, tokenizer, longest=longest, **options)
             return lines, len(data.train.texts), 0
         encoded = encode_captions(data.train, tokenizer, longest)
-        loader = caption_loader(encoded, workers=worker_count(None), **options)
+        loader = caption_loader(encoded, workers=loading_workers(None), **options)
         return loader, len(encoded.targets), encoded.too_long
 
     def build(self, config: CaptioningConfig, data: Any, *, steps: int) -> nn.Module:
