@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import dense, strata
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 
@@ -57,9 +58,11 @@ def test_several_labels_are_rows(photos):
     rows = [ROWS[0], *((path, f"{label}|animal") for path, label in ROWS[1:]), ("cat/0.jpg", "")]
     splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))
     assert splits.train.classes == ("animal", "cat", "dog")
-    assert splits.train.targets[0].tolist() == [1, 1, 0]
-    assert splits.train.targets[-1].tolist() == [0, 0, 0]
-    assert splits.train.targets.dtype == np.float32
+    rows = dense(splits.train.targets)
+    assert rows[[0, -1]].tolist() == [[1, 1, 0], [0, 0, 0]]
+    assert rows.dtype == np.float32
+    assert splits.train.targets.nnz == 40  # no zero is stored
+    assert strata(splits.train.targets).tolist() == rows.argmax(axis=1).tolist()
     assert splits.summary.multi_label
 
 
@@ -83,7 +86,9 @@ def test_a_missing_label_in_parquet_is_no_class_of_that_name(photos):
 def test_soft_labels(photos):
     rows = [ROWS[0], ("cat/0.jpg", "cat:0.7 | dog:0.3"), ("cat/1.jpg", "dog")]
     splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))
-    assert np.allclose(splits.train.targets, [[0.7, 0.3], [0, 1]])
+    assert np.allclose(dense(splits.train.targets), [[0.7, 0.3], [0, 1]])
+    assert strata(splits.train.targets).tolist() == [0, 1]
+    assert splits.train.label(0) == "cat:0.7|dog:0.3"
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_several_labels_are_rows(labels):
     pairs = [(Image.fromarray(pixels), label) for pixels, label in zip(PIXELS, labels, strict=True)]
     splits = open_data(pairs, EVERYTHING)
     assert splits.train.targets.dtype == np.float32
-    assert splits.train.targets[:4].tolist() == [[1, 0], [0, 1], [1, 1], [0, 0]]
+    assert splits.train.targets[:4].toarray().tolist() == [[1, 0], [0, 1], [1, 1], [0, 0]]
     assert splits.summary.multi_label
 
 

@@ -133,7 +133,7 @@ def test_several_labels_keep_their_columns(tmp_path, make):
     write_split(tmp_path / "split.csv", named_parts(*splits[:3]))
     changed = again(write([("photos/cat/none.jpg", "aa|b")]), tmp_path / "split.csv")
     assert changed.train.classes == ("a", "b", "c")
-    np.testing.assert_array_equal(changed.train.targets, splits.train.targets)
+    assert (changed.train.targets != splits.train.targets).nnz == 0
     assert kinds_of(changed) == {"new images": 1}
 
 

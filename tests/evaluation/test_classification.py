@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic_core import to_json
+from scipy.sparse import csr_array
 from scipy.special import softmax
 
 from vitreous.data.dataset import ArrayImages
@@ -155,7 +156,7 @@ def test_several_labels_are_scored_by_average_precision(
 
     several = np.eye(3, dtype=np.float32)[images.targets]
     several[::5] = 1
-    images.targets = several
+    images.targets = csr_array(several)
     evaluation = evaluate(make_model(), images)
     expected = [average_precision_score(several[:, k], evaluation.probabilities[:, k]) for k in range(3)]
     assert evaluation.average_precision == pytest.approx(expected)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 import vitreous as vt
 from answered import answered
@@ -286,7 +287,7 @@ def test_several_labels_for_an_image(run: Path) -> None:
         seconds=0.1,
     )
     made = images()
-    made.targets = targets
+    made.targets = csr_array(targets)
     page = write_training_report(run, model=model_of(), evaluation=judged, images=made).read_text()
     assert "mean average precision (mAP) on 9 held-out images" in page
     assert "confusion" not in sections(page)

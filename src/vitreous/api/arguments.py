@@ -253,7 +253,10 @@ def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
         rows = csv.writer(file)
         rows.writerow(["path", "label", *(["split"] if len(parts) > 1 else [])])
         for split, images in parts.items():
-            for index, label in enumerate(label_texts(images)):
+            if barred := [name for name in images.classes if "|" in name]:
+                raise InputError(f"the class {barred[0]!r} has a | in its name: rename it")
+            for index in range(len(images)):
+                label = images.label(index)
                 try:
                     image = images.image(index)
                 except BadImage as bad:
@@ -264,19 +267,3 @@ def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
                 rows.writerow([name, label, *([split] if len(parts) > 1 else [])])
                 count += 1
     return digest.hexdigest()
-
-
-def label_texts(images: ImageDataset) -> Iterator[str]:
-    """Yield each image's label as a manifest has it. Raises InputError for a name that it cannot have."""
-    import numpy as np
-
-    if bad := [name for name in images.classes if "|" in name]:
-        raise InputError(f"the class {bad[0]!r} has a | in its name: rename it")
-    for target in images.targets:
-        if np.ndim(target):
-            weights = zip(images.classes, np.asarray(target).tolist(), strict=True)
-            yield "|".join(
-                name if weight == 1 else f"{name}:{weight:g}" for name, weight in weights if weight
-            )
-        else:
-            yield images.classes[int(target)] if images.classes else f"{target:.9g}"

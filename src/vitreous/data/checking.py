@@ -236,9 +236,9 @@ def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator
 
 def class_counts(images: ImageDataset) -> NDArray[np.int64]:
     """Return how many images show each class, (classes,)."""
-    if images.targets.ndim > 1:
-        return np.count_nonzero(images.targets, axis=0)
     classes = len(images.classes)
+    if images.targets.ndim > 1:
+        return np.bincount(images.targets.indices, minlength=classes)
     return np.bincount(images.targets.clip(0), minlength=classes)[:classes]
 
 

@@ -31,8 +31,8 @@ class ImageDataset:
     pixels.
 
     Attributes:
-        targets: (N,) int64 class numbers; (N, classes) float32 for several or soft labels; or (N,) float32
-            numbers to predict, where there are no classes.
+        targets: (N,) int64 class numbers; for several or soft labels a sparse matrix (SciPy's csr_array), (N,
+            classes) float32; or (N,) float32 numbers to predict, where there are no classes.
         source: what its images are named after.
         blocks: (N,) the block that each image is read with, ascending; None where any order costs the same.
         hashes: (N,) 64 bits of the key of each image, where the source has them.
@@ -45,7 +45,7 @@ class ImageDataset:
     """
 
     classes: tuple[str, ...]
-    targets: NDArray[Any]
+    targets: Any
     source: str
     blocks: NDArray[np.int32] | None = None
     hashes: NDArray[np.uint64] | None = None
@@ -57,7 +57,7 @@ class ImageDataset:
     excluded: tuple[ImageDataset, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return int(self.targets.shape[0])
 
     def name(self, index: int) -> str:
         """Return a path, or what else tells the user which image it is."""
@@ -69,11 +69,16 @@ class ImageDataset:
 
     def label(self, index: int) -> str:
         """Return the label as text: a class, several as in "cat|dog:0.5", or a number."""
-        target = self.targets[index]
-        if target.ndim:
-            weights = ((self.classes[place], target[place]) for place in np.flatnonzero(target))
+        if self.targets.ndim == 2:
+            weights = ((self.classes[place], weight) for place, weight in self.weights(index))
             return "|".join(name if weight == 1 else f"{name}:{weight:g}" for name, weight in weights)
+        target = self.targets[index]
         return self.classes[int(target)] if self.classes else f"{target:.9g}"
+
+    def weights(self, index: int) -> list[tuple[int, np.float32]]:
+        """Return the class numbers of an image that may have several, each with its weight."""
+        row = slice(*self.targets.indptr[index : index + 2])
+        return list(zip(self.targets.indices[row].tolist(), self.targets.data[row], strict=True))
 
     def digest(self, index: int) -> str:
         """Return what tells the stored image from others, whatever its name; "" where that takes long.
@@ -124,9 +129,7 @@ class Subset(ImageDataset):
         targets: theirs, where they are known already.
     """
 
-    def __init__(
-        self, images: ImageDataset, indices: NDArray[Any], targets: NDArray[Any] | None = None
-    ) -> None:
+    def __init__(self, images: ImageDataset, indices: NDArray[Any], targets: Any = None) -> None:
         self.images, self.classes = images, images.classes
         self.indices = indices.astype(np.uint32, copy=False) if len(images) > ROWS else indices
         self.targets = images.targets[indices] if targets is None else targets
@@ -191,18 +194,45 @@ class Splits(NamedTuple):
     summary: DataSummary
 
 
-def strata(targets: NDArray[Any]) -> NDArray[np.int64]:
+def dense(targets: Any) -> NDArray[Any]:
+    """Return targets as an array: those of several labels with a number for each class."""
+    found: NDArray[Any] = targets.toarray() if targets.ndim == 2 else targets
+    return found
+
+
+def sparse_rows(values: NDArray[Any], places: NDArray[Any], starts: NDArray[Any], classes: int) -> Any:
+    """Return weights of classes, of which those of image i are starts[i] ... starts[i + 1]."""
+    from scipy.sparse import csr_array
+
+    found = values.astype(np.float32), places.astype(np.int64), starts
+    return csr_array(found, shape=(len(starts) - 1, classes))
+
+
+def in_columns(targets: Any, columns: NDArray[Any], classes: int) -> Any:
+    """Return sparse targets with each of their classes in another column, of so many; -1: left out."""
+    known = targets[:, np.flatnonzero(columns >= 0)]
+    found = sparse_rows(known.data, columns[columns >= 0][known.indices], known.indptr, classes)
+    found.sort_indices()
+    return found
+
+
+def strata(targets: Any) -> NDArray[np.int64]:
     """Return a class number for each image: of several labels the strongest, of numbers to predict 0."""
     if targets.ndim == 1 and targets.dtype.kind == "f":
-        return np.zeros(len(targets), dtype=np.int64)
-    numbers = targets if targets.ndim == 1 else targets.argmax(axis=1)
-    return numbers.astype(np.int64, copy=False)
+        return np.zeros(targets.shape[0], dtype=np.int64)
+    if targets.ndim == 1:
+        return np.asarray(targets).astype(np.int64, copy=False)
+    numbers, rows = np.zeros(targets.shape[0], dtype=np.int64), np.diff(targets.indptr)
+    rows = np.repeat(np.arange(len(rows)), rows)
+    order = np.lexsort((-targets.indices, targets.data, rows))  # the last one of a row stays
+    numbers[rows[order]] = targets.indices[order]
+    return numbers
 
 
-def class_counts(targets: NDArray[Any], classes: int) -> NDArray[np.int64]:
+def class_counts(targets: Any, classes: int) -> NDArray[np.int64]:
     """Return how many images each class has, by `strata`; a part of them at a time."""
     counts = np.zeros(classes, dtype=np.int64)
-    for rows in slices(len(targets)):
+    for rows in slices(targets.shape[0]):
         found = np.bincount(strata(targets[rows]), minlength=classes)
         counts = found + np.pad(counts, (0, len(found) - len(counts)))
     return counts
@@ -214,17 +244,15 @@ def slices(count: int) -> Iterator[slice]:
         yield slice(first, min(first + ROWS, count))
 
 
-def members_of_few(
-    targets: NDArray[Any], held: NDArray[np.bool_], fraction: float
-) -> tuple[NDArray[Any], Indices]:
+def members_of_few(targets: Any, held: NDArray[np.bool_], fraction: float) -> tuple[Any, Indices]:
     """Return (targets, numbers) of the images of classes of which too few are held out, or all of them."""
     all_images = class_counts(targets, 1)
     held_images = np.zeros_like(all_images)
-    for rows in slices(len(targets)):
+    for rows in slices(len(held)):
         held_images += np.bincount(strata(targets[rows])[held[rows]], minlength=len(all_images))
     few = (held_images < np.ceil(fraction * all_images / 2)) | (held_images == all_images)
     few &= all_images > 0
-    parts = [np.flatnonzero(few[strata(targets[rows])]) + rows.start for rows in slices(len(targets))]
+    parts = [np.flatnonzero(few[strata(targets[rows])]) + rows.start for rows in slices(len(held))]
     members = np.concatenate(parts)
     return targets[members], members
 
@@ -238,7 +266,7 @@ def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
     return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
 
 
-def members_of_classes(targets: NDArray[Any]) -> list[Indices]:
+def members_of_classes(targets: Any) -> list[Indices]:
     """Return the images of each class that has some."""
     groups = strata(targets)
     by_class = np.argsort(groups, kind="stable")

@@ -19,7 +19,7 @@ from torch import Tensor
 from vitreous.data import sampling
 from vitreous.data.batch_augmentation import BatchTransform
 from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.dataset import ImageDataset, Indices
+from vitreous.data.dataset import ImageDataset, Indices, dense
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
@@ -155,7 +155,6 @@ class PixelReader:
         self.images, self.preprocessing, self.compiled = images, preprocessing, compiled
         self.augmentation = augmentation or AugmentationConfig()
         self.per_image, self.changes_colors = self.augmentation.per_image, self.augmentation.changes_colors
-        self.targets = torch.from_numpy(np.ascontiguousarray(images.targets))
         self.caches = in_memory if in_memory != "auto" else self.estimate() < memory_budget()
         self.cache: ImageCache | None = None
         self.bad = BadFiles()
@@ -194,8 +193,8 @@ class PixelReader:
 
     def collate(self, samples: Sequence[UInt8[Tensor, "C H W"] | int], indices: Indices, rows: Rows) -> Batch:
         """Return samples as a batch."""
-        numbers = torch.from_numpy(indices)
-        return Batch(self.stack(samples, indices), self.targets[numbers], numbers)
+        targets = torch.from_numpy(dense(self.images.targets[indices]))
+        return Batch(self.stack(samples, indices), targets, torch.from_numpy(indices))
 
     def stack(
         self, samples: Sequence[UInt8[Tensor, "C H W"] | int], indices: Indices

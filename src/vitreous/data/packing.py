@@ -14,7 +14,6 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset, Splits
@@ -123,11 +122,10 @@ def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[S
 
 def encoded_label(images: ImageDataset, number: int) -> tuple[str, bytes]:
     """The suffix and the content of a label's file: a class number, or the weights of several classes."""
-    target = images.targets[number]
-    if target.ndim == 0:
-        return "cls", str(target).encode()
+    if images.targets.ndim == 1:
+        return "cls", str(images.targets[number]).encode()
     # NumPy prints the shortest decimal that gives the same float32 again.
-    weights = {images.classes[place]: float(str(target[place])) for place in np.flatnonzero(target)}
+    weights = {images.classes[place]: float(str(weight)) for place, weight in images.weights(number)}
     return "json", json.dumps({"label": weights}, ensure_ascii=False).encode()
 
 

@@ -197,20 +197,20 @@ def shuffled_by_length(lengths: NDArray[np.int64], batch_size: int, *, seed: int
     return Order(rng.permuted(batches, axis=1).ravel())
 
 
-def balanced(targets: NDArray[Any], *, seed: int, epoch: int) -> Order:
+def balanced(targets: Any, *, seed: int, epoch: int) -> Order:
     """Return as many samples as there are, every class equally often: those of small classes are repeated."""
     rng = numpy_generator(seed, "order", epoch)
     groups = strata(targets)
     present = rng.permutation(np.unique(groups))
-    quotas = np.full(len(present), len(targets) // len(present))
-    quotas[: len(targets) % len(present)] += 1
+    quotas = np.full(len(present), len(groups) // len(present))
+    quotas[: len(groups) % len(present)] += 1
     indices, copies = [], []
     for group, quota in zip(present, quotas, strict=True):
         members = np.flatnonzero(groups == group)
         rounds = -(-int(quota) // len(members))
         indices.append(np.concatenate([rng.permutation(members) for _ in range(rounds)])[:quota])
         copies.append(np.repeat(np.arange(rounds), len(members))[:quota])
-    mixed = rng.permutation(len(targets))
+    mixed = rng.permutation(len(groups))
     return Order(np.concatenate(indices)[mixed], np.concatenate(copies)[mixed])
 
 

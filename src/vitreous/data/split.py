@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.dataset import ImageDataset, Indices, Parts, name_hashes
+from vitreous.data.dataset import ImageDataset, Indices, Parts, in_columns, name_hashes
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.workers import in_threads
@@ -178,7 +178,7 @@ def recorded_classes(images: ImageDataset, rows: Mapping[str, SplitRow]) -> tupl
     names = {name for label in {row.label for row in rows.values()} for name in classes_in(label, images)}
     if not names:
         return images.classes
-    shown = images.targets if images.targets.ndim == 1 else np.flatnonzero(images.targets.any(axis=0))
+    shown = images.targets if images.targets.ndim == 1 else images.targets.indices
     new = {images.classes[number] for number in np.unique(shown)} - names
     classes = [name for name in images.classes if name not in new]
     missing = sorted(names - set(classes))
@@ -194,9 +194,7 @@ def reclassify(images: ImageDataset, classes: tuple[str, ...]) -> None:
     if images.targets.ndim == 1:
         images.targets = numbers[images.targets]
     else:
-        rows = np.zeros((len(images), len(classes)), dtype=images.targets.dtype)
-        rows[:, numbers[numbers >= 0]] = images.targets[:, numbers >= 0]
-        images.targets = rows
+        images.targets = in_columns(images.targets, numbers, len(classes))
     images.classes = classes
 
 

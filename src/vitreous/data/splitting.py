@@ -137,7 +137,7 @@ def held_out_of(
         held = newest(images, fraction, config.time)
     elif config.folds and part == "test":
         held = fold_numbers(images, config) == config.fold
-    elif images.cache and config.group_by is None and fraction:
+    elif images.cache and config.group_by is None and fraction and images.targets.ndim == 1:
         return stored_parts(images, fraction, config, part)
     else:
         held = lowest_hashes(images, fraction, config, part)
@@ -180,11 +180,10 @@ def write_part(images: ImageDataset, chosen: NDArray[np.bool_], folder: Path) ->
     """Write the numbers of some images and their targets, a part at a time."""
     folder.mkdir()
     count, place = int(chosen.sum()), 0
-    shapes = (count,), (count, *images.targets.shape[1:])
     kinds = np.dtype(np.uint32), images.targets.dtype
     numbers, targets = (
-        np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=shape)
-        for name, kind, shape in zip(STORED, kinds, shapes, strict=True)
+        np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=(count,))
+        for name, kind in zip(STORED, kinds, strict=True)
     )
     for rows in slices(len(chosen)):
         found = np.flatnonzero(chosen[rows]) + rows.start
@@ -316,10 +315,10 @@ def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: in
     return held
 
 
-def stratified(targets: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
+def stratified(targets: Any, fraction: float, seed: int) -> NDArray[np.bool_]:
     """Return which images are held out, sampled class by class: as versions before split.csv did."""
     generator = np.random.default_rng(seed)
-    held = np.zeros(len(targets), dtype=bool)
+    held = np.zeros(targets.shape[0], dtype=bool)
     for members in members_of_classes(targets):
         count = min(max(round(len(members) * fraction), 1), len(members) - 1) if fraction else 0
         held[generator.permutation(members)[:count]] = True

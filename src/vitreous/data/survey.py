@@ -156,8 +156,8 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
             labels.append(int(groups[index]))
             facts.append(seen)
             sizes[part] += 1
-            target = images.targets[index]
-            counts[np.flatnonzero(target) if target.ndim else target] += 1
+            several = images.targets.ndim == 2
+            counts[[place for place, _ in images.weights(index)] if several else images.targets[index]] += 1
     return DataSurvey(
         sizes,
         names,

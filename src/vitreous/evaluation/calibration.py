@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, dense
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import LabelEvaluation, label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
@@ -69,7 +69,7 @@ def calibrate_model(
         some = learned.subset(np.array(learned.sample(most)))
         silent: Batching = {**batching, "progress": None}
         seen = compute_outputs(model, some, **silent)
-        other = seen.values, torch.from_numpy(some.targets[seen.indices])
+        other = seen.values, torch.from_numpy(dense(some.targets[seen.indices]))
     fitted = fit_temperature(outputs.values, torch.from_numpy(before.targets), other) if world.first else 1.0
     temperature = world.broadcast(fitted)
     scale_head(model, temperature)

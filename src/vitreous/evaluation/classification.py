@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, dense, in_columns
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.outputs import (
     MOST_KEPT,
@@ -305,18 +305,17 @@ def label_evaluation(
         labels: of the logits, as `class_labels` gives them.
         temperature: that the logits are already divided by.
     """
-    columns, targets = class_columns(labels, images), torch.from_numpy(images.targets[outputs.indices])
+    columns, targets = class_columns(labels, images), images.targets[outputs.indices]
     if targets.ndim == 1:
-        both = [torch.split(each, SUMMARIZED) for each in (outputs.values, columns[targets])]
+        known = columns[torch.from_numpy(targets)]
+        both = [torch.split(each, SUMMARIZED) for each in (outputs.values, known)]
         values = torch.cat([summaries(some, true, temperature) for some, true in zip(*both, strict=True)])
         return from_summaries(labels, images, outputs._replace(values=values), temperature)
-    known = torch.zeros(len(targets), len(labels))
-    known[:, columns] = targets
     found = MultiLabelEvaluation(
         classes=labels,
         indices=outputs.indices,
         names=outputs.names,
-        targets=known.numpy(),
+        targets=dense(in_columns(targets, columns.numpy(), len(labels))),
         probabilities=outputs.values.sigmoid().numpy(),
         failed=outputs.failed,
         seconds=outputs.seconds,

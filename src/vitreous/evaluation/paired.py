@@ -68,12 +68,9 @@ def paired_difference(scores: ExampleScores, others: ExampleScores) -> PairedDif
 def mcnemar(better: int, worse: int) -> float:
     """Return the two-sided p-value of McNemar's exact test (1947): if the two models were equally good, each
     example on which one of them alone is right would be either's with probability 1/2."""
-    count, fewer = better + worse, min(better, worse)
-    if better == worse:
-        return 1.0
-    steps = np.arange(1, fewer + 1)
-    logs = np.concatenate([[0.0], np.cumsum(np.log((count - steps + 1) / steps))]) - count * math.log(2)
-    return float(min(2 * np.exp(logs).sum(), 1.0))
+    from scipy.stats import binomtest
+
+    return float(binomtest(better, better + worse).pvalue) if better != worse else 1.0
 
 
 def sign_test(differences: Float[np.ndarray, " N"]) -> float:

@@ -48,7 +48,7 @@ class FileImages(ImageDataset):
     """Files below a folder, read when asked for. part: the folder's place in its source, as in "train/"."""
 
     def __init__(
-        self, root: Path, paths: Paths, targets: NDArray[Any], classes: tuple[str, ...], *, part: str = ""
+        self, root: Path, paths: Paths, targets: Any, classes: tuple[str, ...], *, part: str = ""
     ) -> None:
         self.root, self.paths, self.targets, self.classes = str(root), paths, targets, classes
         self.part = part

@@ -189,7 +189,7 @@ def column_labels(
     name: str,
     kind: Targets = "classes",
     classes: tuple[str, ...] = (),
-) -> tuple[NDArray[Any], tuple[str, ...]]:
+) -> tuple[Any, tuple[str, ...]]:
     """Return (targets, classes) of a column of class numbers, words, or numbers to predict.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.data.dataset import sparse_rows
 from vitreous.errors import InputError
 
 Label = str | Mapping[str, float]  # one class, or the weights of several
@@ -17,9 +18,9 @@ MANY_NUMBERS = 20  # different labels, all of them numbers, from which they may 
 
 def named_targets(
     labels: Sequence[Label], where: str, classes: tuple[str, ...] = ()
-) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """Return (targets, classes): class numbers where every image has one class, else a row of weights for
-    each image.
+) -> tuple[Any, tuple[str, ...]]:
+    """Return (targets, classes): class numbers where every image has one class, else a sparse matrix of
+    weights, a row for each image.
 
     Args:
         classes: those that there are; by default those of the labels, in alphabetical order.
@@ -36,11 +37,10 @@ def named_targets(
     number = {name: index for index, name in enumerate(classes)}
     if all(isinstance(label, str) for label in labels):
         return np.array([number[name] for label in weights for name in label], dtype=np.int64), classes
-    rows = np.zeros((len(labels), len(classes)), dtype=np.float32)
-    for row, label in zip(rows, weights, strict=True):
-        for name, weight in label.items():
-            row[number[name]] = weight
-    return rows, classes
+    rows = [sorted((number[name], weight) for name, weight in label.items() if weight) for label in weights]
+    starts = np.cumsum([0, *map(len, rows)])
+    places, values = zip(*(each for row in rows for each in row), strict=True) if starts[-1] else ((), ())
+    return sparse_rows(np.array(values), np.array(places), starts, len(classes)), classes
 
 
 def refuse_numbers(labels: Sequence[str], where: str) -> None:

@@ -53,7 +53,7 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
     classes: tuple[str, ...] = ()
     if labels == "numbers":
-        targets: NDArray[Any] = read_numbers(rows, path)
+        targets: Any = read_numbers(rows, path)
     else:
         refuse_numbers(rows.labels, str(path))
         targets, classes = manifest_labels(rows, config.label_separator, path)
@@ -128,7 +128,7 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     return table.column_names, {f"row {number}": row for number, row in enumerate(texts, start=1)}
 
 
-def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[NDArray[Any], tuple[str, ...]]:
+def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any, tuple[str, ...]]:
     """(targets, classes): numbers where every image has one plain label, else a row for each image."""
     parsed = [parse_label(text, separator, path) for text in rows.labels]
     if not any(parsed):

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig, Targets
@@ -34,7 +33,7 @@ class ObjectImages(ImageDataset):
     """
 
     def __init__(
-        self, images: Any, targets: NDArray[Any], classes: tuple[str, ...], *, pairs: bool, name: str
+        self, images: Any, targets: Any, classes: tuple[str, ...], *, pairs: bool, name: str
     ) -> None:
         self.images, self.targets, self.classes = images, targets, classes
         self.pairs, self.source = pairs, name
@@ -111,9 +110,7 @@ def pair_labels(data: Any) -> list[Any]:
     return labels
 
 
-def class_targets(
-    labels: Sequence[Any], classes: tuple[str, ...], name: str
-) -> tuple[NDArray[Any], tuple[str, ...]]:
+def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> tuple[Any, tuple[str, ...]]:
     """Return (targets, classes). classes: their names where they are known; there are no others then."""
     plain = [getattr(label, "tolist", lambda label=label: label)() for label in labels]
     several = [isinstance(label, list | tuple | set) for label in plain]
@@ -141,10 +138,10 @@ def class_targets(
     return targets, classes
 
 
-def rows_of(
-    labels: Sequence[Any], classes: tuple[str, ...], name: str
-) -> tuple[NDArray[np.float32], tuple[str, ...]]:
-    """Return rows of numbers, one for each class, as they are."""
+def rows_of(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> tuple[Any, tuple[str, ...]]:
+    """Return rows of numbers, one for each class, as they are, as a sparse matrix."""
+    from scipy.sparse import csr_array
+
     widths = {len(label) for label in labels}
     if len(widths) > 1 or (classes and widths != {len(classes)}):
         raise InputError(
@@ -153,4 +150,4 @@ def rows_of(
     rows = np.array(labels, dtype=np.float32)
     if not ((rows >= 0) & (rows <= 1)).all():
         raise InputError(f"{name} has labels outside 0 ... 1: a row says for each class whether it applies")
-    return rows, classes or tuple(map(str, range(rows.shape[1])))
+    return csr_array(rows), classes or tuple(map(str, range(rows.shape[1])))

@@ -29,7 +29,8 @@ from vitreous.data.sources.remote import OpenShard, Shard
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, cache_folder
 
-VERSION = 1  # of the arrays
+VERSION = 2  # of the arrays
+SEVERAL = "targets.npz"  # where images have several labels
 BLOCK = 512  # bytes of tar, at whose multiples everything begins
 LABELS = (".txt", ".json", ".cls")  # the last one that a sample has is its label
 LARGEST_LABEL = 1 << 20  # bytes; a label is a word or a small JSON object
@@ -42,7 +43,7 @@ SKIPPED = (
     tarfile.BLKTYPE,
     tarfile.FIFOTYPE,
 )
-Numbering = Callable[[list[Label], NDArray[np.int64]], tuple[NDArray[Any], tuple[str, ...]]]
+Numbering = Callable[[list[Label], NDArray[np.int64]], tuple[Any, tuple[str, ...]]]
 
 
 class ShardIndex(NamedTuple):
@@ -61,7 +62,7 @@ class ShardIndex(NamedTuple):
     sizes: NDArray[np.uint32]
     names: NDArray[Any]
     hashes: NDArray[np.uint64]
-    targets: NDArray[Any]
+    targets: Any
 
 
 class Reading(NamedTuple):
@@ -121,8 +122,12 @@ def load(folder: Path) -> tuple[ShardIndex, tuple[str, ...]] | None:
     """Return a cached index, memory-mapped; None if there is none that can be read."""
     try:
         classes = tuple(json.loads((folder / "classes.json").read_text(encoding="utf-8")))
-        files = (folder / f"{name}.npy" for name in ShardIndex._fields)
-        return ShardIndex(*(np.load(file, mmap_mode="r") for file in files)), classes
+        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ShardIndex._fields[:-1]]
+        if (folder / SEVERAL).is_file():
+            from scipy.sparse import load_npz
+
+            return ShardIndex._make([*arrays, load_npz(folder / SEVERAL)]), classes
+        return ShardIndex._make([*arrays, np.load(folder / "targets.npy", mmap_mode="r")]), classes
     except (OSError, ValueError):
         return None
 
@@ -148,9 +153,14 @@ def build(
     index = ShardIndex(ends, blocks, sizes, names, hashes, targets)
     if len(names) < LARGE:
         return index, classes
+    from scipy.sparse import save_npz
+
     with suppress(OSError), whole_folder(folder) as beside:  # a cache need not be written
         for name, array in index._asdict().items():
-            np.save(beside / f"{name}.npy", array)
+            if array.ndim == 2:
+                save_npz(beside / SEVERAL, array, compressed=False)
+            else:
+                np.save(beside / f"{name}.npy", array)
         (beside / "classes.json").write_text(json.dumps(classes), encoding="utf-8")
     return load(folder) or (index, classes)
 

@@ -122,7 +122,7 @@ def number_labels(
     where: str,
     named: tuple[str, ...] = (),
     unlabeled: bool = False,
-) -> tuple[NDArray[Any], tuple[str, ...]]:
+) -> tuple[Any, tuple[str, ...]]:
     """Return (targets, classes). Numbers are class numbers; words, and numbers as large as those of products,
     are numbered in order. Where a label has several classes, all targets are rows of weights.
 
