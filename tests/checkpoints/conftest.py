@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build, build_model
+from vitreous.models.names import Model, build_model
 from vitreous.models.vit import ViT
 
 TINY = {
@@ -40,7 +40,7 @@ def tiny() -> Callable[..., ViT]:
     """Makes a tiny ViT with any fields changed."""
 
     def make(**fields: Any) -> ViT:
-        model = randomize(build_model(build(ViTConfig, TINY, fields)))
+        model = randomize(build_model(ViTConfig.checked(TINY, fields)))
         assert isinstance(model, ViT)
         return model
 

@@ -13,7 +13,6 @@ from torch import nn
 import vitreous as vt
 from vitreous.checkpoints.resizing import with_head
 from vitreous.layers.sequence import causal_mask, padding_mask
-from vitreous.models.names import build
 
 META = torch.device("meta")
 POSITIONS = [
@@ -33,7 +32,7 @@ def model_of(position: dict[str, Any]) -> vt.ViT:
         "image_size": (32, 32),
         "patch_size": (8, 8),
     }
-    return vt.ViT(build(vt.ViTConfig, {**fields, "num_classes": 3, "position": position}, {})).eval()
+    return vt.ViT(vt.ViTConfig.checked({**fields, "num_classes": 3, "position": position}, {})).eval()
 
 
 def places(model: nn.Module) -> set[tuple[torch.device, torch.dtype]]:

@@ -20,7 +20,6 @@ from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build
 
 FIELDS: dict[str, list[Any]] = {
     "image_size": [(16, 16), (24, 16)],
@@ -113,7 +112,7 @@ def fields_of_a_model(draw: Any) -> tuple[dict[str, Any], bool]:
 
 def configuration(fields: dict[str, Any]) -> ViTConfig | None:
     try:
-        return build(ViTConfig, SIZES, fields)
+        return ViTConfig.checked(SIZES, fields)
     except vt.InputError:  # fields that do not stand together
         return None
 

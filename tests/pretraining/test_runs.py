@@ -24,6 +24,7 @@ from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World
+from vitreous.training.learner import scaled_lr
 from vitreous.training.run import Run
 from vitreous.training.trainer import NotFinite, Trainer
 
@@ -143,7 +144,7 @@ def test_the_recipe_of_a_paper_decides_and_not_the_data():
     model, training = plan.config.model, plan.config.training
     assert (plan.config.recipe, model.width, model.position.kind) == ("mae", 1024, "sincos-2d")
     assert plan.config.pretraining.mae.decoder_width == 512
-    assert training.scaled_lr == pytest.approx(1.5e-4 * training.batch_size / 256)
+    assert scaled_lr(training) == pytest.approx(1.5e-4 * training.batch_size / 256)
     with pytest.raises(InputError, match="the recipe dino is for --objective dino, not mae"):
         vt.pretrain("digits", objective="mae", recipe="dino")
     with pytest.raises(InputError, match="did you mean 'simmim'"):

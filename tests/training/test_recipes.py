@@ -18,7 +18,7 @@ from vitreous.tasks.choose import choose_fine_tuning, choose_recipe, fitted_to_c
 from vitreous.tasks.pretraining.rules import RECIPES, find_recipe, recipe_names
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
-from vitreous.training.learner import in_steps
+from vitreous.training.learner import in_steps, scaled_lr
 from vitreous.training.recipes import FOLDER, NAMES, recipe, sourced
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
@@ -120,7 +120,7 @@ def test_every_recipe_scales_down_to_the_images(name: str) -> None:
     assert training.batch_size == 17
     factor = 17 / before.training.batch_size
     power = 1 if training.optimizer.kind == "sgd" or training.lr_batch_size else 0.5
-    assert training.scaled_lr == pytest.approx(before.training.scaled_lr * factor**power)
+    assert scaled_lr(training) == pytest.approx(scaled_lr(before.training) * factor**power)
     total = training.total_steps(142 // 17)
     assert in_steps(training.schedule.warmup, total) <= max(0.1 * total, 0.1 * training.epochs * 8 + 1)
     assert sentence.startswith(f"142 images: batches of 17 instead of {before.training.batch_size}")
@@ -166,9 +166,9 @@ def test_rows_are_those_of_the_tables() -> None:
         "BiT-R152x1": (7, 6e-4),
     }
     large = recipe("mae-fine-tuning").suited(encoder=config_of("ViT-L/16", class_token=True))
-    assert (large.training.scaled_lr, large.training.optimizer.layer_decay) == (4e-3, 0.75)
+    assert (scaled_lr(large.training), large.training.optimizer.layer_decay) == (4e-3, 0.75)
     assert (large.model.drop_path, large.training.epochs) == (0.2, 50)
-    assert recipe("mae-fine-tuning").config.training.scaled_lr == 2e-3
+    assert scaled_lr(recipe("mae-fine-tuning").config.training) == 2e-3
     sizes = [recipe("paper-fine-tuning-imagenet").suited(encoder=config_of(name)).model.image_size for name in
              ("ViT-B/16", "ViT-L/16", "ViT-H/14")]  # fmt: skip
     assert sizes == [(384, 384), (512, 512), (518, 518)]

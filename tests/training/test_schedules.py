@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vitreous.errors import InputError
 from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
-from vitreous.training.learner import exponential, learning_rate, weight_decay
+from vitreous.training.learner import exponential, learning_rate, scaled_lr, weight_decay
 from vitreous.training.settings import configure
 
 
@@ -89,10 +89,10 @@ def test_polyaks_average_has_its_decay_from_the_first_step() -> None:
 
 
 def test_the_rate_grows_with_the_batch() -> None:
-    assert TrainingConfig(peak_lr=1.5e-4, lr_batch_size=256, batch_size=4096).scaled_lr == pytest.approx(
+    assert scaled_lr(TrainingConfig(peak_lr=1.5e-4, lr_batch_size=256, batch_size=4096)) == pytest.approx(
         2.4e-3
     )
-    assert TrainingConfig(peak_lr=1.5e-4, batch_size=4096).scaled_lr == 1.5e-4
+    assert scaled_lr(TrainingConfig(peak_lr=1.5e-4, batch_size=4096)) == 1.5e-4
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,14 @@ def describe(
     """
     from vitreous.deployment.engines import check_weights
     from vitreous.models.description import describe as describe_model
-    from vitreous.models.names import build, change, config_of
+    from vitreous.models.names import change, config_of
     from vitreous.models.sequence_config import NAMED, TransformerConfig
 
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}: give at least 1")
     fields = model_fields(settings_tree(settings, config), image_size)
     if is_fresh(model) and model in NAMED:
-        fields = build(TransformerConfig, NAMED[model]().model_dump(), fields).model_dump()
+        fields = TransformerConfig.checked(NAMED[model]().model_dump(), fields).model_dump()
         return describe_model(TransformerConfig(**fields), batch_size=batch_size)
     if is_fresh(model):
         return describe_model(config_of(model, **fields), batch_size=batch_size)

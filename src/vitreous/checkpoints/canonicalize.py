@@ -15,7 +15,7 @@ from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build
+from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 
 
@@ -55,7 +55,7 @@ def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dic
                 gamma = weights.pop(f"blocks.{layer}.{branch}_branch.scale.gamma")
                 matrix, bias = f"blocks.{layer}.{last}.weight", f"blocks.{layer}.{last}.bias"
                 weights |= {matrix: weights[matrix] * gamma[:, None], bias: weights[bias] * gamma}
-    return build(ViTConfig, config.model_dump(), fields), weights
+    return ViTConfig.checked(config.model_dump(), fields), weights
 
 
 def position_table(model: ViT) -> Tensor | None:
@@ -176,7 +176,7 @@ def without_parts(model: Model, drop: Sequence[str], limits: Limits) -> Model:
             *branch, leaf = field.split(".")
             (tree[branch[0]] if branch else tree)[leaf] = next(iter(allowed))
     tree = {name: value for name, value in tree.items() if name in type(model.config).model_fields}
-    config = build(type(model.config), tree, {})
+    config = model.config.checked(tree, {})
     headless = {"labels": None, "task": None} if config.num_classes is None else {}
     rest: Model = meta_model(config, **attributes_of(model) | headless)
     wanted = stored(rest)

@@ -20,11 +20,12 @@ from vitreous.checkpoints.weights import AnyConfig, Row, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.names import Model, build
+from vitreous.models.config_parts import Config
+from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
-AConfig = TypeVar("AConfig", bound=BaseModel)
+AConfig = TypeVar("AConfig", bound=Config)
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
 AFTERWARDS = ("image_size", "patch_size", "num_classes")
@@ -128,8 +129,7 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -
             log.warning("%s=%s is taken as you say, not %s", name, overrides[name], stated)
     if "heads" not in fields and "heads" in kind.model_fields:
         overrides["heads"] = asked_heads(source, fields["width"])
-    config: AConfig = build(kind, fields, overrides)
-    return config
+    return kind.checked(fields, overrides)
 
 
 def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:

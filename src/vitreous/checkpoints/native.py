@@ -22,7 +22,6 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.names import build
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
@@ -130,7 +129,7 @@ def read_native(source: Source) -> Reading:
     ):
         raise InputError(f"{where}: labels must be a list of names")
     if changes := {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}:
-        config = build(kind, config.model_dump(), changes)
+        config = kind.checked(config.model_dump(), changes)
     task = stored_task(source.where, described)
     rows = [same(name, name) for name in source.tensors]
     if "task" not in described:  # version 0.1

@@ -20,7 +20,7 @@ from torch import Tensor
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build
+from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
 
@@ -80,7 +80,7 @@ def resize(
     check_interpolation(interpolation)
     if not isinstance(model, ViT | Segmenter) and "patch_size" in changes:
         raise InputError("a BiT has no patches: leave patch_size out")
-    config = build(type(model.config), model.config.model_dump(), changes)
+    config = model.config.checked(model.config.model_dump(), changes)
     preprocessing = model.preprocessing.model_copy(update={"size": config.image_size})
     resized = meta_model(config, **attributes_of(model) | {"preprocessing": preprocessing})
     weights = stored(model)
@@ -104,7 +104,7 @@ def with_head(model: Model, num_classes: int | None) -> Model:
         raise InputError(
             "a segmenter's classes cannot be changed: train it again with --init, on other masks"
         )
-    config = build(type(model.config), model.config.model_dump(), {"num_classes": num_classes})
+    config = model.config.checked(model.config.model_dump(), {"num_classes": num_classes})
     task = None if num_classes is None else model.task if model.task in HEADED else "classification"
     changed: Model = meta_model(config, preprocessing=model.preprocessing, task=task, origin=model.origin)
     weights = {name: weight for name, weight in stored(model).items() if not name.startswith("head.")}

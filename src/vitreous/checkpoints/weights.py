@@ -22,7 +22,7 @@ from vitreous.errors import InputError
 from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build_model
+from vitreous.models.names import MODELS, Model
 from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.transformer import Captioner, Transformer
 from vitreous.models.vit import ViT
@@ -259,7 +259,7 @@ def meta_model(config: AnyConfig, **attributes: Any) -> Any:
     """Build the model of a configuration on the meta device: `load_weights` gives it values.
 
     Args:
-        attributes: as in `build_model`.
+        attributes: `preprocessing`, `labels`, `task`, `origin` and `temperature`, where the model has them.
 
     Raises:
         InputError: the configuration asks for a size that no model has. It may come from a file.
@@ -276,13 +276,13 @@ def meta_model(config: AnyConfig, **attributes: Any) -> Any:
                 return Captioner(config, preprocessing=attributes.get("preprocessing")).eval()
             if isinstance(config, TransformerConfig):
                 return Transformer(config).eval()
-            return build_model(config, **attributes).eval()
+            return MODELS[type(config)](config, **attributes).eval()
     except (RuntimeError, TypeError, OverflowError):  # on this device nothing but a size can fail
         raise InputError("the configuration asks for a tensor larger than any can be") from None
 
 
 def attributes_of(model: Model) -> dict[str, Any]:
-    """What a model of images knows beside its configuration and weights, as `build_model` takes it."""
+    """What a model of images knows beside its configuration and weights, as `meta_model` takes it."""
     names = ("preprocessing", "labels", "task", "origin", "temperature")
     return {name: getattr(model, name) for name in names}
 

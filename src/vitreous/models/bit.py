@@ -61,8 +61,6 @@ class BiT(nn.Module):
 
     described: ClassVar = {"features": ("mean of the cells", ""), "head": ("head", "")}
 
-    origin: Origin | None = None  # of weights that were loaded
-
     def __init__(
         self,
         config: BiTConfig,
@@ -71,6 +69,7 @@ class BiT(nn.Module):
         labels: Sequence[str] | None = None,
         task: str | None = None,
         temperature: float = 1.0,
+        origin: Origin | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -78,7 +77,7 @@ class BiT(nn.Module):
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
         self.task = task
-        self.temperature = temperature
+        self.temperature, self.origin = temperature, origin
         classes = config.num_classes
         with fresh_weights(self, seed):
             version: type[ResNet] = (

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from vitreous.models.config_parts import (
     Config,
+    OrNone,
     PatchStemConfig,
     PositionConfig,
     Positive,
@@ -72,7 +73,7 @@ class ViTConfig(Config):
         default="layer", description="LayerNorm, or RMSNorm: without mean and bias (1910.07467)"
     )
     norm_eps: float = Field(default=1e-6, gt=0, description="added to the variance in each LayerNorm")
-    final_norm: Literal["tokens", "pooled", "none"] = Field(
+    final_norm: OrNone[Literal["tokens", "pooled", "none"]] = Field(
         default="tokens", description="the last LayerNorm: on the tokens, on what was pooled, or not at all"
     )
     qkv_bias: bool = Field(default=True, description="whether q, k and v have a bias")

@@ -1,11 +1,15 @@
-"""The parts of a Vision Transformer's configuration that have choices of their own: stem and positions."""
+"""What every configuration is; and the parts of a Vision Transformer's that have choices of their own: stem,
+positions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from vitreous.errors import InputError
+from vitreous.models.settings import check_names, explain
 
 Positive = Annotated[int, Field(gt=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -20,6 +24,15 @@ Side = Annotated[int, Field(gt=0, le=16_384)]
 Sides = Annotated[tuple[Side, Side], BeforeValidator(both_sides)]  # (H, W) in pixels
 
 
+def in_words(value: Any) -> Any:
+    """None means "none" where a field has that choice: settings cannot tell them apart."""
+    return "none" if value is None else value
+
+
+T = TypeVar("T")
+OrNone = Annotated[T, BeforeValidator(in_words)]
+
+
 class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
@@ -31,22 +44,16 @@ class Config(BaseModel):
         defer_build=True,  # until its first use: most commands use few of them
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _none_is_a_choice(cls, fields: Any) -> Any:
-        """None means "none" where a field has that choice: settings cannot tell them apart."""
-        if not isinstance(fields, Mapping):
-            return fields
-        none = {name for name, value in fields.items() if value is None and name in cls.model_fields}
-        words = {name: "none" for name in none if "none" in choices(cls.model_fields[name].annotation)}
-        return {**fields, **words}
-
-
-def choices(annotation: Any) -> set[Any]:
-    """The values of the Literal types inside a type."""
-    if get_origin(annotation) is Literal:
-        return set(get_args(annotation))
-    return {choice for part in get_args(annotation) for choice in choices(part)}
+    def checked(cls, fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
+        """A validated configuration: `fields`, and what a user set over them. Raises InputError: one sentence
+        that says what does not fit."""
+        try:
+            if overrides:
+                check_names(overrides, cls)
+            return cls(**{**fields, **overrides})
+        except ValidationError as error:
+            raise InputError(explain(error, "model")) from None
 
 
 class PatchStemConfig(Config):
@@ -172,12 +179,12 @@ Stem = Annotated[
 class PositionConfig(Config):
     """How and where positions are encoded (appendix D.4)."""
 
-    kind: Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "relative-bias", "rotary-2d"] = (
-        Field(
-            default="learned",
-            description="learned in 1-D (the paper) or 2-D, computed, relative, a bias per offset (BEiT), "
-            "rotary alone, or none",
-        )
+    kind: OrNone[
+        Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "relative-bias", "rotary-2d"]
+    ] = Field(
+        default="learned",
+        description="learned in 1-D (the paper) or 2-D, computed, relative, a bias per offset (BEiT), rotary "
+        "alone, or none",
     )
     where: Literal["stem", "every-layer", "every-layer-shared"] = Field(
         default="stem", description="relative and rotary positions live in the attention: of every layer"

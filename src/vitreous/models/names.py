@@ -8,18 +8,18 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.program import Program
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
-from vitreous.models.settings import check_names, explain, merged
+from vitreous.models.settings import merged
 from vitreous.models.vit import ViT
 
 Model = ViT | BiT | Segmenter
 Runnable = Model | Program  # gives logits and features
+MODELS: dict[type, Any] = {ViTConfig: ViT, BiTConfig: BiT, SegmenterConfig: Segmenter}
 
 
 # Width, depth, MLP dimension, heads. Ti and S: DeiT (2012.12877). B, L, H: Table 1 of the paper. M:
@@ -82,7 +82,7 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
     (the nearest known one is given), or values that do not fit together."""
     if match := re.fullmatch(r"BiT-(R\d+)x(\d+)", name):
         check_part("ResNet", match[1], BITS, name)
-        return build(BiTConfig, {"layers": BITS[match[1]], "width_factor": float(match[2])}, overrides)
+        return BiTConfig.checked({"layers": BITS[match[1]], "width_factor": float(match[2])}, overrides)
     fields: dict[str, Any] = {"stem": {"kind": "patch"}}
     kind: type[ViTConfig] = ViTConfig
     if match := re.fullmatch(r"(?:(R\d*)\+)?ViT-([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
@@ -104,7 +104,7 @@ def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
     check_part("size", size, SIZES, name)
     fields |= zip(("width", "depth", "mlp_dim", "heads"), SIZES[size], strict=True)
     fields["patch_size"] = int(rows), int(columns or rows)
-    return build(kind, {}, merged(fields, overrides))
+    return kind.checked({}, merged(fields, overrides))
 
 
 def check_part(what: str, part: str, known: Collection[str], name: str) -> None:
@@ -112,21 +112,10 @@ def check_part(what: str, part: str, known: Collection[str], name: str) -> None:
         raise InputError(f"unknown {what} {part!r} in {name!r}: {nearest(part, list(known))}")
 
 
-def build(kind: type[Any], fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
-    """A validated configuration, or one sentence that says what does not fit."""
-    try:
-        if overrides:
-            check_names(overrides, kind)
-        return kind(**{**fields, **overrides})
-    except ValidationError as error:
-        raise InputError(explain(error, "model")) from None
-
-
 def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTConfig | BiTConfig:
     """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}. Raises
     InputError: an unknown name, or values that do not fit together."""
-    changed: ViTConfig | BiTConfig = build(type(config), {}, merged(config.model_dump(), settings))
-    return changed
+    return config.checked({}, merged(config.model_dump(), settings))
 
 
 def list_models(pattern: str = "*") -> list[str]:
@@ -192,8 +181,5 @@ def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
     """
     if not isinstance(config, SegmenterConfig):
         attributes.setdefault("task", None if config.num_classes is None else "classification")
-    models: dict[type, Any] = {BiTConfig: BiT, SegmenterConfig: Segmenter, ViTConfig: ViT}
-    origin = attributes.pop("origin", None)
-    model: Model = models[type(config)](config, **attributes)
-    model.origin = origin
+    model: Model = MODELS[type(config)](config, **attributes)
     return model

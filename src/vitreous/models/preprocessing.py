@@ -113,7 +113,9 @@ class Preprocessing(Config):
 
     def normalize(self, pixels: UInt8[torch.Tensor, "*B C H W"]) -> Float[torch.Tensor, "*B C H W"]:
         """Compute (pixel / 255 - mean) / std, channel by channel."""
-        return scale_and_shift(pixels, *(each.to(pixels.device) for each in self.factor_and_shift()))
+        factor, shift = (each.to(pixels.device) for each in self.factor_and_shift())
+        numbers = torch.empty(pixels.shape, device=pixels.device)
+        return torch.mul(pixels, factor, out=numbers).add_(shift)
 
     def factor_and_shift(self) -> tuple[Float[torch.Tensor, "C 1 1"], Float[torch.Tensor, "C 1 1"]]:
         """Return normalization as one product and one sum: pixel x factor + shift."""
@@ -221,16 +223,6 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     image = image.convert("L" if channels == 1 else "RGB")
     image.info.clear()  # EXIF data, which would be read again, and may be damaged
     return image
-
-
-def scale_and_shift(
-    pixels: UInt8[torch.Tensor, "*B C H W"],
-    factor: Float[torch.Tensor, "C 1 1"],
-    shift: Float[torch.Tensor, "C 1 1"],
-) -> Float[torch.Tensor, "*B C H W"]:
-    """Return pixels x factor + shift. A batch is memory-bound: one read, one write, one addition in place."""
-    numbers = torch.empty(pixels.shape, device=pixels.device)
-    return torch.mul(pixels, factor, out=numbers).add_(shift)
 
 
 def to_tensor(image: Image.Image) -> UInt8[torch.Tensor, "C H W"]:

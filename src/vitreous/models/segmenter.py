@@ -75,8 +75,6 @@ class Segmenter(nn.Module):
         head: the decoder.
     """
 
-    origin: Origin | None = None  # of weights that were loaded
-
     def __init__(
         self,
         config: SegmenterConfig,
@@ -85,6 +83,7 @@ class Segmenter(nn.Module):
         labels: Sequence[str] | None = None,
         task: str | None = "segmentation",
         temperature: float = 1.0,
+        origin: Origin | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -93,7 +92,7 @@ class Segmenter(nn.Module):
         self.preprocessing = preprocessing or whole
         self.labels = None if labels is None else list(labels)
         self.task = task
-        self.temperature = temperature
+        self.temperature, self.origin = temperature, origin
         with fresh_weights(self, seed):
             self.encoder = ViT(config.encoder, preprocessing=self.preprocessing)
             self.head = build_decoder(config)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, Positive, Probability
+from vitreous.models.config_parts import Config, OrNone, Positive, Probability
 
 
 class DecoderConfig(Config):
@@ -26,9 +26,11 @@ class DecoderConfig(Config):
     activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = Field(
         default="relu", description="of the MLP"
     )
-    position: Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"] = Field(
-        default="sinusoidal",
-        description="halves: all sines, then all cosines; fairseq: its own waves as well",
+    position: OrNone[Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"]] = (
+        Field(
+            default="sinusoidal",
+            description="halves: all sines, then all cosines; fairseq: its own waves as well",
+        )
     )
     position_offset: int = Field(default=0, ge=0, description="unused rows before a learned table's first")
     scale_embedding: bool = Field(default=True, description="tokens are multiplied by sqrt(width)")

@@ -34,9 +34,8 @@ class ViT(nn.Module):
         task: what the outputs mean ("classification", "multilabel", "regression" ...) or what the weights
             were trained for ("mae" ...); None where it is not known.
         temperature: that calibration has divided the head's logits by; 1 where it has not.
+        origin: of weights that were loaded.
     """
-
-    origin: Origin | None = None  # of weights that were loaded
 
     def __init__(
         self,
@@ -46,6 +45,7 @@ class ViT(nn.Module):
         labels: Sequence[str] | None = None,
         task: str | None = None,
         temperature: float = 1.0,
+        origin: Origin | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class ViT(nn.Module):
         self.preprocessing = preprocessing or Preprocessing(size=config.image_size, channels=config.channels)
         self.labels = None if labels is None else list(labels)
         self.task = task
-        self.temperature = temperature
+        self.temperature, self.origin = temperature, origin
 
         with fresh_weights(self, seed):
             self.stem = parts.build_stem(config)

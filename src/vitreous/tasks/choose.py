@@ -16,6 +16,7 @@ from vitreous.data.dataset import DataSummary
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.training.config import RunConfig
+from vitreous.training.learner import scaled_lr
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure, leaves
 
@@ -260,6 +261,6 @@ def fitted_to_count(config: AnyRun, images: int) -> tuple[AnyRun, tuple[str, ...
     scaled = configure(config, {"training": changed})
     sentence = (
         f"{images} images: batches of {batch} instead of {training.batch_size}, at a peak rate of "
-        f"{scaled.training.scaled_lr:.2g} instead of {training.scaled_lr:g}"
+        f"{scaled_lr(scaled.training):.2g} instead of {scaled_lr(training):g}"
     )
     return scaled, (sentence,)

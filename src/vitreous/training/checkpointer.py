@@ -66,7 +66,7 @@ class Checkpointer:
         self.damaged: set[int] = set()
         self.current: int | None = None  # the step that was saved or restored last
         self.best: int | None = None  # the step of the best validation, which is kept
-        self.writing: Future[str] | None = None  # why a checkpoint could not be written
+        self.writing: Future[str] | None = None  # its result: why that failed, or an empty string
 
     def steps(self) -> list[int]:
         """Return the steps of the complete checkpoints, ascending."""
@@ -77,11 +77,6 @@ class Checkpointer:
         executor = ThreadPoolExecutor(1, thread_name_prefix="vitreous-checkpoint")
         executor.submit(int).result()  # it runs: with too little memory later, Python would wait forever
         return executor
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is known that a checkpoint could not be written."""
-        return self.writing is not None and self.writing.done() and bool(self.writing.result())
 
     def save(self, learner: Learner, world: World = ALONE, *, wait: bool = True) -> None:
         """Write the state of the learner's step; only then remove the oldest checkpoint.

@@ -211,11 +211,6 @@ class TrainingConfig(Config):
             raise ValueError("training.shard_group needs sharded weights: add --shard, or leave it out")
         return self
 
-    @property
-    def scaled_lr(self) -> float:
-        """The peak learning rate at this batch size (1706.02677)."""
-        return self.peak_lr * self.batch_size / (self.lr_batch_size or self.batch_size)
-
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of steps of the run; of one that has a time, what is taken for it at first."""
         return self.steps or max(1, round(self.epochs * steps_per_epoch))

@@ -128,7 +128,7 @@ class Learner:
             shards.root = shards.shard_model(model)
             for each in (model, average.model) if average else (model,):
                 shards.fill(each, weights)
-        optimizers = make_optimizers(model, config.optimizer, config.scaled_lr, sharded=shards is not None)
+        optimizers = make_optimizers(model, config.optimizer, scaled_lr(config), sharded=shards is not None)
         return cls(model, optimizers, average, shards=shards)
 
     @property
@@ -143,7 +143,7 @@ class Learner:
     def set_learning_rate(self, config: TrainingConfig, total: int) -> float:
         """Set the learning rate of the next of `total` steps, each group's by its scale, and its weight decay
         where that changes. Return the rate."""
-        lr = self.lr_factor * config.scaled_lr * learning_rate(self.step, total, config.schedule)
+        lr = self.lr_factor * scaled_lr(config) * learning_rate(self.step, total, config.schedule)
         share = weight_decay(self.step, total, config.optimizer)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
@@ -272,6 +272,11 @@ class Learner:
 def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose name begins with `prefix`, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def scaled_lr(config: TrainingConfig) -> float:
+    """Return the peak learning rate at the batch size of a run (1706.02677)."""
+    return config.peak_lr * config.batch_size / (config.lr_batch_size or config.batch_size)
 
 
 def learning_rate(step: int, total: int, config: ScheduleConfig) -> float:

@@ -98,8 +98,7 @@ class Trainer:
         self.bad_steps = 0  # in a row, up to now
         self.interrupted, self.stop_requested, self.ended = False, False, False
         self.clock = clock
-        self.saved_at, self.saving = clock(), 0.0
-        self.waited = 0.0
+        self.saved_at, self.saving, self.waited = clock(), 0.0, 0.0
         self.budget: TimeBudget | None = None
         self.planned_at = 0  # the step from which on the length is estimated again
         self.start_row()
@@ -332,7 +331,8 @@ class Trainer:
     def save_interval(self) -> float:
         """Return the seconds between checkpoints: by default so many that training waits for them for 3 % of
         the time at most; none where the last one has failed."""
-        if self.checkpointer and self.checkpointer.failed:
+        writing = self.checkpointer and self.checkpointer.writing
+        if writing and writing.done() and writing.result():
             return -1.0
         every = self.config.save_every
         return max(SAVE_EVERY, self.saving / SAVING) if every is None else every

@@ -26,7 +26,7 @@ from vitreous.checkpoints.format import (
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
-from vitreous.checkpoints.formats.timm_layers import FUSED, Layers
+from vitreous.checkpoints.formats.timm import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, same, stacked, with_unused, write_rows
 from vitreous.errors import InputError

@@ -26,7 +26,7 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
-from vitreous.checkpoints.formats.timm_layers import FUSED, Layers
+from vitreous.checkpoints.formats.timm import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, query_and_key_value, same, write_rows
 from vitreous.models.config import ViTConfig

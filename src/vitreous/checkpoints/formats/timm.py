@@ -1,11 +1,12 @@
 """timm: VisionTransformer, DeiT (distilled), hybrids, Beit and Eva, as a folder (model.safetensors and
-config.json) or a plain state dict. Norms are on the tokens (`norm`) or after the pooling (`fc_norm`);
-registers and the class token have position rows unless `no_embed_class`.
+config.json) or a plain state dict; and its names of encoder layers, which other codebases share. Norms are on
+the tokens (`norm`) or after the pooling (`fc_norm`); registers and the class token have position rows unless
+`no_embed_class`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
@@ -26,22 +27,97 @@ from vitreous.checkpoints.formats.relative_bias import (
     bias_fields,
     bias_rows,
 )
-from vitreous.checkpoints.formats.timm_eva import ARGUMENTS as EVA_ARGUMENTS
-from vitreous.checkpoints.formats.timm_eva import frequencies_row, rotary_fields
-from vitreous.checkpoints.formats.timm_layers import (
-    FUSED,
-    ROOTS,
-    Layers,
-    hybrid_rows,
-    layers_of,
-    resnet_stem,
-    root_of,
-)
 from vitreous.checkpoints.formats.timm_registry import registry
-from vitreous.checkpoints.weights import Row, linear_stem, pairs, same
+from vitreous.checkpoints.formats.timm_variants import (
+    EVA_ARGUMENTS,
+    RESNET_ROOTS,
+    VISION_TRANSFORMER_ARGUMENTS,
+    assume,
+    check_not_eva,
+    frequencies_row,
+    hybrid_rows,
+    resnet_stem,
+    rotary_fields,
+)
+from vitreous.checkpoints.weights import Row, linear_stem, packed, pairs, same, stacked, without_bias
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
+
+# Both sides call their encoder layers blocks.N.
+BLOCK = "blocks.{}."
+BLOCK_NAMES = {
+    "attention_norm": "norm1",
+    "attention.sub_norm": "attn.norm",
+    "attention.out": "attn.proj",
+    "attention.query_norm": "attn.q_norm",
+    "attention.key_norm": "attn.k_norm",
+    "mlp_norm": "norm2",
+    "mlp.sub_norm": "mlp.norm",
+    "mlp.expand": "mlp.fc1",
+}
+LAST = ("attention.out", "mlp.contract")
+
+
+class Layers(NamedTuple):
+    """What differs in the names of encoder layers.
+
+    Attributes:
+        projections: of q, k and v: one matrix or three.
+        biases: of q, k and v; None for one that is zero and not stored.
+        gates: SwiGLU's first matrix; two where gate and expansion are apart.
+        contract: the last matrix of the MLP.
+        scales: of LayerScale.
+        plain: whether the attention's projection and the MLP have biases, as all but AIMv2 have.
+    """
+
+    projections: tuple[str, ...] = ("qkv.weight",)
+    biases: tuple[str | None, ...] = ("qkv.bias",)
+    gates: tuple[str, ...] = ("fc1",)
+    contract: str = "fc2"
+    scales: tuple[str, str] = ("ls1.gamma", "ls2.gamma")
+    plain: bool = True
+
+    def rows(self) -> list[Row]:
+        """The table of the encoder layers."""
+        attention, mlp = f"{BLOCK}attn.", f"{BLOCK}mlp."
+        names = BLOCK_NAMES | {"mlp.contract": f"mlp.{self.contract}"}
+        gates = [mlp + each for each in self.gates]
+        expanding = packed(f"{BLOCK}mlp.gate_expand", gates)
+        if not self.plain:
+            expanding = [without_bias(f"{BLOCK}mlp.gate_expand", gates)]
+            expanding += [without_bias(BLOCK + ours, [BLOCK + names.pop(ours)]) for ours in LAST]
+        return [
+            *pairs(names, BLOCK, BLOCK),
+            stacked(f"{BLOCK}attention.qkv.weight", [attention + each for each in self.projections]),
+            stacked(f"{BLOCK}attention.qkv.bias", [each and attention + each for each in self.biases]),
+            *expanding,
+            same(f"{BLOCK}attention_branch.scale.gamma", BLOCK + self.scales[0]),
+            same(f"{BLOCK}mlp_branch.scale.gamma", BLOCK + self.scales[1]),
+        ]
+
+
+FUSED = Layers()
+APART = ("q_proj", "k_proj", "v_proj")
+
+
+def layers_of(source: Source) -> Layers:
+    """The names that a file has."""
+    first = {name.removeprefix("blocks.0.") for name in source.tensors if name.startswith("blocks.0.")}
+    layers = FUSED
+    if "attn.q_proj.weight" in first:
+        biases = tuple(each if f"attn.{each}" in first else None for each in (f"{p}.bias" for p in APART))
+        layers = layers._replace(projections=tuple(f"{p}.weight" for p in APART), biases=biases)
+    elif "attn.q_bias" in first:
+        layers = layers._replace(biases=("q_bias", None, "v_bias"))
+    if "mlp.fc1_g.weight" in first:
+        layers = layers._replace(gates=("fc1_g", "fc1_x"))
+    if "attn.proj.bias" not in first:
+        layers = layers._replace(plain=False)
+    if "gamma_1" in first:
+        layers = layers._replace(scales=("gamma_1", "gamma_2"))
+    return layers
+
 
 ROWS = pairs(
     {
@@ -64,14 +140,6 @@ ATTENTION_POOL = {
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
 # Prefixes under which other code keeps a timm tower.
 PREFIXES = ("", "visual.trunk.", "trunk.", "vision_model.", "encoder.", "backbone.")
-# Arguments of VisionTransformer that the weights show, that facts() returns, or that change nothing in use.
-ARGUMENTS = (
-    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
-    *("mlp_ratio", "qkv_bias", "qk_norm", "proj_bias", "init_values", "class_token", "no_embed_class"),
-    *("reg_tokens", "pre_norm", "final_norm", "fc_norm", "pool_include_prefix", "act_layer", "weight_init"),
-    *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
-    *("dynamic_img_size", "strict_img_size", "fix_init", "use_post_norm"),
-)
 
 
 def read_timm(source: Source) -> Reading:
@@ -98,7 +166,7 @@ def facts(source: Source) -> dict[str, Any]:
     args = args if isinstance(args, dict) else {}
     row = registry()["read"].get(name, {})
     more = EVA_ARGUMENTS if "use_rot_pos_emb" in row else BEIT_ARGUMENTS
-    allowed = (*ARGUMENTS, *more)
+    allowed = (*VISION_TRANSFORMER_ARGUMENTS, *more)
     for key, value in args.items():
         if value and key not in allowed:
             raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")
@@ -132,16 +200,14 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     layers = layers_of(source)
     tables = BEIT_SHARED_BIAS in tensors or BEIT_BIAS.format(0) in tensors
     if not known and not tables:
-        check_bare(source, layers)
+        check_not_eva(source, named=(layers.scales, layers.biases) != (FUSED.scales, FUSED.biases))
     fields = shape_fields(source, [*ROWS, *layers.rows()])
     stem: dict[str, Any] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
     if "patch_embed.norm.weight" in tensors:
         stem |= {"form": "linear", "norm_after": True}
-    if any(f"{root}.conv.weight" in tensors for root in ROOTS):
-        stem = resnet_stem(source)
-        stride = 4 * 2 ** max(len(stem["layers"]) - 1, 0)
+    if any(f"{root}.conv.weight" in tensors for root in RESNET_ROOTS):
+        stem, fields["channels"], stride = resnet_stem(source)
         fields["patch_size"] = tuple(stride * cells for cells in fields["patch_size"])
-        fields["channels"] = source.size(f"{root_of(stem['layers'])}.conv.weight", 1, ndim=4)
     class_token, distilled = "cls_token" in tensors, "dist_token" in tensors
     registers = source.size_if_there("reg_token", 1, ndim=3) or 0
     prefix = int(class_token) + int(distilled) + registers
@@ -202,40 +268,6 @@ def size_and_rows(
     counts = [table - prefix, table] if rowless is None else [table if rowless else table - prefix]
     size = image_size_of(source, patch, *counts, described=sizes)
     return size, (size[0] // patch[0]) * (size[1] // patch[1]) == table - prefix
-
-
-def check_bare(source: Source, layers: Layers) -> None:
-    """Refuse a state dict alone whose names are those of timm's Eva, or of a Perception Encoder.
-
-    Raises:
-        InputError: such a model has rotary positions, which no weight shows.
-    """
-    tensors = source.tensors
-    named = layers.scales != FUSED.scales or layers.biases != FUSED.biases
-    inner = any(f"blocks.0.{each}.norm.weight" in tensors for each in ("attn", "mlp"))
-    ended = "norm.weight" in tensors or "fc_norm.weight" in tensors
-    encoder = "norm_pre.weight" in tensors and (not ended or "attn_pool.latent" in tensors)
-    if named or inner or encoder or "pos_embed" not in tensors:
-        raise InputError(
-            f"{source.where}: a state dict of timm's Eva does not tell its rotary positions: pass "
-            "like='timm:NAME' with the architecture's name"
-        )
-
-
-def assume(source: Source, fields: dict[str, Any]) -> None:
-    """Note what a state dict alone leaves open.
-
-    Raises:
-        InputError: the activation of a CLIP, of which there are two kinds.
-    """
-    if fields["embedding_norm"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
-        raise InputError(
-            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "
-            "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
-        )
-    open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.overrides]
-    if guessed := ", ".join(f"{name}={fields[name]}" for name in open_questions):
-        source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
 
 
 def sizes_of(source: Source, known: dict[str, Any]) -> list[Any]:

@@ -11,11 +11,8 @@ from typing import Any
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
-from vitreous.checkpoints.formats.relative_bias import BEIT_LAYERS, BEIT_LIMITS, beit_args, needs_beit
-from vitreous.checkpoints.formats.timm import CROP_MODES, PREFIXES, read_timm, timm_rows
-from vitreous.checkpoints.formats.timm_eva import LIMITS as EVA_LIMITS
-from vitreous.checkpoints.formats.timm_eva import eva_form, needs_eva
-from vitreous.checkpoints.formats.timm_layers import FUSED
+from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, PREFIXES, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, eva_form, needs_eva
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
@@ -53,6 +50,19 @@ AIMV2_LIMITS = LIMITS | {
     "pooling": ("mean",),
     "final_norm": ("tokens", "pooled"),
 }
+# BEiT, whose last norm is where its pooling is.
+BEIT_LIMITS: Limits = PLAIN_VIT | {
+    "position.kind": ("relative-bias",),
+    "position.where": ("every-layer", "every-layer-shared"),
+    "pooling": ("class", "mean"),
+    "final_norm": ("tokens", "pooled"),
+}
+BEIT_LAYERS = FUSED._replace(biases=("q_bias", None, "v_bias"), scales=("gamma_1", "gamma_2"))
+# Arguments of Beit that VisionTransformer has, too.
+BEIT_SHARED_ARGUMENTS = (
+    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
+    *("mlp_ratio", "qkv_bias", "init_values"),
+)
 
 
 def limits_of(model: Model) -> Limits:
@@ -134,6 +144,23 @@ def architecture(config: ViTConfig) -> str:
     if config.mlp == "swiglu":
         return "vit_giant_patch14_dinov2"
     return "vit_base_patch16_224" if config.norm_eps == 1e-6 else "vit_base_patch16_clip_224"
+
+
+def needs_beit(config: ViTConfig) -> bool:
+    """Whether a model has Beit's positions."""
+    return config.position.kind == "relative-bias"
+
+
+def beit_args(config: ViTConfig, args: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of Beit, from those of VisionTransformer. Raises InputError: the last norm is not
+    where it is in Beit."""
+    if config.final_norm != ("pooled" if config.pooling == "mean" else "tokens"):
+        raise InputError(
+            f"timm's BEiT cannot hold final_norm={config.final_norm} with pooling={config.pooling}"
+        )
+    shared = config.position.where == "every-layer-shared"
+    flags = {"use_rel_pos_bias": not shared, "use_shared_rel_pos_bias": shared}
+    return {name: args[name] for name in BEIT_SHARED_ARGUMENTS} | flags
 
 
 def timm_description(config: ViTConfig, model: Model, name: str, args: dict[str, Any]) -> dict[str, Any]:

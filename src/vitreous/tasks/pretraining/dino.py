@@ -26,7 +26,7 @@ from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive
-from vitreous.models.names import Model, build
+from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -258,7 +258,7 @@ class FeaturesAt:
 
     def __init__(self, model: Model, size: tuple[int, int]) -> None:
         changes = {"image_size": size, "num_classes": None}
-        config = build(type(model.config), model.config.model_dump(), changes)
+        config = model.config.checked(model.config.model_dump(), changes)
         kinds = ("relative", "relative-bias")
         relative = isinstance(config, ViTConfig) and config.position.kind in kinds
         if relative and size != model.config.image_size:

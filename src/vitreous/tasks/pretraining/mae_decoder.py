@@ -16,8 +16,7 @@ from vitreous.checkpoints.format import PLAIN_VIT
 from vitreous.checkpoints.formats.huggingface import family_rows, huggingface_rows
 from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_writing import common
-from vitreous.checkpoints.formats.timm import timm_rows
-from vitreous.checkpoints.formats.timm_layers import FUSED
+from vitreous.checkpoints.formats.timm import FUSED, timm_rows
 from vitreous.checkpoints.weights import (
     Row,
     converted,
@@ -33,7 +32,6 @@ from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive, Probability
-from vitreous.models.names import build
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -223,7 +221,7 @@ def published_decoder(source: Source, **settings: Any) -> PublishedDecoder | Non
     open_questions = [ours for ours, _, _ in SETTINGS if ours not in settings]
     if source.config.get("model_type") != "vit_mae" and open_questions:
         encoder.assumed.append(", ".join(f"{name}={found[name]}" for name in open_questions))
-    return PublishedDecoder(decoder, rows, build(MAEConfig, found, settings), encoder)
+    return PublishedDecoder(decoder, rows, MAEConfig.checked(found, settings), encoder)
 
 
 def decoder_rows(layer: str) -> list[Row]:

@@ -1,5 +1,6 @@
-"""timm's Eva: EVA, EVA-02, Perception Encoder, DINOv3 and the ViTs with rotary positions. Rotary positions,
-where the norms are, and what the attention pooling has, are arguments that no weight shows.
+"""timm's models that are more than VisionTransformer, and what a state dict alone does not tell of them. Eva
+(EVA, EVA-02, Perception Encoder, DINOv3, the ViTs with rotary positions): its rotary positions, norms and
+attention pooling are arguments that no weight shows. Hybrids: a ResNetV2 before the patches.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ from torch import Tensor
 from vitreous.checkpoints.canonicalize import without_patch_bias
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import PLAIN_VIT, as_pair
-from vitreous.checkpoints.weights import Row
+from vitreous.checkpoints.weights import Row, pairs
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import RotaryConfig
 
-# Arguments of Eva beside those of VisionTransformer.
-ARGUMENTS = (
+# Arguments of VisionTransformer that the weights show, that `facts` returns, or that change nothing in use.
+VISION_TRANSFORMER_ARGUMENTS = (
+    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
+    *("mlp_ratio", "qkv_bias", "qk_norm", "proj_bias", "init_values", "class_token", "no_embed_class"),
+    *("reg_tokens", "pre_norm", "final_norm", "fc_norm", "pool_include_prefix", "act_layer", "weight_init"),
+    *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
+    *("dynamic_img_size", "strict_img_size", "fix_init", "use_post_norm"),
+)
+# Arguments of Eva beside these.
+EVA_ARGUMENTS = (
     *("use_rot_pos_emb", "use_abs_pos_emb", "rope_type", "rope_temperature", "rope_grid_offset"),
     *("rope_grid_indexing", "rope_rotate_half", "rope_shift_coords", "rope_jitter_coords"),
     *("rope_rescale_coords", "ref_feat_shape", "attn_type", "qkv_fused", "swiglu_mlp", "swiglu_align_to"),
@@ -28,7 +37,7 @@ ARGUMENTS = (
 )
 # What Eva's rotary arguments are where neither config.json nor the architecture says.
 DEFAULTS = {"rope_type": "cat", "rope_temperature": 10000.0, "rope_grid_indexing": "ij"}
-LIMITS = PLAIN_VIT | {
+EVA_LIMITS = PLAIN_VIT | {
     "drop_remainder": None,
     "mlp": ("gelu", "swiglu"),
     "norm_eps": (1e-6, 1e-5),
@@ -160,3 +169,78 @@ def rope_args(rotary: RotaryConfig | None) -> dict[str, Any]:
         "rope_grid_offset": rotary.offset,
         "ref_feat_shape": list(rotary.reference) if rotary.reference else None,
     }
+
+
+def check_not_eva(source: Source, *, named: bool) -> None:
+    """Refuse a state dict alone that is of an Eva, or of a Perception Encoder.
+
+    Args:
+        named: whether its encoder layers have names that VisionTransformer's have not.
+
+    Raises:
+        InputError: such a model has rotary positions, which no weight shows.
+    """
+    tensors = source.tensors
+    inner = any(f"blocks.0.{each}.norm.weight" in tensors for each in ("attn", "mlp"))
+    ended = "norm.weight" in tensors or "fc_norm.weight" in tensors
+    encoder = "norm_pre.weight" in tensors and (not ended or "attn_pool.latent" in tensors)
+    if named or inner or encoder or "pos_embed" not in tensors:
+        raise InputError(
+            f"{source.where}: a state dict of timm's Eva does not tell its rotary positions: pass "
+            "like='timm:NAME' with the architecture's name"
+        )
+
+
+def assume(source: Source, fields: dict[str, Any]) -> None:
+    """Note what a state dict alone leaves open.
+
+    Raises:
+        InputError: the activation of a CLIP, of which there are two kinds.
+    """
+    if fields["embedding_norm"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
+        raise InputError(
+            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "
+            "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
+        )
+    open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.overrides]
+    if guessed := ", ".join(f"{name}={fields[name]}" for name in open_questions):
+        source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
+
+
+# The ResNetV2 of a hybrid.
+RESNET_NAMES = {name: name for name in ("conv1", "conv2", "conv3", "norm1", "norm2", "norm3")} | {
+    "shortcut.0": "downsample.conv",
+    "shortcut.1": "downsample.norm",
+}
+# Its root; a ResNet that is its root alone has no `stem` in the name.
+RESNET_ROOTS = ("patch_embed.backbone.stem", "patch_embed.backbone")
+
+
+def resnet_root(layers: tuple[int, ...]) -> str:
+    return RESNET_ROOTS[0] if layers else RESNET_ROOTS[1]
+
+
+def hybrid_rows(layers: tuple[int, ...]) -> list[Row]:
+    """The table of a ResNet with so many units in each stage."""
+    root, units = resnet_root(layers), "patch_embed.backbone.stages.{}.blocks.{}."
+    return [
+        *pairs({"root": f"{root}.conv", "root_norm": f"{root}.norm"}, "stem.backbone."),
+        *pairs(RESNET_NAMES, "stem.backbone.stages.{}.{}.", units),
+    ]
+
+
+def resnet_stem(source: Source) -> tuple[dict[str, Any], int, int]:
+    """The ResNetV2 of a hybrid, the channels of its images, and its stride in pixels."""
+    stages = "patch_embed.backbone.stages.{}.blocks.{}.conv3.weight"
+    layers = source.units(stages, first=0)
+    root, channels = (source.size(f"{resnet_root(layers)}.conv.weight", axis, ndim=4) for axis in (0, 1))
+    stem = {
+        "kind": "resnet",
+        "layers": layers,
+        "widths": tuple(source.size(stages.format(i, 0), 0, ndim=4) for i in range(len(layers))),
+        "width_factor": root / 64,
+        "standardization": "variance",
+        "standardization_eps": 1e-8,
+        "norm_eps": 1e-5,
+    }
+    return stem, channels, 4 * 2 ** max(len(layers) - 1, 0)
