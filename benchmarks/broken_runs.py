@@ -16,19 +16,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from PIL import Image, ImageDraw, ImageFont
+from record import write_results
 
 import vitreous as vt
 from vitreous.data.loading import BatchLoader
@@ -302,12 +299,9 @@ def main() -> None:
             print(f"    {kind}: {problem}\n        {fix}", flush=True)
         if options.out:
             results |= {
-                "date": date.today().isoformat(),
-                "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-                "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
                 f"seed {options.seed}": {each: rows[each] for each in CASES if each in rows},
             }
-            options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            write_results(results, options.out, shown=False)
 
 
 if __name__ == "__main__":

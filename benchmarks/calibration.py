@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import tempfile
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
 from broken_runs import SMALL, letters, many, night, pale, scans, shapes, stripes, write
+from record import write_results
 
 import vitreous as vt
 from vitreous.data.config import DataConfig
@@ -77,13 +74,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows[name] = measured(name, options, Path(folder))
         print(name, json.dumps(rows[name]), flush=True)
-        if options.out:
-            facts = {
-                "date": date.today().isoformat(),
-                "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-                "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
-            }
-            options.out.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        write_results({"rows": rows}, options.out, shown=False)
 
 
 if __name__ == "__main__":

@@ -17,18 +17,16 @@ import importlib
 import importlib.util
 import json
 import logging
-import platform
 import sys
 import tempfile
 from collections.abc import Callable
-from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from record import write_results
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -338,22 +336,9 @@ def main() -> None:
     parser.add_argument("--only", help="one family, by its name")
     parser.add_argument("--out", type=Path, help="a folder for the result")
     options = parser.parse_args()
-    packages = {}
-    for name in ("timm", "transformers", "torch", "open_clip_torch"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            packages[name] = None
-    rows = measured(options.only)
-    result = {
-        "date": str(date.today()),
-        "machine": platform.machine(),
-        "versions": packages,
-        "families": rows,
-    }
-    print(json.dumps(result, indent=1))
-    if options.out:
-        (options.out / RESULT).write_text(json.dumps(result, indent=1) + "\n")
+    out = options.out / RESULT if options.out else None
+    packages = "timm", "transformers", "open_clip_torch"
+    write_results({"families": measured(options.only)}, out, packages=packages)
 
 
 if __name__ == "__main__":

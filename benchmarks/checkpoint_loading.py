@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import torch
+from record import write_results
 
 import vitreous as vt
 from vitreous.checkpoints.formats import FORMATS as ALL_FORMATS
@@ -111,10 +110,8 @@ def main() -> None:
             )
             rows.append(measure(format, model, Path(folder), options.rounds))
             print(rows[-1], flush=True)
-    machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}"
-    result = {"model": options.model, "machine": machine, "date": date.today().isoformat(), "rows": rows}
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "checkpoint_loading.json").write_text(json.dumps(result, indent=2) + "\n")
+    results = {"model": options.model, "rows": rows}
+    write_results(results, options.out / "checkpoint_loading.json", shown=False)
 
 
 if __name__ == "__main__":

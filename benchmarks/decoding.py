@@ -14,15 +14,13 @@ processor seconds as well, which other work on the machine disturbs less. Both m
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import time
-from datetime import date
 from pathlib import Path
 
 import torch
+from record import write_results
 from torch import Tensor
 
 import vitreous as vt
@@ -87,9 +85,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     arguments = parser.parse_args()
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
         "model": "Transformer base, vocabulary 8000",
         "rows": [
             compare(batch, arguments.tokens, arguments.rounds, threads)
@@ -97,10 +92,7 @@ def main() -> None:
             for batch in arguments.batch
         ],
     }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, arguments.out)
 
 
 if __name__ == "__main__":

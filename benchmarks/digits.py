@@ -12,15 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+from record import write_results
 
 from vitreous.evaluation.baselines import digits_baselines
 from vitreous.evaluation.classification import evaluate
@@ -89,16 +88,12 @@ def main() -> None:
         rows.append(one_split(seed, settings))
         print(json.dumps(rows[-1]), flush=True)
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {options.threads} threads",
-        "torch": torch.__version__,
         "note": options.note,
         "summary": summary(rows),
         "splits": rows,
     }
     print(json.dumps(results["summary"], indent=2))
-    if options.out:
-        options.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_results(results, options.out, machine=f"{options.threads} threads", shown=False)
 
 
 if __name__ == "__main__":

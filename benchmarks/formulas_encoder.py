@@ -21,18 +21,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 from from_scratch import CNN_RATE, SmallCNN, changed, train_and_measure
 from made_sets import SETS, write_set
+from record import write_results
 from self_supervised import STUDENT, few_labels
 from torch import nn
 
@@ -173,14 +171,11 @@ def main() -> None:
                     rows.append(one_row(way, name, images, seed, options))
                     print(json.dumps(rows[-1]), flush=True)
                     results = stored | {
-                        "date": date.today().isoformat(),
-                        "machine": f"{platform.machine()}, {os.cpu_count()} shared cores, one thread",
-                        "torch": torch.__version__,
                         "note": options.note,
                         "gains": gains(rows),
                         "rows": rows,
                     }
-                    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                    write_results(results, options.out, machine="shared, one thread", shown=False)
 
 
 if __name__ == "__main__":

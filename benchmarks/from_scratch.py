@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from made_sets import SETS, write_set
+from record import write_results
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, Splits, Subset
@@ -139,9 +137,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, Any] = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
         "share": options.share,
         "note": options.note,
         "rows": [],
@@ -152,8 +147,7 @@ def main() -> None:
                 row = one_set(name, Path(folder), minutes, options.share, options.models)
                 print(json.dumps(row), flush=True)
                 results["rows"].append(row)
-                if options.out:
-                    options.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+                write_results(results, options.out, shown=False)
 
 
 if __name__ == "__main__":

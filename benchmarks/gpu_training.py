@@ -21,19 +21,18 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 from loader import PREPROCESSING, TRAINING, write_images
 from peers import import_timm
+from record import write_results
 from torch import nn
 
 import vitreous as vt
@@ -286,18 +285,12 @@ def measure(options: argparse.Namespace, world: World, device: torch.device) -> 
     if not world.first:
         return
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{gpu}, {platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
         "processes": world.size,
         "sharded": options.shard,
         "matrix_peak_teraflops": round(peak / 1e12, 2),
         "rows": rows,
     }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, options.out, machine=gpu)
 
 
 if __name__ == "__main__":

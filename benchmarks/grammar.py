@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from record import write_results
 
 import vitreous as vt
 from vitreous.data.text.batches import padded
@@ -118,9 +115,6 @@ def main() -> None:
         far.append(words.index("its") - NOUN > FAR)
         chance.append(even)
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
         "command": f"vitreous translate train grammar --out {arguments.run}",
         "model": {name: config[name] for name in ("width", "depth", "encoder_depth", "heads", "mlp_dim")},
         "sentences": len(examples),
@@ -134,10 +128,7 @@ def main() -> None:
         },
         "note": arguments.note,
     }
-    text = json.dumps(results, indent=1, ensure_ascii=False)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, arguments.out)
 
 
 if __name__ == "__main__":

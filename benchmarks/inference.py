@@ -13,16 +13,12 @@ measured here (`vitreous optimize` does so for a trained model).
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
-from datetime import date
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,6 +26,7 @@ from typing import Any
 
 import torch
 from peers import import_timm
+from record import write_results
 
 import vitreous as vt
 from vitreous.deployment.engines import open_exported, openvino_compute
@@ -54,7 +51,7 @@ WAYS = (
 )
 SAMPLES = 16  # images of noise that int8 is calibrated on
 BASE = "timm eager fp32"
-PACKAGES = ("torch", "timm", "openvino", "nncf", "onnxruntime", "vitreous")
+PACKAGES = ("timm", "openvino", "nncf", "onnxruntime")
 Call = Callable[[torch.Tensor], object]
 
 
@@ -137,13 +134,6 @@ def compare(name: str, batch: int, rounds: int, pipes: dict[str, Connection]) ->
     return {"model": name, "batch": batch, "rounds": rounds, "load": round(load, 1), "contenders": found}
 
 
-def installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", nargs="+", default=["ViT-Ti/16", "ViT-B/16"], choices=TIMM_NAMES)
@@ -178,16 +168,10 @@ def main() -> None:
             for pipe in pipes.values():
                 pipe.send(0)
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {package: installed(package) for package in PACKAGES},
         "clock": "CPU time of one core" if options.cpu_time else "wall",
         "rows": rows,
     }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, options.out, packages=PACKAGES)
 
 
 if __name__ == "__main__":

@@ -27,25 +27,21 @@ import itertools
 import json
 import math
 import os
-import platform
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
-import PIL
 import torch
 from peers import import_torchvision
 from PIL import Image
+from record import write_results
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-import vitreous
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.image_samples import evaluation_loader, image_loader
@@ -306,7 +302,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", help="compare threads and processes")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement with --workers")
-    parser.add_argument("--machine", default=f"{platform.machine()}, {os.cpu_count()} cores")
+    parser.add_argument("--machine", default="", help="what is to be known of it besides its processor")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -322,21 +318,7 @@ def main() -> None:
                 "kilobytes_of_an_image": kilobytes,
                 "rows": {name: {**row, "target": TARGETS.get(name)} for name, row in rows.items()},
             }
-    results = {
-        "date": date.today().isoformat(),
-        "machine": options.machine,
-        "versions": {
-            "torch": torch.__version__,
-            "pillow": PIL.__version__,
-            "numba": numba.__version__,
-            "vitreous": vitreous.__version__,
-        },
-        **about,
-    }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results(about, options.out, machine=options.machine, packages=("pillow", "numba"))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
-from datetime import date
 from pathlib import Path
 
 PROGRAM = """
 import json, sys, time
+from record import write_results
 import numpy as np, torch
 import vitreous as vt
 from vitreous.data.dataset import ArrayImages
@@ -63,15 +61,10 @@ def main() -> None:
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         print(rows[-1], flush=True)
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "logits_gib": round(4 * options.images * options.classes / 2**30, 2),
         "rows": rows,
     }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, options.out)
 
 
 if __name__ == "__main__":

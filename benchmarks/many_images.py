@@ -14,7 +14,6 @@ import argparse
 import io
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,6 @@ import tarfile
 import tempfile
 import threading
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ import numpy as np
 import pyarrow.dataset
 import torch
 from PIL import Image
+from record import write_results
 
 import vitreous as vt
 
@@ -176,12 +175,9 @@ def main() -> None:
             rows.append(measure(way, folder / "model", folder / "shards", folder))
             print(rows[-1], flush=True)
             results = {
-                "date": date.today().isoformat(),
-                "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work",
-                "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
                 "rows": rows,
             }
-            options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            write_results(results, options.out, machine="shared with other work", shown=False)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import tempfile
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
 from made_sets import SETS, write_set
+from record import write_results
 
 import vitreous as vt
 
@@ -88,9 +85,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     results: dict[str, Any] = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
         "settings": {
             name: str(value) for name, value in vars(options).items() if name not in ("runs", "out")
         },
@@ -108,8 +102,7 @@ def main() -> None:
             for name in options.sets:
                 results["rows"].append(one(name, options.runs or Path(scratch), options, seed))
                 print(json.dumps(results["rows"][-1]), flush=True)
-                if options.out:
-                    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                write_results(results, options.out, shown=False)
 
 
 if __name__ == "__main__":

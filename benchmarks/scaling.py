@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import torch
+from record import write_results
 
 import vitreous as vt
 from vitreous.checkpoints.whole_files import checksum, flush
@@ -141,8 +139,6 @@ def main() -> None:
         **state_costs(),
     }
     found = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "measured_here": measured,
         "given": {name: value for name, value in vars(given).items() if name != "out"},
         "start_up": {
@@ -152,10 +148,7 @@ def main() -> None:
         },
         "models": {name: plan(name, given, measured) for name in MODELS},
     }
-    text = json.dumps(found, indent=1)
-    print(text)
-    if given.out:
-        given.out.write_text(text + "\n", encoding="utf-8")
+    write_results(found, given.out)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import time
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from record import write_results
 from torch import Tensor, nn
 
 from vitreous.data.segmentation.digit_pages import CLASSES
@@ -137,9 +135,6 @@ def main() -> None:
     if options.validation:
         planned = planned._replace(data=planned.data._replace(test=planned.data.validation))
     results: dict[str, Any] = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
-        "torch": torch.__version__,
         "note": options.note,
     }
     seconds = options.unet_seconds
@@ -151,9 +146,8 @@ def main() -> None:
         planned, options.runs / "unet", seconds=seconds, width=options.unet_width, lr=options.unet_lr
     )
     print(json.dumps(results["unet"]), flush=True)
-    if options.out:
-        known = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
-        options.out.write_text(json.dumps({**known, **results}, indent=2) + "\n", encoding="utf-8")
+    known = json.loads(options.out.read_text("utf-8")) if options.out and options.out.exists() else {}
+    write_results({**known, **results}, options.out, machine="one thread", shown=False)
 
 
 if __name__ == "__main__":

@@ -15,20 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
+from record import write_results
 
-import vitreous as vt
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
@@ -165,18 +162,10 @@ def main() -> None:
                 for each in one_seed(options.runs or Path(scratch), name, seed, options):
                     rows.append(each)
                     print(json.dumps(each), flush=True)
-                    results = {
-                        "date": date.today().isoformat(),
-                        "machine": f"{platform.machine()}, {os.cpu_count()} cores shared with other work, "
-                        "one thread",
-                        "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
-                        "settings": shown,
-                        "gains": gains(rows),
-                        "rows": rows,
-                    }
-                    if options.out:
-                        options.out.parent.mkdir(exist_ok=True)
-                        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+                    results = {"settings": shown, "gains": gains(rows), "rows": rows}
+                    write_results(
+                        results, options.out, machine="shared with other work, one thread", shown=False
+                    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ import asyncio
 import io
 import json
 import os
-import platform
 import random
 import resource
 import statistics
@@ -34,7 +33,6 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +40,7 @@ import httpx
 import numpy as np
 import torch
 from PIL import Image
+from record import write_results
 
 import vitreous as vt
 from vitreous.deployment.serving.endpoints import Question
@@ -479,15 +478,9 @@ def main() -> None:
         if options.only in (None, "strangers"):
             parts["strangers"] = strangers(made["digits"][0], photograph())
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared by clients and servers",
-        "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
         **parts,
     }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, options.out, machine="shared by clients and servers")
 
 
 if __name__ == "__main__":

@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import numpy as np
+from record import write_results
 
 from vitreous.data.sources.remote import find_shards
 from vitreous.data.sources.shard_index import Reading, ShardIndex, index_folder
@@ -166,15 +165,10 @@ def main() -> None:
             rows[name] = run(PROGRAM, spec, fraction)
             print(name, rows[name], flush=True)
         results = {
-            "date": date.today().isoformat(),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "opening": rows,
             "indexing": indexing(Path(home) / "real"),
         }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, options.out)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 
 import torch
 from peers import import_timm
+from record import write_results
 
 import vitreous as vt
 from vitreous.data.image_samples import Batch
@@ -148,9 +147,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     results: dict[str, object] = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
-        "torch": torch.__version__,
         "model": options.model,
         "batch": options.batch,
         "rounds": options.rounds,
@@ -160,10 +156,7 @@ def main() -> None:
     if options.agree:
         results["loss_difference"] = agreement(options.agree)
         results["loss_difference_of"] = f"{options.agree} epochs of the bundled digits"
-    text = json.dumps(results, indent=2)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, options.out, machine=f"load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,14 @@ well, which other work on the machine disturbs less.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import time
-from datetime import date
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from record import write_results
 from torch import Tensor, nn
 
 import vitreous as vt
@@ -145,15 +143,9 @@ def main() -> None:
         width, layers = (int(part) for part in model.split("x"))
         rows += [compare(width, layers, threads, arguments) for threads in arguments.threads]
     results = {
-        "date": date.today().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "torch": torch.__version__,
         "rows": rows,
     }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n", encoding="utf-8")
+    write_results(results, arguments.out)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import torch
 from loader import write_images
+from record import write_results
 
 import vitreous as vt
 from vitreous.cli import run
@@ -73,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--images", type=int, default=2000)
-    parser.add_argument("--machine", default=f"{platform.machine()}, {os.cpu_count()} cores")
+    parser.add_argument("--machine", default="", help="what is to be known of it besides its processor")
     parser.add_argument("--predict", metavar="MODEL", help="ViT-Ti/16, for example: nothing is trained")
     parser.add_argument("--rounds", type=int, default=3, help="of --predict")
     parser.add_argument("--set", action="append", default=[], help="more settings of the runs")
@@ -96,16 +94,7 @@ def main() -> None:
             }
         if options.out and options.out.exists():
             rows = {**json.loads(options.out.read_text())["rows"], **rows}
-    results = {
-        "date": date.today().isoformat(),
-        "machine": options.machine,
-        "versions": {"torch": torch.__version__, "vitreous": vt.__version__},
-        "rows": rows,
-    }
-    text = json.dumps(results, indent=1)
-    print(text)
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
+    write_results({"rows": rows}, options.out, machine=options.machine)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "broken_runs.py"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("broken_runs", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patched:  # it imports a module of its folder
+        patched.syspath_prepend(str(FOLDER))
+        return import_module("broken_runs")
 
 
 BROKEN_RUNS = program()
