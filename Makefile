@@ -31,7 +31,8 @@ test: .venv/dev lint
 	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" \
 	  --jaxtyping-packages=vitreous,beartype.beartype
 
-# The tests of pages need a browser of the system: `apt-get install chromium`, or CHROMIUM=/path/to/it.
+# The tests of pages need a browser: `apt-get install chromium` (Debian), `.venv/bin/python -m playwright install
+# --with-deps chromium`, or CHROMIUM=/path/to/it. Ubuntu's package is a snap, which does not see files in /tmp.
 test-slow: .venv/slow
 	$(BIN)/python -m pytest -rs -m slow --timeout 3600
 	$(MAKE) test-lowest

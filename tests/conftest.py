@@ -57,16 +57,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """The system's Chromium without a window, driven by Playwright, or a skip that says what is missing.
+    """Chromium without a window, driven by Playwright: the system's, or Playwright's own; or a skip that says
+    what is missing.
 
     CHROMIUM is the path to another one.
     """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright: make test-slow installs it")
     names = os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome"
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
-    if found is None:
-        pytest.skip("no browser: apt-get install chromium, or set CHROMIUM to the path of one")
     with playwright.sync_playwright() as driver:
+        if found is None and not Path(found := driver.chromium.executable_path).exists():
+            pytest.skip("no browser: python -m playwright install chromium, or CHROMIUM=/path/to/it")
         opened = driver.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=1_000_000)
         yield opened
         opened.close()
