@@ -215,7 +215,7 @@ def test_processes_of_torchrun_share_the_parts(
     ("arguments", "words"),
     [
         (["gone", "--out", "out"], "there is no gone: DATA is digits;"),
-        (["shard-{00..05}.tar", "--out", "out"], "there is no shard-00.tar"),
+        (["shard-{00..05}.tar", "--out", "out"], "there is no shard shard-00.tar"),
         (["zz://x", "--out", "out"], "cannot be reached"),
         (["digits", "--out", "out", "--engine", "spark"], "the one engine is ray"),
         (["digits", "--out", "out", "--actors", "2"], "together with --engine ray"),

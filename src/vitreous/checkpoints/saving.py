@@ -6,9 +6,8 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
-from vitreous.errors import InputError, nearest, require_packages
+from vitreous.checkpoints.whole_files import unfinished
+from vitreous.errors import InputError, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -87,42 +87,32 @@ def save(
         check_free(path)
     model = without_parts(on_cpu(model), drop, writer.limits_of(model))
 
-    def write(unfinished: Path) -> float:
+    with replacing(path) as beside:
         assert writer.write is not None
-        writer.write(model, unfinished)
-        difference = read_back(model, unfinished, format, answers_for(model, writer.unsaid_at(path)))
-        if unfinished.is_dir():
-            write_card(model, unfinished, writer, path.resolve().name, license)
-        return difference
-
-    difference = write_beside(path, write)
+        writer.write(model, beside)
+        difference = read_back(model, beside, format, answers_for(model, writer.unsaid_at(path)))
+        if beside.is_dir():
+            write_card(model, beside, writer, path.resolve().name, license)
     if writer.suffixes and model.labels:
         log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
     return difference
 
 
-def write_beside(path: Path, write: Callable[[Path], float]) -> float:
-    """Let `write` make a file or a folder under another name, which then becomes `path`; return its result.
-
-    Raises:
-        InputError: nothing can be written there; nothing is left then.
-    """
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
-    try:
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write a file or a folder to, which then becomes `path`; a folder that exists gets the files
+    one by one. Raises InputError: nothing can be written there; nothing is left then."""
+    with writing_to(path, "make room, or choose another path"), unfinished(path, path.suffix) as beside:
         path.parent.mkdir(parents=True, exist_ok=True)
-        result = write(unfinished)
-        replace(unfinished, path)
-        return result
-    except FileExistsError as error:  # a file where a folder is needed
-        raise InputError(f"{error.filename} is a file and not a folder: choose another path") from error
-    except OSError as error:
-        reason = f"{error.strerror}; make room, or choose another path"
-        raise InputError(f"cannot write {path}: {reason}") from error
-    finally:
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished)
-        elif unfinished.exists():
-            unfinished.unlink()
+        yield beside
+        if beside.is_file() or not path.exists():
+            os.replace(beside, path)
+            return
+        if not path.is_dir():
+            raise InputError(f"{path} is a file; the format is a folder: give another path")
+        for file in beside.iterdir():
+            if file.name != "README.md" or not (path / file.name).exists():  # which may be the user's own
+                os.replace(file, path / file.name)
 
 
 def on_cpu(model: Model) -> Model:
@@ -197,18 +187,6 @@ def check_equal(ours: Sequence[Tensor], theirs: Sequence[Tensor], format: str) -
             f"{tolerance:.1e}): nothing is written"
         )
     return difference
-
-
-def replace(unfinished: Path, path: Path) -> None:
-    """Give what was written its name; a folder that exists gets the files one by one."""
-    if unfinished.is_file() or not path.exists():
-        os.replace(unfinished, path)
-        return
-    if not path.is_dir():
-        raise InputError(f"{path} is a file; the format is a folder: give another path")
-    for file in unfinished.iterdir():
-        if file.name != "README.md" or not (path / file.name).exists():  # which may be the user's own
-            os.replace(file, path / file.name)
 
 
 def upload(

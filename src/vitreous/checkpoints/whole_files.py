@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, even when the one who writes them is killed."""
+"""Files and folders that are there whole or not at all, even when the one who writes them is killed."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from pathlib import Path
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A name in the same folder to write to. What stands there becomes `path` when the block ends; when it
-    fails, nothing is left of it.
+def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
+    """A name in the same folder, to write a file or a folder to. When the block ends nothing is left of it.
 
-    Of several in one `with`, all are complete before the first takes its name, and the last takes it first.
+    Args:
+        ending: of the name, for those who write by it.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp{ending}")
     try:
         yield beside
-        os.replace(beside, path)
     finally:
-        beside.unlink(missing_ok=True)
+        if beside.is_dir():
+            shutil.rmtree(beside, ignore_errors=True)
+        elif beside.exists():
+            beside.unlink()
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """An empty folder beside `path`, which takes its place when the block ends; as `whole`."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        beside.mkdir(parents=True)
+def whole(path: Path, ending: str = "") -> Iterator[Path]:
+    """The same; what was written becomes `path` when the block ends, unless it fails.
+
+    Of several in one `with`, all are complete before the first takes its name, and the last takes it first.
+    """
+    with unfinished(path, ending) as beside:
         yield beside
-        shutil.rmtree(path, ignore_errors=True)
+        if beside.is_dir() and path.is_dir():
+            shutil.rmtree(path)
         os.replace(beside, path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import csv
 import glob
 import hashlib
 import os
-import re
 import shutil
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,7 @@ from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_bel
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, parquet_file
 from vitreous.data.sources.manifests import delimiter_of
-from vitreous.data.sources.remote import BRACES
+from vitreous.data.sources.remote import expanded, missing
 from vitreous.errors import InputError, require_packages
 
 ROWS = 2048  # images of a part, where the data have no parts of their own
@@ -137,15 +136,9 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
 def files_of(spec: str) -> tuple[Any, list[str]]:
     """Return the file system and the files of `a-{000..002}.tar`, a glob, a file, or the folder of a URL."""
     system, path = file_system(spec)
-    if braces := BRACES.search(path):
-        first, last = braces.groups()
-        numbers = range(int(first), int(last) + 1)
-        names = [re.sub(BRACES, f"{number:0{len(first)}}", path, count=1) for number in numbers]
-        missing = [name for name in names if not system.exists(name)]
-        if missing:
-            raise InputError(
-                f"there is no {missing[0]}, which {spec} names: write the numbers that there are"
-            )
+    if names := expanded(path):
+        if lacking := [name for name in names if not system.exists(name)]:
+            raise missing(lacking[0], spec)
         return system, names
     if "*" in path:
         return system, sorted(glob.glob(path) if is_local(system) else system.glob(path))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.checkpoints.whole_files import made_by_one, whole_folder
+from vitreous.checkpoints.whole_files import made_by_one, whole
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import (
     ImageDataset,
@@ -160,7 +160,8 @@ def stored_parts(
     with made_by_one(folder):
         if not folder.is_dir():
             held = lowest_hashes(images, fraction, config, part)
-            with suppress(OSError), whole_folder(folder) as beside:
+            with suppress(OSError), whole(folder) as beside:
+                beside.mkdir(parents=True)
                 write_part(images, ~held, beside / "kept")
                 write_part(images, held, beside / "held_out")
     parts = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from vitreous.checkpoints.native import description
 from vitreous.checkpoints.saving import on_cpu
 from vitreous.checkpoints.torch_files import write_safetensors
+from vitreous.checkpoints.whole_files import whole
 from vitreous.deployment.engines import (
     DESCRIPTION,
     ENGINES,
@@ -126,19 +126,9 @@ def export(
     about = {**export_metadata(copied), "precision": precision}
     about |= {"inputs": PIXELS} if with_preprocessing else {}
     ending = path.suffix or (".openvino" if format == "openvino" else "")
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}.tmp{ending}")
-    try:
-        with torch.no_grad(), quiet(), writing_to(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            difference = WRITERS[format](outputs, unfinished, about, samples)
-            if path.is_dir() and unfinished.is_dir():
-                shutil.rmtree(path)
-            os.replace(unfinished, path)
-    finally:
-        if unfinished.is_dir():
-            shutil.rmtree(unfinished)
-        elif unfinished.exists():
-            unfinished.unlink()
+    with torch.no_grad(), quiet(), writing_to(path), whole(path, ending) as beside:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        difference = WRITERS[format](outputs, beside, about, samples)
     size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))
     return ExportedFile(path, format, precision, size, difference, OPSET if format == "onnx" else None)
 

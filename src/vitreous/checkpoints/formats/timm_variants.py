@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import without_patch_bias
+from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import PLAIN_VIT, as_pair
 from vitreous.checkpoints.weights import Row, pairs
@@ -25,6 +25,11 @@ VISION_TRANSFORMER_ARGUMENTS = (
     *("reg_tokens", "pre_norm", "final_norm", "fc_norm", "pool_include_prefix", "act_layer", "weight_init"),
     *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
     *("dynamic_img_size", "strict_img_size", "fix_init", "use_post_norm"),
+)
+# Those of them that Beit and Eva have, too.
+SHARED_ARGUMENTS = (
+    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
+    *("mlp_ratio", "qkv_bias", "init_values"),
 )
 # Arguments of Eva beside these.
 EVA_ARGUMENTS = (
@@ -88,9 +93,12 @@ def needs_eva(config: ViTConfig) -> bool:
 
 
 def eva_form(
-    config: ViTConfig, weights: dict[str, Tensor]
+    config: ViTConfig, weights: dict[str, Tensor], args: dict[str, Any]
 ) -> tuple[ViTConfig, dict[str, Tensor], str, dict[str, Any]]:
     """The form that Eva holds of a model.
+
+    Args:
+        args: those of VisionTransformer.
 
     Returns:
         Configuration, weights, an architecture of timm's registry with its LayerNorm eps, and the arguments.
@@ -111,23 +119,9 @@ def eva_form(
         raise InputError(
             "timm cannot hold embedding_norm beside a bias of the patches and no learned positions"
         )
-    ratio = config.mlp_dim / config.width
     pool_dim = config.pool_mlp_dim or config.mlp_dim
-    pools = {"class": "token", "mean": "avg", "attention": "map", "attention-all": "map"}
-    args: dict[str, Any] = {
-        "img_size": list(config.image_size),
-        "patch_size": list(config.patch_size),
-        "in_chans": config.channels,
-        "num_classes": config.num_classes or 0,
-        "global_pool": pools[config.pooling],
-        "embed_dim": config.width,
-        "depth": config.depth,
-        "num_heads": config.heads,
-        # timm rounds width * ratio down, which may fall short by one
-        "mlp_ratio": ratio
-        if int(config.width * ratio) == config.mlp_dim
-        else (config.mlp_dim + 0.5) / config.width,
-        "qkv_bias": config.qkv_bias,
+    args = {name: args[name] for name in SHARED_ARGUMENTS} | {
+        "mlp_ratio": ratio_for(config.mlp_dim, config.width),
         "qkv_fused": True,
         "qk_norm": config.qk_norm,
         "attn_type": "rope",
@@ -135,7 +129,6 @@ def eva_form(
         "swiglu_align_to": 0,
         "scale_mlp": config.mlp_sub_norm,
         "scale_attn_inner": config.attention_sub_norm,
-        "init_values": config.layer_scale,
         "class_token": config.class_token,
         "num_reg_tokens": config.registers,
         "no_embed_class": False,

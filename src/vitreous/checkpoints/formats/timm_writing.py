@@ -12,7 +12,7 @@ from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias,
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, PREFIXES, read_timm, timm_rows
-from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, eva_form, needs_eva
+from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
@@ -58,11 +58,6 @@ BEIT_LIMITS: Limits = PLAIN_VIT | {
     "final_norm": ("tokens", "pooled"),
 }
 BEIT_LAYERS = FUSED._replace(biases=("q_bias", None, "v_bias"), scales=("gamma_1", "gamma_2"))
-# Arguments of Beit that VisionTransformer has, too.
-BEIT_SHARED_ARGUMENTS = (
-    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
-    *("mlp_ratio", "qkv_bias", "init_values"),
-)
 
 
 def limits_of(model: Model) -> Limits:
@@ -99,7 +94,7 @@ def write_timm(model: Model, path: Path) -> None:
         raise InputError("timm cannot hold attention pooling together with swiglu")
     name, args = "", dict[str, Any]()
     if eva:
-        config, weights, name, args = eva_form(config, weights)
+        config, weights, name, args = eva_form(config, weights, model_args(config))
     elif config.embedding_norm:
         config, weights = without_patch_bias(config, weights)
     layers = FUSED._replace(scales=("gamma_1", "gamma_2")) if eva else FUSED
@@ -160,7 +155,7 @@ def beit_args(config: ViTConfig, args: dict[str, Any]) -> dict[str, Any]:
         )
     shared = config.position.where == "every-layer-shared"
     flags = {"use_rel_pos_bias": not shared, "use_shared_rel_pos_bias": shared}
-    return {name: args[name] for name in BEIT_SHARED_ARGUMENTS} | flags
+    return {name: args[name] for name in SHARED_ARGUMENTS} | flags
 
 
 def timm_description(config: ViTConfig, model: Model, name: str, args: dict[str, Any]) -> dict[str, Any]:

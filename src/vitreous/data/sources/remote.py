@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vitreous.checkpoints.whole_files import whole
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
 
@@ -171,13 +172,9 @@ def cached(shard: Shard, cache_bytes: float) -> Path:
     with (folder / f"{file.stem[:2]}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
-            beside = file.with_suffix(f".{os.getpid()}.tmp")
-            try:
+            with whole(file) as beside:
                 fetch(shard, beside)
                 make_room(folder, cache_bytes - beside.stat().st_size)
-                os.replace(beside, file)
-            finally:
-                beside.unlink(missing_ok=True)
     os.utime(file)
     return file
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.checkpoints.whole_files import made_by_one, whole_folder
+from vitreous.checkpoints.whole_files import made_by_one, whole
 from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.sources.folders import LARGE, path_array
 from vitreous.data.sources.labels import Label
@@ -155,7 +155,8 @@ def build(
         return index, classes
     from scipy.sparse import save_npz
 
-    with suppress(OSError), whole_folder(folder) as beside:  # a cache need not be written
+    with suppress(OSError), whole(folder) as beside:  # a cache need not be written
+        beside.mkdir(parents=True)
         for name, array in index._asdict().items():
             if array.ndim == 2:
                 save_npz(beside / SEVERAL, array, compressed=False)

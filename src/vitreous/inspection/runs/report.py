@@ -164,11 +164,14 @@ def labeled_samples(images: ImageDataset, most: int = 10) -> list[tuple[Image.Im
     rows = images.sample(most)
     if images.targets.ndim == 1 and len(images.classes) >= most:
         rows = [int(np.flatnonzero(images.targets == each)[0]) for each in np.unique(images.targets)[:most]]
-    samples = []
+    return [(image, label or Path(images.name(row)).stem) for row, image, label in readable(images, rows)]
+
+
+def readable(images: ImageDataset, rows: Sequence[int]) -> Iterator[tuple[int, Image.Image, str]]:
+    """Yield the number, the image and the label of those that can be read; the evaluation reports others."""
     for row in rows:
         with suppress(BadImage):
-            samples.append((images.image(row), label_of(images, row) or Path(images.name(row)).stem))
-    return samples
+            yield row, images.image(row), label_of(images, row)
 
 
 def write_segmentation_report(
@@ -259,16 +262,9 @@ def objective_figure(shown: Illustration | None, encoder: Model, names: Sequence
 
 def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C H W"], list[str]]:
     """Return images evenly spaced over the dataset, which is often sorted by class, prepared for the model;
-    and their labels.
-
-    Unreadable images are left out; the evaluation reports them.
-    """
-    some, names = [], []
-    for index in images.sample(SAMPLES):
-        with suppress(BadImage):
-            some.append(images.image(index))
-            names.append(label_of(images, index))
-    return model.preprocessing(some), names
+    and their labels. Unreadable images are left out."""
+    shown = list(readable(images, images.sample(SAMPLES)))
+    return model.preprocessing([image for _, image, _ in shown]), [label for _, _, label in shown]
 
 
 def label_of(images: ImageDataset, index: int) -> str:

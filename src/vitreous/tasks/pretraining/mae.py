@@ -21,7 +21,7 @@ from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessor_config
 from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_checkpoint
 from vitreous.checkpoints.model_card import check_license, write_card
-from vitreous.checkpoints.saving import check_equal, check_free, no_warnings, write_beside
+from vitreous.checkpoints.saving import check_equal, check_free, no_warnings, replacing
 from vitreous.checkpoints.torch_files import write_state_dict, write_torch
 from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
@@ -111,26 +111,22 @@ class MAE(MaskedPrediction):
         model = without_parts(mae.model, ("representation_size",), {})
         assert isinstance(model, ViT)  # as every encoder of a MaskedPrediction
         tensors, described = published_tensors(model, mae.decoder, mae.config, authors=authors)
-
-        def write(unfinished: Path) -> float:
+        with replacing(path) as beside:
             if authors:
-                write_torch({"model": tensors}, unfinished)
+                write_torch({"model": tensors}, beside)
             else:
-                unfinished.mkdir()
-                write_state_dict(tensors, unfinished / "model.safetensors")
-                write_json(described, unfinished / "config.json")
-                look = preprocessor_config(model.preprocessing)
-                write_json(look, unfinished / "preprocessor_config.json")
-                write_card(model, unfinished, FORMATS[format], path.resolve().name, license)
+                beside.mkdir()
+                write_state_dict(tensors, beside / "model.safetensors")
+                write_json(described, beside / "config.json")
+                write_json(preprocessor_config(model.preprocessing), beside / "preprocessor_config.json")
+                write_card(model, beside, FORMATS[format], path.resolve().name, license)
             known = {ours: getattr(mae.config, ours) for ours, _, _ in SETTINGS}
             with no_warnings():
-                again = MAE.load(unfinished, **({"heads": model.config.heads} | known if authors else {}))
+                again = MAE.load(beside, **({"heads": model.config.heads} | known if authors else {}))
             rng = torch_generator(0, "read back")
             images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
             masking = mae.mask(mae.draw(2, rng))
             return check_equal([mae.predict(images, masking)], [again.predict(images, masking)], format)
-
-        return write_beside(path, write)
 
     def draw(self, batch: int, generator: torch.Generator) -> Float[Tensor, "B N"]:
         """Noise that decides which patches stay: those with the lowest."""
