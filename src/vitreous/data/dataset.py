@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -112,6 +113,12 @@ class ImageDataset:
     def subset(self, indices: Indices) -> ImageDataset:
         """Return some of the images."""
         return Subset(self, indices)
+
+    def readable(self, rows: Iterable[int]) -> Iterator[tuple[int, Image.Image]]:
+        """Yield the number and the image of those that can be read; loaders count the others."""
+        for row in rows:
+            with suppress(BadImage):
+                yield row, self.image(row)
 
     def sample(self, count: int) -> list[int]:
         """Return the numbers of some images to look at, evenly spread; of a source that reads whole blocks,

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.deployment.answering import CHOICE, Optimized, sha256_of, stamp_of
 from vitreous.deployment.bench import Way, take_turns
 from vitreous.deployment.engines import ENGINES, has_bf16, open_program
@@ -278,15 +277,13 @@ def open_chosen(model: Any, chosen: Optimized) -> Any:
 
 def calibration_images(model: Any, images: ImageDataset, *, pixels: bool = False) -> list[NDArray[Any]]:
     """Return some images, evenly spaced, as the model takes them (1, C, H, W), or as pixels (1, H, W, C)."""
-    how = model.preprocessing
-    found = []
-    for row in np.unique(np.linspace(0, len(images) - 1, CALIBRATION).astype(int)).tolist():
-        try:
-            image = upright(images.image(row), how.channels)
-            shape = 1, *image.size[::-1], how.channels
-            found.append(np.asarray(image).reshape(shape) if pixels else how([image]).numpy())
-        except BadImage:
-            continue
+    how, found = model.preprocessing, []
+    for _, image in images.readable(
+        np.unique(np.linspace(0, len(images) - 1, CALIBRATION).astype(int)).tolist()
+    ):
+        shown = upright(image, how.channels)
+        shape = 1, *shown.size[::-1], how.channels
+        found.append(np.asarray(shown).reshape(shape) if pixels else how([shown]).numpy())
     return found
 
 

@@ -278,16 +278,11 @@ def weights_key(model: nn.Module) -> str:
 def agreement(model: Any, images: ImageDataset, device: torch.device, workers: int) -> tuple[int, int]:
     """Return for how many images, and of how many, the answers in bf16 are those in fp32."""
     rows = np.unique(np.linspace(0, len(images) - 1, MEASURED).astype(int)).tolist()
-    some = []
-    for row in rows:
-        with suppress(BadImage):
-            some.append(images.image(row))
+    some = ImageList([image for _, image in images.readable(rows)])
     answers = []
     for precision in ("fp32", "bf16"):
         with computing(precision, device):
-            found = compute_outputs(
-                model, ImageList(some), device=device, batch_size=16, workers=workers
-            ).values
+            found = compute_outputs(model, some, device=device, batch_size=16, workers=workers).values
         found = found.flatten(1)
         if model.config.num_classes is None:
             unit = torch.nn.functional.normalize(found - found.mean(dim=0), dim=1)

@@ -19,7 +19,6 @@ from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.data.checking import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.sources import open_data
 from vitreous.data.split import findings_of
@@ -161,11 +160,10 @@ def at_chance(run: Run, splits: Splits, accuracy: float, majority: float, count:
 def is_noise(images: ImageDataset) -> bool:
     """Return whether pixels tell nothing of their neighbors, as in noise."""
     alike = []
-    for index in images.sample(SAMPLE):
-        with suppress(BadImage):
-            pixels = np.asarray(images.image(index).convert("L"), dtype=np.float64)
-            if pixels.shape[1] > 1 and pixels.std() > 0:
-                alike.append(np.corrcoef(pixels[:, 1:].ravel(), pixels[:, :-1].ravel())[0, 1])
+    for _, image in images.readable(images.sample(SAMPLE)):
+        pixels = np.asarray(image.convert("L"), dtype=np.float64)
+        if pixels.shape[1] > 1 and pixels.std() > 0:
+            alike.append(np.corrcoef(pixels[:, 1:].ravel(), pixels[:, :-1].ravel())[0, 1])
     return bool(alike) and float(np.median(alike)) < 0.2
 
 

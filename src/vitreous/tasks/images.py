@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.split import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
@@ -215,7 +214,7 @@ class ImageTask(Task):
         raise NotImplementedError
 
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
-        return [image for image, _ in readable_images(data.train, data.train.sample(count))]
+        return [image for _, image in data.train.readable(data.train.sample(count))]
 
     def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
         from vitreous.inspection.model_report import write_model_report
@@ -328,14 +327,3 @@ def overruled(settings: Tree) -> tuple[str, ...]:
         return ()
     more = f", and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
     return (f"your own settings, which take precedence: {', '.join(own[:MOST_NAMED])}{more}",)
-
-
-def readable_images(images: ImageDataset, rows: Iterable[int]) -> Iterator[tuple[Image.Image, str]]:
-    """Yield those images that can be read, and their names; the others are listed in the run's
-    bad_files.txt."""
-    for row in rows:
-        try:
-            image = images.image(row)
-        except BadImage:
-            continue
-        yield image, images.name(row)

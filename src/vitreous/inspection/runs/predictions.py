@@ -9,7 +9,6 @@ import base64
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.evaluation.outputs import evaluating
 from vitreous.evaluation.result import Answers
@@ -199,11 +197,7 @@ def attention_maps(model: ViT, images: ImageDataset, rows: Sequence[int]) -> Ite
     chosen = list(rows[: max(min(ATTENDED, int(ATTENTION_WORK / work)), ATTENTION_BATCH)])
     device = next(model.parameters()).device
     for start in range(0, len(chosen), ATTENTION_BATCH):
-        read = []
-        for row in chosen[start : start + ATTENTION_BATCH]:
-            with suppress(BadImage):
-                read.append((row, images.image(row)))
-        if not read:
+        if not (read := list(images.readable(chosen[start : start + ATTENTION_BATCH]))):
             continue
         batch = model.preprocessing([image for _, image in read]).to(device)
         with evaluating(model), capture_attention(model) as captured:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.segmentation.masked import MaskedDataset
@@ -164,14 +162,8 @@ def labeled_samples(images: ImageDataset, most: int = 10) -> list[tuple[Image.Im
     rows = images.sample(most)
     if images.targets.ndim == 1 and len(images.classes) >= most:
         rows = [int(np.flatnonzero(images.targets == each)[0]) for each in np.unique(images.targets)[:most]]
-    return [(image, label or Path(images.name(row)).stem) for row, image, label in readable(images, rows)]
-
-
-def readable(images: ImageDataset, rows: Sequence[int]) -> Iterator[tuple[int, Image.Image, str]]:
-    """Yield the number, the image and the label of those that can be read; the evaluation reports others."""
-    for row in rows:
-        with suppress(BadImage):
-            yield row, images.image(row), label_of(images, row)
+    shown = images.readable(rows)
+    return [(image, label_of(images, row) or Path(images.name(row)).stem) for row, image in shown]
 
 
 def write_segmentation_report(
@@ -263,8 +255,8 @@ def objective_figure(shown: Illustration | None, encoder: Model, names: Sequence
 def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C H W"], list[str]]:
     """Return images evenly spaced over the dataset, which is often sorted by class, prepared for the model;
     and their labels. Unreadable images are left out."""
-    shown = list(readable(images, images.sample(SAMPLES)))
-    return model.preprocessing([image for _, image, _ in shown]), [label for _, _, label in shown]
+    shown = dict(images.readable(images.sample(SAMPLES)))
+    return model.preprocessing([*shown.values()]), [label_of(images, row) for row in shown]
 
 
 def label_of(images: ImageDataset, index: int) -> str:

@@ -32,7 +32,6 @@ from vitreous.evaluation.text_models import Reader
 from vitreous.evaluation.texts import CaptioningEvaluation, evaluate_reader
 from vitreous.models.transformer import Captioner
 from vitreous.tasks.card import Card
-from vitreous.tasks.images import readable_images
 from vitreous.tasks.task import Trained
 from vitreous.tasks.text.task import (
     TRAINING_FACTS,
@@ -163,7 +162,8 @@ class Captioning(TextTask):
 
 def first_images(captions: Captions, count: int) -> Iterator[tuple[Image.Image, str]]:
     """Yield the first images that can be read, and their names."""
-    return islice(readable_images(captions.images, range(len(captions.images))), count)
+    images = captions.images
+    return islice(((image, images.name(row)) for row, image in images.readable(range(len(images)))), count)
 
 
 DEFINED = (Captioning(),)
