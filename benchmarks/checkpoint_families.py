@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.checkpoints.families import FAMILIES, TEXT_MODELS
+from vitreous.checkpoints.formats import FAMILIES, TEXT_MODELS
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "checkpoints"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
-from vitreous.checkpoints.families import list_families as list_families
 from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats import list_families as list_families
 from vitreous.checkpoints.loading import load as load
 from vitreous.checkpoints.loading import load_image_model as load_image_model
 from vitreous.checkpoints.saving import save as save

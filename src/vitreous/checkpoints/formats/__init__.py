@@ -1,4 +1,5 @@
-"""Every foreign format that is known. A new one is a file here and an entry in `FORMATS`."""
+"""Every foreign format that is known, and the families of models in them. A new format is a file here and an
+entry in `FORMATS`."""
 
 from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats.aimv2 import AIMV2
@@ -37,3 +38,39 @@ FORMATS: dict[str, Format] = {
         TORCH_TRANSFORMER,
     )
 }
+
+# Of each family the formats that it is read and written in; the text models are only read. The table of the
+# documentation is made of these rows and of what `benchmarks/checkpoint_families.py` measured of each.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "ViT": ("google", "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit"),
+    "Hybrid ViT": ("google", "timm"),
+    "BiT": ("bit",),
+    "DeiT": ("timm", "huggingface"),
+    "MAE, with its decoder": ("huggingface", "timm"),
+    "I-JEPA": ("huggingface",),
+    "DINOv2": ("dinov2", "huggingface", "timm"),
+    "DINOv3": ("dinov3", "huggingface", "timm"),
+    "CLIP": ("open-clip", "huggingface", "timm"),
+    "SigLIP": ("huggingface", "timm"),
+    "SigLIP 2, NaFlex at one size": ("huggingface",),
+    "Perception Encoder": ("timm",),
+    "EVA, EVA-02": ("timm",),
+    "RoPE-ViT": ("timm",),
+    "BEiT, BEiT v2": ("huggingface", "timm"),
+    "data2vec": ("huggingface",),
+    "AIMv2": ("aimv2", "timm"),
+    "InternViT": ("huggingface",),
+    "MLCD": ("huggingface",),
+    "TIPSv2": ("huggingface",),
+    "RADIO": ("radio",),
+}
+TEXT_MODELS = {"Marian": "marian", "TrOCR": "trocr", "torch.nn.Transformer": "torch-transformer"}
+
+
+def list_families() -> dict[str, dict[str, str]]:
+    """Every family of models whose checkpoints are read: in which formats, and whether it is written there.
+
+    {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
+    """
+    image_models = {name: dict.fromkeys(formats, "in, out") for name, formats in FAMILIES.items()}
+    return image_models | {name: {format: "in"} for name, format in TEXT_MODELS.items()}
