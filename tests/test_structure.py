@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "vitreous"
 
 # What the package has reached: lower a number when you make it smaller; a capability may raise the lines.
-MOST_LINES = 53_133  # on the way to 33,000
-MOST_FILES = 260
+MOST_LINES = 52_964  # on the way to 33,000
+MOST_FILES = 258
 MOST_IN_TRAINING = 20
 MOST_IN_A_FOLDER = 25
 MOST_LINES_IN_A_MODULE = 350
 # Files on the way from a folder of images to changed weights, and from a timm folder to a model.
-MOST_CALLED = {"train": 29, "load": 17}
+MOST_CALLED = {"train": 25, "load": 15}
 
 
 def modules() -> list[Path]:

@@ -4,7 +4,7 @@ positions."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -33,6 +33,9 @@ T = TypeVar("T")
 OrNone = Annotated[T, BeforeValidator(in_words)]
 
 
+AConfig = TypeVar("AConfig", bound="Config")
+
+
 class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
@@ -45,7 +48,7 @@ class Config(BaseModel):
     )
 
     @classmethod
-    def checked(cls, fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
+    def checked(cls: type[AConfig], fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> AConfig:
         """A validated configuration: `fields`, and what a user set over them. Raises InputError: one sentence
         that says what does not fit."""
         try:
