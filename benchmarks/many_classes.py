@@ -14,9 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from record import write_results
+
 PROGRAM = """
 import json, sys, time
-from record import write_results
 import numpy as np, torch
 import vitreous as vt
 from vitreous.data.dataset import ArrayImages

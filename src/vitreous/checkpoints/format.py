@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt, prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from pydantic import BaseModel
@@ -20,11 +20,12 @@ from vitreous.checkpoints.weights import AnyConfig, Row, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.config_parts import AConfig
+from vitreous.models.config_parts import Config
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)
+AConfig = TypeVar("AConfig", bound=Config)
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
 AFTERWARDS = ("image_size", "patch_size", "num_classes")
@@ -128,7 +129,8 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -
             log.warning("%s=%s is taken as you say, not %s", name, overrides[name], stated)
     if "heads" not in fields and "heads" in kind.model_fields:
         overrides["heads"] = asked_heads(source, fields["width"])
-    return kind.checked(fields, overrides)
+    config: AConfig = kind.checked(fields, overrides)
+    return config
 
 
 def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:

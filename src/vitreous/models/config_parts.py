@@ -33,9 +33,6 @@ T = TypeVar("T")
 OrNone = Annotated[T, BeforeValidator(in_words)]
 
 
-AConfig = TypeVar("AConfig", bound="Config")
-
-
 class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
@@ -48,7 +45,7 @@ class Config(BaseModel):
     )
 
     @classmethod
-    def checked(cls: type[AConfig], fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> AConfig:
+    def checked(cls, fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
         """A validated configuration: `fields`, and what a user set over them. Raises InputError: one sentence
         that says what does not fit."""
         try:
