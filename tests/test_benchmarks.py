@@ -8,6 +8,9 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import date
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,22 @@ def test_a_benchmark_says_what_it_measures(
         runpy.run_path(str(program), run_name="__main__")
     assert ended.value.code == 0
     assert "usage:" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_in_the_folder")
+def test_results_are_written_beside_the_machine_and_the_versions(tmp_path: Path, capsys: Any) -> None:
+    write_results, out = import_module("record").write_results, tmp_path / "new" / "results.json"
+    write_results(
+        {"date": "an earlier one", "rows": [1]}, out, machine="one thread", packages=("numpy", "no such")
+    )
+    written = json.loads(out.read_text("utf-8"))
+    assert json.loads(capsys.readouterr().out) == written
+    assert list(written) == ["date", "machine", "versions", "rows"]
+    assert (written["date"], written["machine"][-12:]) == (date.today().isoformat(), ", one thread")
+    assert list(written["versions"]) == ["torch", "vitreous", "numpy", "no such"]
+    assert (written["versions"]["torch"], written["versions"]["no such"]) == (version("torch"), None)
+    write_results({"rows": []}, None, shown=False)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow
