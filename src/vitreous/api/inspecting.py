@@ -282,9 +282,7 @@ def default_folder(model: Any) -> Path:
 def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown:
     """Return the images (or texts) that are named; without any, held-out ones of the run, or handwritten
     digits. Raises InputError: not one image can be read."""
-    from vitreous.data.config import DataConfig
     from vitreous.data.decoding import BadImage
-    from vitreous.data.sources import open_data
 
     about = ""
     failed: list[Failure] = []
@@ -295,17 +293,9 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
         found, failed = image_list(given)
         rows: Sequence[int] = range(len(found))
     else:
-        if (Path(model_name(model)) / "config.toml").is_file():
-            source, part, held_out = task.held_out(model_name(model), answerer, None, {})
-            found, about = (
-                task.to_inspect(held_out),
-                phrase("inspection.held-out", source=source, part=words("inspection.parts")[part]),
-            )
-            if task.takes == "texts":
-                return Shown(found)
-        else:
-            found = open_data("digits", DataConfig()).test
-            about = phrase("inspection.digits")
+        found, about = held_out_examples(task, model, answerer)
+        if isinstance(found, list):  # of texts
+            return Shown(found)
         rows = found.sample(task.inspected)
     size = getattr(answerer, "model", answerer).preprocessing.size
     read, labels = [], []
@@ -323,6 +313,20 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
     if not read:
         raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
     return Shown(read, about, tuple(failed), tuple(labels))
+
+
+def held_out_examples(task: Task, model: Any, answerer: Any) -> tuple[Any, str]:
+    """Return what is shown of a model where nothing is named, held-out examples of its run or handwritten
+    digits, and a sentence about them."""
+    from vitreous.data.config import DataConfig
+    from vitreous.data.sources import open_data
+
+    name = model_name(model)
+    if not (Path(name) / "config.toml").is_file():
+        return open_data("digits", DataConfig()).test, phrase("inspection.digits")
+    source, part, held_out = task.held_out(name, answerer, None, {})
+    about = phrase("inspection.held-out", source=source, part=words("inspection.parts")[part])
+    return task.to_inspect(held_out), about
 
 
 def reduced(image: Image.Image, size: tuple[int, int]) -> Image.Image:

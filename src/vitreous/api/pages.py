@@ -190,21 +190,16 @@ def newest_run(folder: Path = Path("runs")) -> Path:
 
 def samples_of(model: Any, opened: Any, images: Any) -> list[tuple[Image.Image, str]]:
     """Return images to try, with their labels. Raises InputError: not one image can be read."""
-    from vitreous.data.config import DataConfig
-    from vitreous.data.sources import open_data
+    from vitreous.api.inspecting import held_out_examples
     from vitreous.inspection.runs.report import labeled_samples
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
 
     if images is not None:
-        samples = labeled_samples(image_list(images)[0])
+        found = image_list(images)[0]
     else:
-        if (Path(model_name(model)) / "config.toml").is_file():
-            task = task_of(model) or task_named("classification")
-            samples = labeled_samples(task.held_out(model_name(model), opened, None, {}).examples)
-        else:
-            test = open_data("digits", DataConfig()).test
-            samples = [] if test is None else labeled_samples(test)
-    if not samples:
+        task = task_of(model) or task_named("classification")
+        found, _ = held_out_examples(task, model, opened)
+    if not (samples := labeled_samples(found)):
         raise InputError("none of the images could be read: give JPEG or PNG files that open in a viewer")
     return samples

@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 
 
 STOPPED = 130  # the exit code of what Ctrl-C has ended
-RESUMED = {
-    "task",
-    "epochs",
-    "steps",
-    "minutes",
-    "shard",
-    "device",
-    "language",
-    "beams",
-    "length_penalty",
-}  # go with --resume
+# Options that go with --resume.
+RESUMED = {"task", "epochs", "steps", "minutes", "shard", "device", "language", "beams", "length_penalty"}
 
 Resume = Annotated[
     Path | None, Parameter(name="--resume", help="a run directory: resume from its last checkpoint")
