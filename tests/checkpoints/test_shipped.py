@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_what_is_missing_is_one_sentence(shipped: Path, monkeypatch: pytest.Monk
         vt.load("vitreous:small")
 
 
-def test_what_is_tried_where_nothing_is_asked_for(photos: str, shipped: Path) -> None:
+def test_what_is_tried_where_nothing_is_asked_for(photos: str, shipped: Path, tmp_path: Path) -> None:
     task, split = task_named("classification"), {"data": {"validation_fraction": 0.2}}
     assert encoder_to_try(task, photos, split, None) == TRY + "vitreous:tiny"
     assert encoder_to_try(task, photos, {}, None) is None  # no validation part
@@ -113,20 +114,29 @@ def test_what_is_tried_where_nothing_is_asked_for(photos: str, shipped: Path) ->
     assert encoder_to_try(task, photos, {**split, "model": {"depth": 2}}, None) is None
     assert encoder_to_try(task, "synthetic:40@32", split, None) is None  # would be enlarged
     assert encoder_to_try(task_named("regression"), photos, split, None) is None
+    assert encoder_to_try(task, photos, split, None, "vitreous:tiny") is None  # as it was asked for
+    (tmp_path / "config.toml").write_text('task = "classification"')
+    assert encoder_to_try(task, photos, split, None, str(tmp_path)) is None
+    (tmp_path / "config.toml").write_text('task = "mae"\n[pretraining]')
+    assert encoder_to_try(task, photos, split, None, str(tmp_path)) == f"{TRY}{tmp_path}"
+    assert encoder_to_try(task, photos, {**split, "init": "x"}, None, str(tmp_path)) is None
+    assert encoder_to_try(task, photos, {}, None, str(tmp_path)) is None  # no validation part
     assert "--init vitreous:tiny" in " ".join(task.plan(photos, {}).reasons)
     assert "--init" not in " ".join(task.plan(photos, {}, init="vitreous:tiny").reasons)
     assert "--init" not in " ".join(task.plan("synthetic:40@32", {}).reasons)
 
 
 def test_the_better_score_decides() -> None:
-    found = decided("runs/a", {None: 0.5, "runs/a": 0.75}, True, 40)
+    found = decided({None: 0.5, "runs/a": 0.75}, True, 40)
     assert found.init == "runs/a"
     assert found.note == (
         "beginning: runs/a, since after a tenth of the training the score on 40 validation images is 75.0 % "
         "from runs/a and 50.0 % from random weights"
     )
-    assert decided("runs/a", {None: 0.5, "runs/a": 0.5}, True, 40).init is None
-    assert "0.25 from runs/a" in decided("runs/a", {None: 0.5, "runs/a": 0.25}, False, 40).note
+    assert decided({None: 0.5, "runs/a": 0.5}, True, 40).init is None
+    three = decided({None: 0.1, "vitreous:small": 0.5, "runs/a": 0.25}, False, 40)
+    assert three.init == "vitreous:small"
+    assert "is 0.25 from runs/a, 0.5 from vitreous:small and 0.1 from random weights" in three.note
 
 
 def test_both_are_trained_for_a_tenth_and_compared(
@@ -171,6 +181,25 @@ def test_both_are_trained_for_a_tenth_and_compared(
     assert started[0].run.config.init == "vitreous:tiny"
     assert started[0].notes[-1] == "why"
     assert started[0].run.config.training.minutes == 2
+
+
+def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
+    photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, own = [], str(tmp_path / "own")
+    shutil.copytree(shipped / "tiny", own)
+
+    def scored(opened: Any, *_: Any, **__: Any) -> None:
+        tried.append(opened.config.init)
+        row = {"step": 1, "epoch": 1.0, "validation_accuracy": scores[tried[-1]]}
+        (opened.path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+
+    monkeypatch.setattr(trial, "learn", scored)
+    task, settings = task_named("classification"), {"data": {"validation_fraction": 0.2}}
+    for better in (None, "vitreous:tiny", own):
+        scores = {None: 0.2, "vitreous:tiny": 0.3, own: 0.25, better: 0.5}
+        assert better_beginning(task, photos, settings, own, device=CPU).init == better
+    assert tried[-3:] == [None, "vitreous:tiny", own]
 
 
 def test_the_encoder_of_this_package() -> None:

@@ -75,6 +75,25 @@ def test_a_threshold_names_all_labels_that_reach_it(several, photos, tmp_path):
     assert "labels" not in vt.predict(several, photos / "a.png", progress=False)[0].to_json()
 
 
+def test_each_label_may_have_a_threshold_of_its_own(several, photos, tmp_path, command):
+    (answer,) = vt.predict(several, photos / "a.png", threshold={"cat": 0.99, "owl": 0.001}, progress=False)
+    assert answer.labels == ("dog", "owl")
+    with pytest.raises(InputError, match="'cow', which is no label here: did you mean 'owl'"):
+        vt.predict(several, photos / "a.png", threshold={"cow": 0.1}, progress=False)
+    with pytest.raises(InputError, match="no thresholds were chosen for ViT"):
+        vt.predict(several, photos / "a.png", threshold="best", progress=False)
+    folder = tmp_path / "several"
+    vt.save(several, folder)
+    own = ("--threshold", "cat=0.99", "--threshold", "owl=0.001", "--json")
+    told = json.loads(command("predict", folder, photos / "a.png", *own).out)
+    assert told["predictions"][0]["labels"] == ["dog", "owl"]
+    for wrong in ("half", "cat=high", "0.5 cat=0.4"):
+        options = [word for each in wrong.split() for word in ("--threshold", each)]
+        refused = command("predict", folder, photos / "a.png", *options)
+        assert refused.code == 2
+        assert f"--threshold {wrong}: give a number, LABEL=NUMBER" in refused.err
+
+
 def test_nothing_is_left_of_answers_that_end_in_an_error(several, photos, tmp_path, monkeypatch):
     out, calls = tmp_path / "answers.csv", []
 

@@ -64,7 +64,7 @@ def test_a_run_is_copied_with_its_data_or_moved_alone(run, home, command, tmp_pa
     assert resumed.code == 0, resumed.err
     found = command("evaluate", run)
     assert (found.code, found.out) == (2, "")
-    assert re.search("the data of .*one are not at .*photos any more: name them after the run", found.err)
+    assert re.search("the data of .*one are not at .*photos any more: name where they are", found.err)
     for words in (("train", "--resume", run, "--epochs", "2"), ("doctor", run)):
         found = command(*words)
         assert found.code == 2
@@ -160,6 +160,7 @@ def test_folds_are_trained_one_after_the_other(home, command):
         (("photos", "--folds", "1"), "--folds 1 is too low"),
         (("photos", "--out", "folds"), "exists already"),
         (("photos", "--resume", "folds"), "give no other"),
+        (("--folds", "3", "--resume", "folds"), "give no other"),
         (("--resume", "photos"), "not the folder of a cross-validation"),
         (("photos", "--task", "captioning"), "cannot be cross-validated"),
     ):

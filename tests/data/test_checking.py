@@ -5,13 +5,13 @@ import pytest
 from PIL import Image
 
 from vitreous.data import survey
-from vitreous.data.checking import check
+from vitreous.data.checking import collect, report_of
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 
 
 def found(root):
-    report = check(open_data(str(root), DataConfig(test_fraction=0)), workers=2)
+    report = report_of(collect(open_data(str(root), DataConfig(test_fraction=0)), workers=2))
     return {finding.kind: finding for finding in report.findings}
 
 
@@ -19,7 +19,7 @@ def test_an_image_of_several_classes_counts_for_each(tmp_path, make):
     make(tmp_path, count=12)
     rows = [f"{name}/{i}.jpg,{name}|animal|zoo\n" for name in ("cat", "dog") for i in range(12)]
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(rows))
-    report = check(open_data(str(tmp_path / "list.csv"), DataConfig()), workers=2)
+    report = report_of(collect(open_data(str(tmp_path / "list.csv"), DataConfig()), workers=2))
     assert report.classes == {"animal": 24, "cat": 12, "dog": 12, "zoo": 24}
     assert "few" not in {finding.kind for finding in report.findings}
 

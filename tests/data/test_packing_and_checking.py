@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from vitreous.cli import run
-from vitreous.data.checking import check
+from vitreous.data.checking import collect, report_of
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import dense
 from vitreous.data.decoding import BadImage
@@ -24,7 +24,8 @@ from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 def found(root):
     return {
-        finding.kind: finding for finding in check(open_data(str(root), DataConfig()), workers=2).findings
+        finding.kind: finding
+        for finding in report_of(collect(open_data(str(root), DataConfig()), workers=2)).findings
     }
 
 

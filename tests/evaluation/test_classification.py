@@ -161,4 +161,7 @@ def test_several_labels_are_scored_by_average_precision(
     expected = [average_precision_score(several[:, k], evaluation.probabilities[:, k]) for k in range(3)]
     assert evaluation.average_precision == pytest.approx(expected)
     assert evaluation.mean_average_precision == pytest.approx(np.mean(expected))
+    interval = evaluation.metrics["mean_average_precision"].interval
+    assert interval is not None
+    assert interval.low < np.mean(expected) < interval.high
     assert evaluation.to_json()["per_class"][1]["support"] == several[:, 1].sum()

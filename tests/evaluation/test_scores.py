@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.scores import (
     average_precision,
+    best_threshold,
     calibrate,
     class_scores,
     confusion_matrix,
+    precision_interval,
+    quantile_interval,
     save_confusion,
     wilson_interval,
 )
@@ -31,6 +34,29 @@ def test_wilson_interval_is_scipys() -> None:
     perfect = wilson_interval(360, 360)
     assert perfect.high == 1
     assert perfect.low == pytest.approx(360 / (360 + 1.959964**2), abs=1e-9)
+
+
+def test_the_interval_of_average_precision_is_that_of_images_sampled_again() -> None:
+    generator = np.random.default_rng(5)
+    relevant, scores = generator.integers(0, 2, (40, 2)), generator.random((40, 2))
+    counts = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=200)
+    rows = [np.repeat(np.arange(40), each) for each in counts]
+    again = [np.mean([average_precision(relevant[r, k], scores[r, k]) for k in (0, 1)]) for r in rows]
+    assert precision_interval(relevant, scores) == pytest.approx(quantile_interval(again))
+
+
+def test_no_other_threshold_has_a_larger_f1() -> None:
+    from sklearn.metrics import f1_score
+
+    generator = np.random.default_rng(4)
+    for _ in range(20):
+        relevant, scores = generator.integers(0, 2, 30), generator.random(30).round(1)
+        found = f1_score(relevant, scores >= best_threshold(relevant, scores))
+        tried = [f1_score(relevant, scores >= each) for each in np.unique(scores)]
+        assert found == pytest.approx(max(tried))
+    assert best_threshold(np.array([0, 1, 0, 1]), np.array([0.2, 0.8, 0.1, 0.9])) == 0.5
+    assert best_threshold(np.zeros(4), np.array([0.2, 0.8, 0.1, 0.9])) == 0.5
+    assert best_threshold(np.ones(2), np.array([0.4, 0.8])) == 0.2
 
 
 @settings(max_examples=50, deadline=None)

@@ -26,6 +26,7 @@ BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
 
 ImageSize = int | tuple[int, int]
 Settings = Mapping[str, Any]
+Threshold = int | float | str | Mapping[str, float]
 
 
 def settings_tree(settings: Settings | None, config: str | Path | None = None) -> dict[str, Any]:
@@ -172,6 +173,19 @@ def weights_folder(model: Any) -> Path | None:
         return None
     folders = (Path(path).expanduser() / "model", Path(path).expanduser())
     return next((each for each in folders if (each / "model.safetensors").is_file()), None)
+
+
+def threshold_of(model: Any, threshold: Threshold | None) -> int | float | Mapping[str, float] | None:
+    """Return a threshold of labels, for "best" those that were chosen for MODEL. Raises InputError: there are
+    none, or it is not a probability."""
+    if threshold == "best":
+        from vitreous.deployment.predictor import read_thresholds
+
+        return read_thresholds(weights_folder(model), model_name(model))
+    for each in threshold.values() if isinstance(threshold, Mapping) else (threshold,):
+        if isinstance(each, str) or (each is not None and not 0 <= each <= 1):
+            raise InputError(f"--threshold {each} is not a probability: give a number from 0 to 1, or best")
+    return threshold  # type: ignore[return-value]
 
 
 def say(sentence: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
+    Threshold,
     check_beams,
     computation,
     data_source,
@@ -21,6 +22,7 @@ from vitreous.api.arguments import (
     progress_bar,
     say,
     settings_tree,
+    threshold_of,
     weights_folder,
 )
 from vitreous.data.dataset import ImageDataset
@@ -99,7 +101,7 @@ def predict(
     images: Any,
     *,
     top: int | None = None,
-    threshold: int | float | None = None,
+    threshold: Threshold | None = None,
     tta: bool = False,
     out: str | Path | None = None,
     engine: str | None = None,
@@ -121,7 +123,8 @@ def predict(
             DATA: folders, manifests, tar shards, Parquet files, URLs.
         top: how many labels to name, the most probable first; by default 5.
         threshold: name all labels that are as probable as well, `labels`: several where an image can have
-            several, or none where the model is unsure.
+            several, or none where the model is unsure. {"cat": 0.3}: of some labels, 0.5 for the others.
+            "best": of each label the one with the largest F1 on the validation part.
         tta: see `evaluate`.
         out: a new .csv, .jsonl or .parquet file, which gets a row for each image as it is answered; the
             result then holds no answers. Or a folder, which gets a Parquet file for each part of the images,
@@ -153,8 +156,7 @@ def predict(
 
     opened = model if settings or config or image_size else program_of(model)
     task = task_of(opened) or task_named("classification")
-    if threshold is not None and not 0 <= threshold <= 1:
-        raise InputError(f"--threshold {threshold:g} is not a probability: give a number from 0 to 1")
+    threshold = threshold_of(model, threshold)
     asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta, "image_size": image_size}
     task.check_options("predict", **asked, out=out, workers=workers, set=settings, config=config)
     if out is not None and is_folder(out) and not task.answer_folder:

@@ -58,24 +58,24 @@ def check_data(
     Raises:
         InputError: there are no such data, or no such task; or the data are not a folder.
     """
-    from vitreous.data.checking import check_source, quarantined
+    from vitreous.data.checking import quarantined
     from vitreous.data.segmentation.checking import check_masks
     from vitreous.data.text.captions import check_texts
 
-    checks = {"classification": check_source, "captioning": check_texts, "segmentation": check_masks}
-    if task not in checks:
-        raise InputError(f"unknown task {task!r}: {nearest(task, list(checks))}")
-    if report is None:
-        found = checks[task](data, workers=workers)
-    elif task == "classification":
-        found = reported(data, Path(report), workers, language)
-    else:
+    checks = {"captioning": check_texts, "segmentation": check_masks}
+    if task == "classification":
+        found = check_classes(data, None if report is None else Path(report), workers, language)
+    elif task not in checks:
+        raise InputError(f"unknown task {task!r}: {nearest(task, ['classification', *checks])}")
+    elif report is not None:
         raise InputError(f"--report is for images and their classes, not for --task {task}: leave it out")
+    else:
+        found = checks[task](data, workers=workers)
     return quarantined(found, data, Path(quarantine)) if quarantine is not None else found
 
 
-def reported(data: Any, page: Path, workers: int | None, language: str | None) -> DataReport:
-    """Check data, and write the page and the CSV of actions. Raises InputError."""
+def check_classes(data: Any, page: Path | None, workers: int | None, language: str | None) -> DataReport:
+    """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
     from dataclasses import replace
 
     from vitreous.data.checking import actions, collect, report_of, write_actions
@@ -84,14 +84,16 @@ def reported(data: Any, page: Path, workers: int | None, language: str | None) -
     from vitreous.errors import require_packages, writing_to
     from vitreous.languages import speaking
 
-    require_packages("matplotlib", extra="train", what="data check --report")
+    if page is not None:
+        require_packages("matplotlib", extra="train", what="data check --report")
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"--report {page} is the name of a page: let it end with .html")
+    evidence = collect(splits := open_data(data, DataConfig()), workers=workers)
+    found = report_of(evidence)
+    if page is None:
+        return found
     from vitreous.inspection.data_report import write_data_report
 
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--report {page} is the name of a page: let it end with .html")
-    splits = open_data(data, DataConfig())
-    evidence = collect(splits, workers=workers)
-    found = report_of(evidence)
     with speaking(language), writing_to(page, "name another file for --report"):
         page.parent.mkdir(parents=True, exist_ok=True)
         table = write_actions(page.with_suffix(".csv"), actions(evidence))

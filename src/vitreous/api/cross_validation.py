@@ -110,7 +110,7 @@ def corrected_interval(values: Sequence[float], test_per_train: float) -> tuple[
 def cross_validate(
     data: Any = None,
     *,
-    folds: int = 5,
+    folds: int | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     progress: bool = True,
@@ -122,7 +122,7 @@ def cross_validate(
 
     Args:
         data: as `train` takes it; without parts of its own.
-        folds: how many; 5 or 10 are usual.
+        folds: how many, by default 5; 5 or 10 are usual.
         out: the folder of the runs; by default a new one in runs/.
         resume: the folder of a cross-validation that was interrupted: it goes on, with its own data and
             options.
@@ -133,20 +133,22 @@ def cross_validate(
         Interrupted: as `train`; `resume` continues.
     """
     from vitreous.checkpoints.whole_files import write_text
+    from vitreous.training.initial_model import absolute_source
     from vitreous.training.run import check_free, default_path
-    from vitreous.training.trainer import Interrupted
 
     if resume is not None:
-        if data is not None or out is not None or options:
+        if data is not None or out is not None or folds is not None or options:
             raise InputError("--resume goes on with its own data and options: give no other")
         place = Path(resume)
         state = read_state(place)
     else:
+        folds = 5 if folds is None else folds
         if folds < 2:
             raise InputError(f"--folds {folds} is too low: use 2 or more")
         tree = run_settings(options)
         task = task_to_train(options.get("task"), tree)
-        source = data_source(data if data is not None else task.default_source, numbers=task.numeric)
+        data = task.default_source if data is None else data
+        source = absolute_source(data_source(data, numbers=task.numeric))
         place = Path(out) if out is not None else default_path(f"{source}-folds")
         check_free(place, "cross-validate")
         state = {"data": source, "task": task.name, "folds": folds, "options": plain(options), "done": []}
@@ -161,7 +163,7 @@ def cross_validate(
     while (number := len(state["done"])) < state["folds"]:
         try:
             run = trained_fold(state, place, number, progress)
-        except Interrupted as stopped:
+        except KeyboardInterrupt as stopped:
             stopped.add_note(
                 f"{number} of {state['folds']} folds are done: go on with vitreous cross-validate --resume "
                 f"{quote(str(place))}"
@@ -226,10 +228,8 @@ def read_state(place: Path) -> dict[str, Any]:
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `train` that are given, as JSON has them. Raises InputError for others."""
-    kept = {name: value for name, value in options.items() if value is not None}
-    for name, value in kept.items():
-        if isinstance(value, Path):
-            kept[name] = str(value.absolute())
+    given = {name: value for name, value in options.items() if value is not None}
+    kept = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in given.items()}
     try:
         return dict(json.loads(json.dumps(kept)))
     except TypeError:

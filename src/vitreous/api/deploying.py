@@ -40,6 +40,7 @@ class Calibrated(Result):
         temperature: by which the logits of the model without any calibration are divided now.
         error_before, error_after: the expected calibration error.
         folder: where the calibrated model is.
+        thresholds: with the largest F1, of each label, where an image may have several.
     """
 
     model: str
@@ -50,6 +51,7 @@ class Calibrated(Result):
     error_before: float
     error_after: float
     folder: Path
+    thresholds: Mapping[str, float] | None = None
 
 
 def calibrate(
@@ -69,7 +71,7 @@ def calibrate(
     Args:
         model: a run, whose model is replaced; or any checkpoint with a head, which is written to `out`.
         data: images that the model did not learn from and is not evaluated on, as `train` takes them; by
-            default the validation part of what the run was trained on.
+            default those that the temperature is fitted on at the end of a training.
         out: the folder for the calibrated model; by default the run's own.
         settings, config: of the data ({"data.validation_fraction": 0.1}).
 
@@ -78,6 +80,7 @@ def calibrate(
     """
     from vitreous.checkpoints.files import model_folder
     from vitreous.checkpoints.native import save_native
+    from vitreous.deployment.predictor import write_thresholds
     from vitreous.evaluation.calibration import calibrate_model
     from vitreous.tasks.answering import task_of
 
@@ -85,19 +88,19 @@ def calibrate(
     if not isinstance(path, str | Path):
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
     spec = str(path)
-    task, answerer = open_classifier(spec, "probabilities to calibrate")
     folder = Path(out) if out is not None else model_folder(Path(spec).expanduser())
     if out is not None and folder.exists():
         raise InputError(f"{folder} exists already, and nothing is overwritten: choose another --out")
     if out is None and task_of(spec) is None:
         raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with --out")
-    source = None if data is None else data_source(data)
-    held = task.to_calibrate(spec, answerer, source, settings_tree(settings, config))
+    answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
-        before, after = calibrate_model(answerer.to(how["device"]), held.examples, progress=advance, **how)
+        how |= {"learned": held.learned, "progress": advance}
+        before, after = calibrate_model(answerer.to(how["device"]), held.examples, **how)
     save_native(answerer, folder)
-    errors = before.calibration.ece, after.calibration.ece
-    return Calibrated(spec, held.source, held.part, after.count, answerer.temperature, *errors, folder)
+    errors, thresholds = (before.calibration.ece, after.calibration.ece), write_thresholds(folder, after)
+    facts = held.source, held.part, after.count, answerer.temperature, *errors, folder, thresholds
+    return Calibrated(spec, *facts)
 
 
 def optimize(
@@ -116,14 +119,12 @@ def optimize(
 ) -> Optimization:
     """Measure the ways to compute a classifier on this machine, and keep the fastest that is accurate enough.
 
-    Engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging are measured on images that the
-    model did not learn from. `predict`, `evaluate` and `serve` use what is kept, unless another precision is
-    asked for.
+    Engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging are measured. `predict`,
+    `evaluate` and `serve` use what is kept, unless another precision is asked for.
 
     Args:
         model: a run, or a folder of weights in the native format.
-        data: images that the model did not learn from, as `train` takes them; by default the validation part
-            of what the run was trained on.
+        data: images that the model did not learn from; by default the validation part of the run's data.
         budget: accuracy that may be lost, 0.003 for 0.3 %.
         engines: eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without
             compiled, which takes minutes.
@@ -134,8 +135,7 @@ def optimize(
     Raises:
         InputError: no such model or data, a task without labels, or no validation images.
     """
-    from vitreous.deployment.optimizing import engines_here
-    from vitreous.deployment.optimizing import optimize as measure
+    from vitreous.deployment import optimizing
 
     if not 0 <= budget < 1 or timed_batch < 1:
         raise InputError(f"--budget {budget:g} is not a part of 1, as 0.3% is, or --timed-batch is below 1")
@@ -146,13 +146,11 @@ def optimize(
             "written: vitreous convert it to a folder"
         )
     how = computation(device, batch_size, workers)
-    chosen = engines_here(how["device"], engines)
-    task, answerer = open_classifier(str(path), "labels to compare")
-    source = None if data is None else data_source(data)
-    held = task.to_calibrate(str(path), answerer, source, settings_tree(settings, config))
+    chosen = optimizing.engines_here(how["device"], engines)
+    answerer, held = open_classifier(str(path), "labels to compare", data, settings_tree(settings, config))
     how |= {"about": {"model": str(path), "source": held.source, "part": held.part}, "engines": chosen}
     how |= {"budget": budget, "timed_batch": timed_batch, "say": say if progress else lambda line: None}
-    return measure(answerer.to(how["device"]).eval(), folder, held.examples, **how)
+    return optimizing.optimize(answerer.to(how["device"]).eval(), folder, held.examples, **how)
 
 
 def export(
@@ -188,12 +186,12 @@ def export(
         InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
             format, or a program whose outputs differ.
     """
+    from vitreous.deployment import exporting
     from vitreous.deployment.engines import check_weights
-    from vitreous.deployment.exporting import ENDINGS
-    from vitreous.deployment.exporting import export as export_program
 
     fields = model_fields(settings_tree(settings, config), image_size)
-    path = Path(out) if out else Path(file_stem(model_name(model)) + ENDINGS.get(format or "onnx", ".onnx"))
+    ending = exporting.ENDINGS.get(format or "onnx", ".onnx")
+    path = Path(out) if out else Path(file_stem(model_name(model)) + ending)
     check_weights(model, "export")
     calibrated = precision == "int8" and format != "torch" and path.suffix != ".pt2"
     if data is not None and not calibrated:
@@ -203,18 +201,20 @@ def export(
     if progress:
         say(f"tracing the model and writing {path} ...")
     how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
-    return export_program(opened, path, format, **how)
+    return exporting.export(opened, path, format, **how)
 
 
-def open_classifier(spec: str, wanted: str) -> tuple[Any, Any]:
-    """Return the task of MODEL and its classifier. Raises InputError where it has none of what is wanted."""
+def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """Return MODEL's classifier, and images that it did not learn from. Raises InputError: it has no classes,
+    or there are no such images."""
     from vitreous.tasks.answering import open_answerer
     from vitreous.tasks.classification import Classification
 
     task, answerer = open_answerer(spec)
     if not isinstance(task, Classification):
         raise InputError(f"{task.noun} has no {wanted}: give a classifier")
-    return task, answerer
+    source = None if data is None else data_source(data)
+    return answerer, task.to_calibrate(spec, answerer, source, settings)
 
 
 def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:

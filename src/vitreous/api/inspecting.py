@@ -324,7 +324,7 @@ def held_out_examples(task: Task, model: Any, answerer: Any) -> tuple[Any, str]:
     name = model_name(model)
     if not (Path(name) / "config.toml").is_file():
         return open_data("digits", DataConfig()).test, phrase("inspection.digits")
-    source, part, held_out = task.held_out(name, answerer, None, {})
+    source, part, held_out, _ = task.held_out(name, answerer, None, {})
     about = phrase("inspection.held-out", source=source, part=words("inspection.parts")[part])
     return task.to_inspect(held_out), about
 

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from vitreous.api.arguments import ImageSize, Settings, check_beams, data_source, path_of_run, settings_tree
+from vitreous.api.arguments import (
+    ImageSize,
+    Settings,
+    check_beams,
+    data_source,
+    path_of_run,
+    say,
+    settings_tree,
+)
 from vitreous.api.run import Run, check_minutes, check_shard, train_in_processes
 from vitreous.errors import InputError, nearest
 
@@ -19,24 +27,14 @@ if TYPE_CHECKING:
     from vitreous.training.distributed import World
 
 # The setting that an option is short for.
+OF_TRAINING = "epochs", "steps", "minutes", "batch_size", "precision", "shard", "deterministic"
 LEAVES = {
     "model": "model.name",
     "image_size": "model.image_size",
-    "epochs": "training.epochs",
-    "steps": "training.steps",
-    "minutes": "training.minutes",
-    "batch_size": "training.batch_size",
-    "precision": "training.precision",
-    "shard": "training.shard",
-    "deterministic": "training.deterministic",
-    "strict": "data.strict",
-    "group_by": "data.group_by",
-    "exclude": "data.exclude",
-    "workers": "data.workers",
+    **{name: f"training.{name}" for name in OF_TRAINING},
+    **{name: f"data.{name}" for name in ("strict", "group_by", "exclude", "workers")},
     "seed": "seed",
 }
-
-
 # What only tasks with images understand.
 OF_IMAGES = (
     *("model", "init", "recipe", "image_size", "minutes", "workers", "strict"),
@@ -108,7 +106,7 @@ def train(
         task: classification (the default), multilabel, regression, segmentation or captioning.
         model: a name such as "ViT-S/16"; by default the data decide.
         init: a checkpoint or a run to fine-tune; "try:" before it: only where a tenth of the training from it
-            is better on the validation part than from random weights.
+            is better on the validation part than from what would be begun with otherwise.
         recipe: one of `list_recipes()`; by default the data decide.
         epochs, minutes: how long; one of them.
         batch_size: images of a step; "auto": the recipe's, in micro-batches that fit the memory.
@@ -257,19 +255,17 @@ def start_training(
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 
     def start(here: torch.device, world: World) -> Started:
-        named, recipe, begun = (
-            task_named(task) if isinstance(task, str) else task,
-            options.get("recipe"),
-            init,
-        )
-        note, minutes = "", None
+        named = task_named(task) if isinstance(task, str) else task
+        recipe, begun, note, minutes = options.get("recipe"), init, "", None
         tried = init or ""
-        if not tried and world.size == 1:  # several processes would wait for the first one
-            tried = encoder_to_try(named, source, settings, recipe) or ""
+        if not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
+            tried = encoder_to_try(named, source, settings, recipe, init) or ""
         if tried.startswith(TRY):
             found: Any = ()
             if world.first:
                 checkpoint = tried.removeprefix(TRY)
+                if options.get("progress", True):
+                    say(f"trying {checkpoint} and other beginnings, with a tenth of the training each")
                 found = better_beginning(named, source, settings, checkpoint, recipe=recipe, device=here)
             begun, note, minutes = world.broadcast(tuple(found))
         started = start_run(

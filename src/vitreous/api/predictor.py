@@ -22,6 +22,7 @@ from vitreous.api.arguments import (
     resolve_model,
     say,
     settings_tree,
+    threshold_of,
     weights_folder,
 )
 from vitreous.data.dataset import ImageDataset
@@ -77,6 +78,8 @@ class Predictor:
         if output not in OPENERS:
             raise InputError(f"output {output!r} is not known: {nearest(output, list(OPENERS))}")
         self.model, self.output, self.options = path_of_run(model), output, options
+        if "threshold" in options:
+            self.options = {**options, "threshold": threshold_of(model, options["threshold"])}
         self.fields = model_fields(settings_tree(settings, config), image_size)
         self.how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}
         self.precision = precision

@@ -185,6 +185,7 @@ app = App(
     help="The Vision Transformer: train on your images, load any checkpoint, see what a model attends to.",
     help_epilogue="Every command takes --quiet (results and errors only) and --verbose (log messages).",
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,  # `run` says how to go on
     default_parameter=Parameter(negative=()),
 )
 data = App(
@@ -242,8 +243,10 @@ def run(arguments: Sequence[str]) -> int:
             raise
         print(f"vitreous: a path is too long: {str(error.filename)[:60]}...", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("vitreous: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        alone = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the first one has notes
+        for note in getattr(stopped, "__notes__", ["interrupted"] if alone else ()):
+            print(printable(f"vitreous: {note}"), file=sys.stderr)
         return 130
     return result if isinstance(result, int) else 0
 

@@ -87,8 +87,11 @@ class PredictOptions(LoadingOptions, total=False):
 
     top: Annotated[Int, Parameter(help="how many labels to name, most probable first; 5 by default")]
     threshold: Annotated[
-        float,
-        Parameter(help="name all labels that are as probable: several, or none where the model is unsure"),
+        list[str],
+        Parameter(
+            help="name all labels that are as probable, several or none: a number; LABEL=NUMBER for some "
+            "labels, and 0.5 for the others; best: of several labels each its own, by F1 on validation"
+        ),
     ]
     out: Annotated[
         Path,
@@ -115,7 +118,10 @@ def predict(
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     from vitreous.data.image_list import Failure
 
-    found = vt.predict(model, list(images), tta=tta, **options)
+    asked: dict[str, Any] = {**options}
+    if "threshold" in asked:
+        asked["threshold"] = parse_threshold(asked["threshold"])
+    found = vt.predict(model, list(images), tta=tta, **asked)
     if json:
         print_json(found.to_json())
     else:
@@ -124,6 +130,18 @@ def predict(
         if found.out:
             print(f"answers to {found.count} images: {found.out}")
     return print_failed(Failure(*each) for each in found.failed.items())
+
+
+def parse_threshold(words: Sequence[str]) -> float | str | dict[str, float]:
+    """Return 0.5, "best", or {"cat": 0.3} from cat=0.3. Raises InputError."""
+    try:
+        if len(words) == 1 and "=" not in words[0]:
+            return "best" if words[0] == "best" else float(words[0])
+        pairs = dict(word.rsplit("=", 1) for word in words)
+        return {label: float(number) for label, number in pairs.items()}
+    except ValueError:
+        wrong = f"--threshold {' '.join(words)}: give a number, LABEL=NUMBER for some labels, or best"
+        raise InputError(wrong) from None
 
 
 def embed(

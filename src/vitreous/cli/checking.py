@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
@@ -61,9 +61,6 @@ def verify(
     return 1 if found.equal is False else 0
 
 
-RAW = "pixels instead of JPEGs: nothing to decode, and nearly ten times as large"
-
-
 def check(
     source: str,
     /,
@@ -103,20 +100,23 @@ def check(
     return 1 if found.errors else 0
 
 
-def pack(
-    source: str,
-    destination: Path,
-    /,
-    *,
-    size: Int = 256,
-    quality: Annotated[Int | None, Parameter(help="of the JPEGs, 1 to 95 (default: 90)")] = None,
-    raw: Annotated[bool, Parameter(help=RAW)] = False,
-    per_shard: Int = 5000,
-    workers: Workers | None = None,
-    strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")] = False,
-    seed: Annotated[Int, Parameter(help="random seed of the split, where the source has none")] = 0,
-    json: Json = False,
-) -> int:
+class PackOptions(TypedDict, total=False):
+    """How images are stored."""
+
+    size: Annotated[
+        Int, Parameter(help="pixels of the shorter side, 256 by default; smaller images keep theirs")
+    ]
+    quality: Annotated[Int, Parameter(help="of the JPEGs, 1 to 95; 90 by default")]
+    raw: Annotated[
+        bool, Parameter(help="pixels instead of JPEGs: nothing to decode, and nearly ten times as large")
+    ]
+    per_shard: Annotated[Int, Parameter(help="images in each file, 5000 by default")]
+    workers: Workers
+    strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")]
+    seed: Annotated[Int, Parameter(help="random seed of the split, where the source has none")]
+
+
+def pack(source: str, destination: Path, /, *, json: Json = False, **options: Unpack[PackOptions]) -> int:
     """Write tar shards of images resized once; `vitreous train DST` reads them.
 
     Parameters
@@ -125,22 +125,8 @@ def pack(
         DATA: a folder, a manifest, shards ...
     destination
         a new folder for the shards
-    size
-        pixels of the shorter side; smaller images keep theirs
-    per_shard
-        images in each file
     """
-    packed = vt.pack_data(
-        source,
-        destination,
-        size=size,
-        quality=quality,
-        raw=raw,
-        per_shard=per_shard,
-        workers=workers,
-        strict=strict,
-        seed=seed,
-    )
+    packed = vt.pack_data(source, destination, **options)
     for name, reason in packed.bad:
         print(printable(f"vitreous: left out {name}: {reason}"), file=sys.stderr)
     if json:

@@ -48,7 +48,7 @@ def calibrate(
     run: TrainedModel,
     data: Annotated[
         str | None,
-        Parameter(help="images that it did not learn from; by default the validation part of the run's data"),
+        Parameter(help="images that it did not learn from; by default as at the end of the run's training"),
     ] = None,
     /,
     *,
@@ -60,11 +60,15 @@ def calibrate(
     if json:
         print_json(found.to_json())
         return
+    learned = ", and training images as far as they agree" if data is None else ""
     print(
-        f"temperature {found.temperature:.3g}, fitted on {found.count} images: {found.source}, {found.part}\n"
-        f"expected calibration error there: {percent(found.error_before)} before, "
+        f"temperature {found.temperature:.3g}, fitted on {found.count} images: {found.source}, {found.part}"
+        f"{learned}\nexpected calibration error there: {percent(found.error_before)} before, "
         f"{percent(found.error_after)} after\nmodel   {found.folder}"
     )
+    if found.thresholds:
+        rows = [(label, f"{value:.3f}") for label, value in found.thresholds.items()]
+        print_table(("\nlabel", "threshold"), rows)
 
 
 def parse_part(_: object, tokens: Sequence[Token]) -> float:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vitreous.tasks.running import RunResult
 
 
-STOPPED = 130  # the exit code of what Ctrl-C has ended
 # Options that go with --resume.
 RESUMED = {"task", "epochs", "steps", "minutes", "shard", "device", "language", "beams", "length_penalty"}
 
@@ -67,14 +66,7 @@ def train_or_resume(
         raise InputError("--data goes with --resume: a new run takes its data without a name before them")
     else:
         start = partial(train, data, **options)
-    from vitreous.training.trainer import Interrupted
-
-    try:
-        result = start().result
-    except (Interrupted, KeyboardInterrupt) as stopped:
-        for note in getattr(stopped, "__notes__", ()):  # in the first process
-            print(f"vitreous: {note}", file=sys.stderr)
-        return STOPPED
+    result = start().result
     if result is None:
         return 0
     if json:
@@ -164,7 +156,9 @@ def cross_validate(
     ] = None,
     /,
     *,
-    folds: Annotated[Int, Parameter(help="models to train, each without one of them", show_default=True)] = 5,
+    folds: Annotated[
+        Int | None, Parameter(help="models to train, each without one of them; 5 by default")
+    ] = None,
     resume: Annotated[
         Path | None, Parameter(name="--resume", help="the folder of one that was interrupted: go on with it")
     ] = None,
@@ -172,15 +166,8 @@ def cross_validate(
     **options: Unpack[TrainOptions],
 ) -> int:
     """Train a model for each of several folds: the mean accuracy, with its interval."""
-    from vitreous.training.trainer import Interrupted
-
     given: dict[str, Any] = {**options}
-    try:
-        found = vt.cross_validate(data, folds=folds, resume=resume, **given)
-    except Interrupted as stopped:
-        for note in getattr(stopped, "__notes__", ()):
-            print(f"vitreous: {note}", file=sys.stderr)
-        return STOPPED
+    found = vt.cross_validate(data, folds=folds, resume=resume, **given)
     if json:
         print_json(found.to_json())
         return 0

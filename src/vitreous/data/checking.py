@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
-from vitreous.data.sources import open_data
 from vitreous.data.split import EXCLUDE, findings_of
 from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
 from vitreous.errors import InputError, writing_to
@@ -81,16 +79,6 @@ def collect(splits: Splits, *, workers: int | None = None) -> Evidence:
     """Look at every image."""
     seen = survey_images(named_parts(*splits[:3]), workers=workers)
     return Evidence(splits, seen, image_pairs(seen), suspects(seen))
-
-
-def check_source(source: Any, *, workers: int | None = None) -> DataReport:
-    """Open DATA, look at every image and say what is wrong."""
-    return check(open_data(source, DataConfig()), workers=workers)
-
-
-def check(splits: Splits, *, workers: int | None = None) -> DataReport:
-    """Look at every image and say what is wrong."""
-    return report_of(collect(splits, workers=workers))
 
 
 def report_of(evidence: Evidence) -> DataReport:

@@ -19,33 +19,14 @@ NOTES = {
     *("rare character", "long text", "without image", "rare"),
 }
 WARNINGS = {
-    *(
-        "near-leak",
-        "empty",
-        "format",
-        "loose",
-        "beside",
-        "loop",
-        "repaired",
-        "tiny",
-        "masks",
-        "texts",
-        "few",
-        "imbalance",
-    ),
+    *("near-leak", "empty", "format", "loose", "beside", "loop", "repaired", "tiny", "masks", "texts"),
+    *("few", "imbalance"),
     *("unrecorded split", "new images", "added images", "gone images", "changed images"),
     *("relabeled images", "moved images", "not excluded"),
     *("no text", "unseen character", "unseen", "ignored"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
-    *(
-        "explained",
-        "overfitting",
-        "not learning.early",
-        "blank images.flat",
-        "patch size",
-        "image size.small",
-        "image size.large",
-    ),
+    *("explained", "overfitting", "not learning.early", "blank images.flat", "patch size"),
+    *("image size.small", "image size.large"),
 }
 
 

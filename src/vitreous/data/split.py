@@ -208,7 +208,8 @@ def without_excluded(
         with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
             rows = list(csv.DictReader(text))
     except (OSError, csv.Error) as error:
-        raise InputError(f"cannot read {file}: {error}; give a CSV with the column path") from None
+        why = getattr(error, "strerror", error)
+        raise InputError(f"cannot read {file}: {why}; give a CSV with the column path") from None
     if any("path" not in row for row in rows):
         raise InputError(f"{file} has no column path: name the images to exclude in it")
     names = {row["path"] for row in rows if row.get("action", EXCLUDE) == EXCLUDE}

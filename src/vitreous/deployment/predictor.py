@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import compress, repeat
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.segmentation.masked import Mask
-from vitreous.deployment.answering import Choice, Prediction
-from vitreous.errors import InputError
+from vitreous.deployment.answering import Choice, Prediction, sha256_of
+from vitreous.errors import InputError, nearest
+from vitreous.evaluation.classification import LabelEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.outputs import AveragedViews
+from vitreous.evaluation.scores import best_threshold
 from vitreous.models.names import Runnable
 from vitreous.models.segmenter import Segmenter
+
+THRESHOLDS = "thresholds.json"  # beside the weights
+
+
+def write_thresholds(folder: Path, found: LabelEvaluation) -> dict[str, float] | None:
+    """Write the best threshold of each label beside the weights; none where each image has one label."""
+    if not isinstance(found, MultiLabelEvaluation):
+        return None
+    columns = zip(found.classes, found.targets.T, found.probabilities.T, strict=True)
+    chosen = {label: best_threshold(relevant, scores) for label, relevant, scores in columns}
+    about = {"weights": sha256_of(folder / "model.safetensors"), "thresholds": chosen}
+    write_text(folder / THRESHOLDS, json.dumps(about, ensure_ascii=False, indent=1))
+    return chosen
+
+
+def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
+    """Return the threshold of each label. Raises InputError where none were chosen for these weights."""
+    path = (folder or Path("-")) / THRESHOLDS
+    with suppress(OSError, ValueError, KeyError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["weights"] == sha256_of(path.with_name("model.safetensors")):
+            return dict(found["thresholds"])
+    raise InputError(
+        f"no thresholds were chosen for {model}: that is done with several labels for an image by training "
+        "with a validation part, or by vitreous calibrate; or give a number, as --threshold 0.5"
+    )
 
 
 def output_labels(model: Runnable | AveragedViews) -> list[str]:
@@ -71,20 +103,32 @@ class ClassPredictor:
         images: Float[Tensor, "B C H W"],
         *,
         top: int = 5,
-        threshold: int | float | None = None,
+        threshold: int | float | Mapping[str, float] | None = None,
     ) -> list[Prediction]:
         """Return the prediction for each preprocessed image.
 
         Args:
-            threshold: name all labels with this probability or more as well.
+            threshold: name all labels with this probability or more as well; of each label its own, 0.5 where
+                it has none.
+
+        Raises:
+            InputError: a threshold is of another label.
         """
         probabilities = self.probabilities(images)
         choices = self.most_probable(probabilities, top)
         chosen: Iterable[tuple[str, ...] | None] = repeat(None)
         if threshold is not None:
-            rows = (probabilities >= threshold).tolist()
+            rows = (probabilities >= self.least(threshold).to(probabilities.device)).tolist()
             chosen = (tuple(compress(self.labels, row)) for row in rows)
         return [Prediction.of(*each) for each in zip(paths, choices, chosen, strict=False)]
+
+    def least(self, threshold: int | float | Mapping[str, float]) -> Float[Tensor, " classes"]:
+        """Return the least probability with which each label is named."""
+        own = threshold if isinstance(threshold, Mapping) else dict.fromkeys(self.labels, threshold)
+        if others := own.keys() - set(self.labels):
+            near = nearest(min(others), self.labels)
+            raise InputError(f"--threshold of {min(others)!r}, which is no label here: {near}")
+        return torch.tensor([float(own.get(label, 0.5)) for label in self.labels])
 
     def most_probable(self, probabilities: Tensor, top: int) -> list[tuple[Choice, ...]]:
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)

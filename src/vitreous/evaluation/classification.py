@@ -34,6 +34,7 @@ from vitreous.evaluation.scores import (
     calibrate,
     class_scores,
     confusion_matrix,
+    precision_interval,
     top_confusions,
     wilson_interval,
 )
@@ -233,9 +234,10 @@ class MultiLabelEvaluation(LabelEvaluation):
         """Over the classes that some image shows."""
         return float(np.nanmean(self.average_precision))
 
-    @property
+    @cached_property
     def metrics(self) -> dict[str, Metric]:
-        precision = Metric(self.mean_average_precision, "mean average precision")
+        interval = precision_interval(self.targets, self.probabilities)
+        precision = Metric(self.mean_average_precision, "mean average precision", interval)
         return {"mean_average_precision": precision, **self.calibration_metrics}
 
     def scores(self) -> ExampleScores:
@@ -270,8 +272,7 @@ class MultiLabelEvaluation(LabelEvaluation):
         return {"per_class": [{"label": a, "average_precision": b, "support": c} for a, b, c in rows]}
 
     def tables(self) -> list[TextTable]:
-        precisions = zip(self.classes, self.average_precision, strict=True)
-        rows = [(name, percent(value)) for name, value in precisions]
+        rows = [(row["label"], percent(row["average_precision"])) for row in self.details()["per_class"]]
         return [TextTable("", ("class", "average precision"), rows)]
 
 

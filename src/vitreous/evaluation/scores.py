@@ -15,6 +15,7 @@ from vitreous.checkpoints.whole_files import whole
 
 Z_95 = 1.959963984540054  # 95 % of a normal distribution is within this many standard deviations
 TOP_CONFUSIONS = 50  # pairs of classes
+RESAMPLES = 200  # of the bootstrap over classes
 CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
 
 
@@ -162,3 +163,28 @@ def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> 
     found = hits[last_of_ties]
     precision = found / (last_of_ties + 1)
     return float(np.sum(np.diff(found, prepend=0) * precision) / hits[-1])
+
+
+def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classes"]) -> Interval:
+    """Return the 95 % interval of the mean average precision of the classes when the images are sampled
+    again, with replacement (bootstrap)."""
+    count, found = len(scores), []
+    sampled = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    for known, column in zip(relevant.T > 0, scores.T, strict=True):
+        order = np.argsort(-column, kind="stable")
+        again, hits = sampled[:, order], sampled[:, order] * known[order]
+        precision = hits.cumsum(axis=1) / np.maximum(again.cumsum(axis=1), 1)
+        with np.errstate(invalid="ignore"):  # a class that is not sampled is NaN
+            found.append((hits * precision).sum(axis=1) / hits.sum(axis=1))
+    return quantile_interval(np.nanmean(found, axis=0))
+
+
+def best_threshold(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:
+    """Return the threshold with the largest F1, halfway between two scores; 0.5 where nothing is relevant."""
+    order = np.argsort(-scores, kind="stable")
+    hits, ranked = np.cumsum(relevant[order] > 0), np.append(scores[order], 0.0)
+    if not len(hits) or not hits[-1]:
+        return 0.5
+    f1 = 2 * hits / (np.arange(len(hits)) + 1 + hits[-1])
+    place = int(np.argmax(np.where(np.append(np.diff(ranked[:-1]), 1), f1, -1.0)))  # the last of equal scores
+    return float(ranked[place] + ranked[place + 1]) / 2

@@ -47,23 +47,10 @@ VARIABLES = {
 }
 # Fallback fonts for characters that matplotlib's own font lacks, in order.
 WIDE_FONTS = [
-    "Noto Sans CJK KR",
-    "Noto Sans CJK JP",
-    "Noto Sans CJK SC",
-    "Noto Sans KR",
-    "NanumGothic",
-    "Malgun Gothic",
-    "Apple SD Gothic Neo",
-    "AppleGothic",
-    "Microsoft YaHei",
-    "Yu Gothic",
-    "Hiragino Sans",
-    "PingFang SC",
-    "WenQuanYi Zen Hei",
-    "Arial Unicode MS",
-    "Noto Sans Devanagari",
-    "Noto Sans Thai",
-    "Noto Sans",
+    *("Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans KR", "NanumGothic"),
+    *("Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic", "Microsoft YaHei", "Yu Gothic"),
+    *("Hiragino Sans", "PingFang SC", "WenQuanYi Zen Hei", "Arial Unicode MS"),
+    *("Noto Sans Devanagari", "Noto Sans Thai", "Noto Sans"),
 ]
 
 

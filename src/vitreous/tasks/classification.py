@@ -16,7 +16,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
-from vitreous.deployment.predictor import ClassPredictor
+from vitreous.deployment.predictor import ClassPredictor, write_thresholds
 from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.baselines import Baseline, digits_baselines
@@ -101,7 +101,7 @@ class Classification(ImageTask):
         return dict(zip(("validation_loss", "validation_accuracy"), means, strict=True))
 
     def calibrate(self, trained: Trained, answerer: Any, **options: Any) -> str | None:
-        validation, asked = trained.data.validation, trained.run.config.evaluation
+        validation, asked, after = trained.data.validation, trained.run.config.evaluation, None
         if not asked.calibrate or trained.data.test is None:
             return None
         if validation is not None:
@@ -109,7 +109,7 @@ class Classification(ImageTask):
                 _, after = calibrate_model(answerer, validation, learned=trained.data.train, **options)
             except InputError as error:
                 return f"none: {error}"
-            found = f"fitted on {after.count} validation images"
+            found = f"fitted on {after.count} validation images, and training images as far as they agree"
         elif asked.temperature:
             scale_head(answerer, asked.temperature)
             found = "as evaluation.temperature says, since there is no validation part"
@@ -117,6 +117,8 @@ class Classification(ImageTask):
             return "none, since there is no validation part: set data.validation_fraction=0.1"
         if options["world"].first:
             trained.run.save_model(answerer)
+            if after:
+                write_thresholds(trained.run.path / "model", after)
         return f"temperature {answerer.temperature:.3g}, {found}"
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> Evaluation:

@@ -273,7 +273,7 @@ class ImageTask(Task):
             part, examples = "all of it" if parts.test is None else "training part", parts.train
         if split and not learned and examples.listed:
             examples = unseen_images(examples, split)
-        return HeldOut(source, part, examples)
+        return HeldOut(source, part, examples, parts.train if learned else None)
 
     def parts_for(
         self, spec: str, answerer: Any, data: str | None, settings: Tree

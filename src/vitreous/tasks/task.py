@@ -66,11 +66,13 @@ class Material:
 
 
 class HeldOut(NamedTuple):
-    """Examples to evaluate a model on: where they are from, which part of that they are, and themselves."""
+    """Examples to evaluate a model on: where they are from, which part of that they are, and themselves; for
+    a temperature also those from there that the model learned from."""
 
     source: str
     part: str
     examples: Any
+    learned: Any = None
 
 
 class Trained(NamedTuple):
@@ -290,7 +292,7 @@ def config_of_run(spec: str, data: str | None, kind: type[Any]) -> Any:
     if (folder / "config.toml").is_file():
         config = Run.open(folder, kind).config
         if data is None:
-            check_data_present(config.source, folder, "name them after the run")
+            check_data_present(config.source, folder, f"name where they are now after {spec}")
         return config
     if data is None:
         raise InputError(

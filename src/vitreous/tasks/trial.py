@@ -1,4 +1,4 @@
-"""Random weights or a checkpoint? Both learn for a short time, and the validation part decides.
+"""Random weights or a checkpoint? Each learns for a short time, and the validation part decides.
 
 A checkpoint has a head start, which is worth the less the longer a training is: the trial favors it a little.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from vitreous.checkpoints.download import encoder_names
+from vitreous.checkpoints.runs import command_of, read_tree
 from vitreous.errors import InputError
 from vitreous.results import percent
 from vitreous.tasks import task_named
@@ -23,7 +25,6 @@ from vitreous.tasks.running import learn
 from vitreous.tasks.task import Task, Tree
 from vitreous.training.callbacks import score_of
 from vitreous.training.run import Run, with_training
-from vitreous.training.trainer import Interrupted
 
 TRY = "try:"  # before a checkpoint, where --init names it
 SHARE = 0.1  # of the training, for each of the two
@@ -44,15 +45,21 @@ class Beginning(NamedTuple):
     minutes: float | None = None
 
 
-def encoder_to_try(task: Task, source: Any | None, settings: Tree, recipe: str | None) -> str | None:
+def encoder_to_try(
+    task: Task, source: Any | None, settings: Tree, recipe: str | None, init: str | None = None
+) -> str | None:
     """Return what is tried where nothing is asked for: an encoder that comes with the package, for a
-    classifier of few images with a validation part whose model the data decide."""
+    classifier of few images with a validation part whose model the data decide. A run that was pre-trained,
+    as `init`, is tried beside it, since few images seldom teach as much."""
     names = encoder_names()
     if not names or task.name != "classification" or recipe or {"model", "init"} & settings.keys():
         return None
+    run = Path(init or "")
+    if init and not ((run / "config.toml").is_file() and command_of(read_tree(run)) == "pretrain"):
+        return None
     config, _, data, _ = task.plan(source, settings)
     suits = data.validation is not None and has_few_large(config, data.summary)
-    return TRY + names[0] if suits else None
+    return TRY + (init or names[0]) if suits else None
 
 
 def better_beginning(
@@ -64,14 +71,16 @@ def better_beginning(
     recipe: str | None = None,
     device: torch.device,
 ) -> Beginning:
-    """Train from random weights and from a checkpoint for a tenth of the planned time each.
+    """Train for a tenth of the planned time from a checkpoint, from random weights, and from the encoder that
+    would be tried otherwise.
 
     Raises:
         InputError: there is no validation part, or as `Task.plan`.
     """
     scores: dict[str | None, float] = {}
     began, minutes = time.monotonic(), None
-    for init in (None, checkpoint):
+    own = (encoder_to_try(task, source, settings, recipe) or "").removeprefix(TRY)
+    for init in dict.fromkeys((None, own or None, checkpoint)):
         config, _, data, _ = task.plan(source, settings, recipe=recipe, init=init)
         if getattr(data, "validation", None) is None:
             raise InputError(
@@ -81,13 +90,10 @@ def better_beginning(
         minutes = config.training.minutes
         with TemporaryDirectory() as folder:
             run = Run.create(Path(folder) / "trial", with_precision(shortened(config), device))
-            try:
-                learn(run, data, device=device)
-            except Interrupted:  # of a trial nothing is kept
-                raise KeyboardInterrupt from None
+            learn(run, data, device=device)
             score = score_of(run.metrics()[-1])
             scores[init] = -math.inf if score is None else score
-    found = decided(checkpoint, scores, task_named(config.task).gives_probabilities, len(data.validation))
+    found = decided(scores, task_named(config.task).gives_probabilities, len(data.validation))
     if minutes:
         spent = (time.monotonic() - began) / 60
         found = found._replace(minutes=max(minutes - spent, SHARE * minutes))
@@ -108,13 +114,16 @@ def shortened(config: Any) -> Any:
     )
 
 
-def decided(checkpoint: str, scores: dict[str | None, float], rates: bool, count: int) -> Beginning:
-    """Return the beginning with the higher score; random weights where both are equal."""
-    theirs, fresh = (percent(each) if rates else f"{each:.4g}" for each in (scores[checkpoint], scores[None]))
-    better = scores[checkpoint] > scores[None]
-    chosen = checkpoint if better else "random weights"
+def decided(scores: Mapping[str | None, float], rates: bool, count: int) -> Beginning:
+    """Return the beginning with the highest score; of equal ones the first, which is random weights."""
+    best = max(scores, key=scores.__getitem__)
+    given = {
+        name or "random weights": percent(score) if rates else f"{score:.4g}"
+        for name, score in scores.items()
+    }
+    *others, last = (f"{score} from {name}" for name, score in reversed(given.items()))
     note = (
-        f"beginning: {chosen}, since after a tenth of the training the score on {count} validation images is "
-        f"{theirs} from {checkpoint} and {fresh} from random weights"
+        f"beginning: {best or 'random weights'}, since after a tenth of the training the score on {count} "
+        f"validation images is {', '.join(others)} and {last}"
     )
-    return Beginning(checkpoint if better else None, note)
+    return Beginning(best, note)

@@ -146,15 +146,8 @@ CAUSES = (
 )
 ROOTS = {"blank images", "normalization", "frozen encoder", "learning rate", "labels at random", "split"}
 ROOTS |= {"origin of NaN", "labels"}
-CONSEQUENCES = {
-    "not learning",
-    "one class",
-    "exploding layer",
-    "dead layer",
-    "labels at random",
-    "overfitting",
-    "wrong labels",
-}
+CONSEQUENCES = {"not learning", "one class", "exploding layer", "dead layer"}
+CONSEQUENCES |= {"labels at random", "overfitting", "wrong labels"}
 EQUAL_IMAGES = {"leak", "conflict"}  # where all of them are blank
 
 

@@ -45,7 +45,7 @@ class NotFinite(InputError):
     """Training stopped because its loss was not finite anymore. The learner holds the last good weights."""
 
 
-class Interrupted(Exception):
+class Interrupted(KeyboardInterrupt):
     """Training was asked to stop. Its state is saved; `step` is its step."""
 
     def __init__(self, step: int) -> None:
