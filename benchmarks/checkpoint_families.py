@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.checkpoints.formats import FAMILIES, TEXT_MODELS
+from vitreous.checkpoints.formats import IMAGE_FAMILIES, TEXT_MODELS
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "checkpoints"
@@ -300,7 +300,7 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
     given = tests.GIVEN
     live = live_cases(peers)
     rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for family, format in ((name, each) for name, formats in FAMILIES.items() for each in formats):
+    for family, format in ((name, each) for name, formats in IMAGE_FAMILIES.items() for each in formats):
         if only not in (None, family):
             continue
         key, found = (family, format), list[dict[str, Any]]()

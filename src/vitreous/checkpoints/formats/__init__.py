@@ -41,7 +41,7 @@ FORMATS: dict[str, Format] = {
 
 # Of each family the formats that it is read and written in; the text models are only read. The table of the
 # documentation is made of these rows and of what `benchmarks/checkpoint_families.py` measured of each.
-FAMILIES: dict[str, tuple[str, ...]] = {
+IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
     "ViT": ("google", "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit"),
     "Hybrid ViT": ("google", "timm"),
     "BiT": ("bit",),
@@ -72,5 +72,5 @@ def list_families() -> dict[str, dict[str, str]]:
 
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
     """
-    image_models = {name: dict.fromkeys(formats, "in, out") for name, formats in FAMILIES.items()}
+    image_models = {name: dict.fromkeys(formats, "in, out") for name, formats in IMAGE_FAMILIES.items()}
     return image_models | {name: {format: "in"} for name, format in TEXT_MODELS.items()}

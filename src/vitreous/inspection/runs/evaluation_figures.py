@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
@@ -233,11 +232,9 @@ def mistakes_figure(
     """Show the incorrect predictions with the highest probability."""
     shown = []
     for mistake in evaluation.confident_mistakes(12):
-        try:
-            image = preprocessing.image(images.image(mistake.index))
-        except BadImage:
-            continue  # it was readable during the evaluation; the file may be gone since
-        shown.append((rgb(to_tensor(image)), phrase("images.mistake", **asdict(mistake))))
+        for _, image in images.readable([mistake.index]):  # the file may be gone since the evaluation
+            pixels = rgb(to_tensor(preprocessing.image(image)))
+            shown.append((pixels, phrase("images.mistake", **asdict(mistake))))
     if not shown:
         return left_out("mistakes", "no-mistakes", count=evaluation.count)
     return exhibit("mistakes", HTML.image_row(shown), wrong=int((~evaluation.correct).sum()))
