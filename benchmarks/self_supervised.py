@@ -81,8 +81,8 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
         total = options.minutes + options.tuning_minutes
         return configure(choose_recipe(source, few.summary).config, timed(total, seed), {"source": source})
 
-    told = {"set": name, "seed": seed}
-    yield told | row("none", finished(folder / f"{stem}-scratch", scratch, few), few)
+    known = {"set": name, "seed": seed}
+    yield known | row("none", finished(folder / f"{stem}-scratch", scratch, few), few)
     for objective in options.objectives:
 
         def pretraining(objective: Any = objective) -> Any:
@@ -104,7 +104,7 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
             "neighbors": measured(run, "validation_knn"),
             "frozen": {name: each for name, each in probed.to_json().items() if "seconds" not in name},
         }
-        yield told | row(objective, tuned, few) | seen
+        yield known | row(objective, tuned, few) | seen
 
 
 def row(way: str, run: Run, few: Splits) -> dict[str, Any]:
