@@ -78,7 +78,7 @@ def test_a_threshold_names_all_labels_that_reach_it(several, photos, tmp_path):
 def test_each_label_may_have_a_threshold_of_its_own(several, photos, tmp_path, command):
     (answer,) = vt.predict(several, photos / "a.png", threshold={"cat": 0.99, "owl": 0.001}, progress=False)
     assert answer.labels == ("dog", "owl")
-    with pytest.raises(InputError, match="'cow', which is no label here: did you mean 'owl'"):
+    with pytest.raises(InputError, match="'cow', which is not a label here: did you mean 'owl'"):
         vt.predict(several, photos / "a.png", threshold={"cow": 0.1}, progress=False)
     with pytest.raises(InputError, match="no thresholds were chosen for ViT"):
         vt.predict(several, photos / "a.png", threshold="best", progress=False)

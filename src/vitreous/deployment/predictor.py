@@ -127,7 +127,7 @@ class ClassPredictor:
         own = threshold if isinstance(threshold, Mapping) else dict.fromkeys(self.labels, threshold)
         if others := own.keys() - set(self.labels):
             near = nearest(min(others), self.labels)
-            raise InputError(f"--threshold of {min(others)!r}, which is no label here: {near}")
+            raise InputError(f"--threshold of {min(others)!r}, which is not a label here: {near}")
         return torch.tensor([float(own.get(label, 0.5)) for label in self.labels])
 
     def most_probable(self, probabilities: Tensor, top: int) -> list[tuple[Choice, ...]]:
