@@ -243,8 +243,9 @@ def test_a_state_that_cannot_be_removed_stops_no_training(
             raise OSError(errno.ENOTEMPTY, "Directory not empty")
 
     monkeypatch.setattr(checkpoints.shutil, "rmtree", busy)
-    with pytest.warns(UserWarning, match=r"cannot remove an old checkpoint in .*Directory not empty"):
-        checkpointer.save(Snapshot(2), wait=False)  # the thread that writes changes filters of warnings, too
+    # The thread that writes changes the filters of warnings, too.
+    with pytest.warns(UserWarning, match=r"cannot remove an old .*Directory not empty"):  # noqa: PT031
+        checkpointer.save(Snapshot(2), wait=False)
         checkpointer.finish()
     monkeypatch.undo()
     checkpointer.save(Snapshot(3))
