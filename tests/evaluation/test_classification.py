@@ -17,7 +17,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.calibration import scale_head
 from vitreous.evaluation.classification import evaluate, label_evaluation
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.evaluation.scores import calibrate
+from vitreous.evaluation.scores import average_precision, calibrate
 from vitreous.models.vit import ViT
 
 LABELS = ("dark", "middle", "bright")
@@ -165,3 +165,34 @@ def test_several_labels_are_scored_by_average_precision(
     assert interval is not None
     assert interval.low < np.mean(expected) < interval.high
     assert evaluation.to_json()["per_class"][1]["support"] == several[:, 1].sum()
+
+
+def test_of_many_labels_nothing_grows_with_images_times_classes(
+    images: ArrayImages, make_model: Callable[..., ViT]
+) -> None:
+    """The same metrics as from all logits, rounded to levels, with a temperature, in batches."""
+    labels = ("other", *LABELS, *(f"other {number}" for number in range(1198)))
+    model = make_model(labels, len(labels)).eval()
+    several = np.eye(3, dtype=np.float32)[images.targets]
+    several[::5], several[3] = 1, 0
+    images.targets = csr_array(several)
+    scale_head(model, 0.4)
+    found = evaluate(model, images, batch_size=4)
+    with torch.no_grad():
+        logits = model(model.preprocessing([images.image(row) for row in range(31)])).numpy()
+    known = np.zeros_like(logits)
+    known[:, [labels.index(name) for name in images.classes]] = several
+    rounded = np.round(logits * 16) / 16
+    columns = zip(known.T, rounded.T, strict=True)
+    np.testing.assert_allclose(found.average_precision, [average_precision(*each) for each in columns])
+    for scale, error in ((1.0, found.calibration.ece), (0.4, found.uncalibrated_error)):
+        p = 1 / (1 + np.exp(-rounded * scale))
+        assert error == pytest.approx(calibrate(p.ravel(), known.ravel()).ece, rel=1e-4)
+    assert found.to_json()["per_class"][labels.index("dark")]["support"] == several[:, 0].sum()
+    assert found.without_learning[1]["chance"] == pytest.approx(several.mean())
+    assert found.probabilities is None
+    assert found.targets.nnz == several.sum()
+    assert found.answers() is found.scores() is None
+    assert np.isnan(found.subset([3, 1]).mean_average_precision)
+    again = evaluate(model, images, batch_size=31)
+    assert json.dumps({**again.to_json(), "seconds": 0}) == json.dumps({**found.to_json(), "seconds": 0})

@@ -126,11 +126,6 @@ class Permutation(Counted):
         return left << self.half | right
 
 
-def sequential(count: int) -> Order:
-    """Return every sample once and in order."""
-    return Order(Counted(count))
-
-
 def shuffled(count: int, *, seed: int, epoch: int) -> Order:
     """Return every sample once, in random order."""
     rng = numpy_generator(seed, "order", epoch)

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, dense
 from vitreous.errors import InputError
-from vitreous.evaluation.classification import LabelEvaluation, label_evaluation
+from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
+from vitreous.evaluation.result import LabelEvaluation
 from vitreous.models.names import Model
 from vitreous.training.distributed import ALONE
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -25,11 +26,12 @@ from vitreous.evaluation.outputs import (
     summaries,
 )
 from vitreous.evaluation.paired import ExampleScores
-from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
+from vitreous.evaluation.result import Answers, LabelEvaluation, Metric, Mistake, TextTable
 from vitreous.evaluation.scores import (
     Calibration,
     ClassScore,
     Interval,
+    LabelLevels,
     average_precision,
     calibrate,
     class_scores,
@@ -40,51 +42,12 @@ from vitreous.evaluation.scores import (
 )
 from vitreous.models.names import Runnable
 from vitreous.results import percent
+from vitreous.training.distributed import ALONE
 
 MOST_CLASSES = 100  # whose confusion matrix goes into the JSON: it grows with their square
 SUMMARIZED = 1024  # images whose logits are summarized together
 SMALLEST = 1e-12  # probability, whose logarithm is finite
 SHOWN_CLASSES = 30  # whose confusion matrix is printed
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """An image that was called `predicted`, with what probability, and is `actual`."""
-
-    index: int
-    name: str
-    predicted: str
-    actual: str
-    probability: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelEvaluation(Evaluation):
-    """What a classifier predicts for each image.
-
-    Attributes:
-        classes: the label of each class, in the model's order.
-        targets: its class; where it may have several, a 0 or 1 for each class.
-        uncalibrated_error: the calibration error without the model's temperature; None where it has none.
-    """
-
-    indices: Int[np.ndarray, " N"]
-    classes: tuple[str, ...]
-    targets: Int[np.ndarray, " N"] | Float[np.ndarray, "N classes"]
-    uncalibrated_error: float | None = None
-
-    @property
-    def calibration(self) -> Calibration:
-        """Whether the probabilities are right: of the predicted class, or of every yes and no."""
-        raise NotImplementedError
-
-    @property
-    def calibration_metrics(self) -> dict[str, Metric]:
-        found = {"calibration_error": Metric(self.calibration.ece, "calibration (ECE)")}
-        if self.uncalibrated_error is not None:
-            label = "calibration (ECE) without the temperature"
-            found["uncalibrated_error"] = Metric(self.uncalibrated_error, label)
-        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,27 +175,38 @@ class ClassificationEvaluation(LabelEvaluation):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelEvaluation(LabelEvaluation):
-    """What a classifier predicts for images that may have several classes: the probability of each."""
+    """What a classifier predicts for images that may have several classes: the probability of each.
+
+    Attributes:
+        probabilities: (N, classes); None for more than 1,000 classes.
+        levels: for these, what follows from all logits; the targets are a sparse matrix then.
+    """
 
     task = "multilabel"
     per_example = ("targets", "probabilities")
 
-    probabilities: Float[np.ndarray, "N classes"]
+    probabilities: Any
+    levels: LabelLevels | None = None
 
     @cached_property
     def calibration(self) -> Calibration:
+        if self.levels:
+            return self.levels.calibration()
         return calibrate(self.probabilities.ravel(), self.targets.ravel())
 
     @cached_property
     def average_precision(self) -> tuple[float, ...]:
-        """Of each class; NaN for a class that no image shows."""
+        """Of each class; NaN for a class that no image shows, and of a part of what was counted."""
+        if self.levels:
+            return tuple(self.levels.precision(self.count))
         columns = zip(self.targets.T, self.probabilities.T, strict=True)
         return tuple(average_precision(target, score) for target, score in columns)
 
     @property
     def mean_average_precision(self) -> float:
         """Over the classes that some image shows."""
-        return float(np.nanmean(self.average_precision))
+        known = [value for value in self.average_precision if value == value]
+        return float(np.mean(known)) if known else math.nan
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
@@ -240,8 +214,10 @@ class MultiLabelEvaluation(LabelEvaluation):
         precision = Metric(self.mean_average_precision, "mean average precision", interval)
         return {"mean_average_precision": precision, **self.calibration_metrics}
 
-    def scores(self) -> ExampleScores:
+    def scores(self) -> ExampleScores | None:
         """How well the labels of each image are ranked before the others: its average precision."""
+        if self.levels:
+            return None
         rows = zip(self.targets, self.probabilities, strict=True)
         return ExampleScores("ranking", np.array([average_precision(*row) for row in rows]))
 
@@ -249,7 +225,9 @@ class MultiLabelEvaluation(LabelEvaluation):
         columns = zip(self.classes, self.average_precision, strict=True)
         return {label: value for label, value in columns if value == value}
 
-    def answers(self) -> Answers:
+    def answers(self) -> Answers | None:
+        if self.probabilities is None:
+            return None
         true, given = self.targets > 0, self.probabilities >= 0.5
         surprise = np.where(true, self.probabilities, 1 - self.probabilities)
         return Answers(
@@ -284,17 +262,31 @@ def evaluate(
     Raises:
         InputError: the model does not know the classes, or no image could be decoded.
     """
-    labels = class_labels(model, images)
-    if images.targets.ndim == 2:
+    labels, several = class_labels(model, images), images.targets.ndim == 2
+    if several and len(labels) <= MOST_KEPT:
         return label_evaluation(labels, images, compute_outputs(model, images, **batching), model.temperature)
     columns = class_columns(labels, images).to(batching.get("device", "cpu"))
+    levels = LabelLevels(columns, len(labels)) if several else None
 
     def compute(batch: Batch) -> Tensor:
         logits = model(batch.images).float()
+        if levels:
+            levels.add(logits, batch.targets)
+            return batch.indices  # there is nothing to keep of an image
         return summaries(logits, columns[batch.targets].to(logits.device), model.temperature)
 
     found = compute_outputs(model, images, compute, **batching)
-    return from_summaries(labels, images, found, model.temperature)
+    if not levels:
+        return from_summaries(labels, images, found, model.temperature)
+    levels.counts = batching.get("world", ALONE).add_up(levels.counts)
+    return MultiLabelEvaluation(
+        classes=labels,
+        targets=in_columns(images.targets[found.indices], columns.cpu().numpy(), len(labels)),
+        probabilities=None,
+        levels=levels,
+        uncalibrated_error=None if model.temperature == 1 else levels.calibration(model.temperature).ece,
+        **found.about,
+    )
 
 
 def label_evaluation(
@@ -314,12 +306,9 @@ def label_evaluation(
         return from_summaries(labels, images, outputs._replace(values=values), temperature)
     found = MultiLabelEvaluation(
         classes=labels,
-        indices=outputs.indices,
-        names=outputs.names,
         targets=dense(in_columns(targets, columns.numpy(), len(labels))),
         probabilities=outputs.values.sigmoid().numpy(),
-        failed=outputs.failed,
-        seconds=outputs.seconds,
+        **outputs.about,
     )
     if temperature == 1:
         return found
@@ -335,8 +324,6 @@ def from_summaries(
     targets = class_columns(labels, images).numpy()[images.targets[outputs.indices]]
     return ClassificationEvaluation(
         classes=labels,
-        indices=outputs.indices,
-        names=outputs.names,
         targets=targets,
         predictions=predictions.astype(np.int64),
         confidence=confidence,
@@ -344,6 +331,5 @@ def from_summaries(
         in_top5=in_top5 > 0,
         probabilities=outputs.values[:, 5:].numpy() if len(labels) <= MOST_KEPT else None,
         uncalibrated_error=None if temperature == 1 else calibrate(before, predictions == targets).ece,
-        failed=outputs.failed,
-        seconds=outputs.seconds,
+        **outputs.about,
     )

@@ -71,6 +71,11 @@ class Outputs(NamedTuple):
     failed: Mapping[str, str]
     seconds: float
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What every evaluation has of them: everything but the values."""
+        return {name: value for name, value in self._asdict().items() if name != "values"}
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
@@ -239,7 +244,7 @@ def automatic_precision(
     if wanted != "auto":
         return answering_precision(wanted, device)
     comparable = isinstance(model, ViT | BiT) and model.task != "regression"
-    if not comparable or pick_precision("auto", device, width_of(model)) == "fp32":
+    if not comparable or pick_precision("auto", device, getattr(model.config, "width", WIDE)) == "fp32":
         return "fp32"
     record = None if folder is None else folder / AGREED
     known: dict[str, Any] = {}
@@ -249,7 +254,10 @@ def automatic_precision(
     few = images is None or len(images) < WORTH
     if few and not known:
         return "fp32"
-    here = {"device": str(device), "torch": torch.__version__, "weights": weights_key(model)}
+    weights = sum(
+        float(each.detach().double().sum()) for each in model.parameters()
+    )  # another training's differ
+    here = {"device": str(device), "torch": torch.__version__, "weights": f"{weights:.12g}"}
     if not here.items() <= known.items():
         if images is None or few:
             return "fp32"
@@ -264,15 +272,6 @@ def automatic_precision(
         f"{known['images']} calibration images"
     )
     return chosen
-
-
-def width_of(model: Any) -> int:
-    return int(getattr(model.config, "width", WIDE))
-
-
-def weights_key(model: nn.Module) -> str:
-    """A number that another training of the same model does not have."""
-    return f"{sum(float(each.detach().double().sum()) for each in model.parameters()):.12g}"
 
 
 def agreement(model: Any, images: ImageDataset, device: torch.device, workers: int) -> tuple[int, int]:

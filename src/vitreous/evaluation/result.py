@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vitreous.evaluation.paired import ExampleScores
-from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.scores import Calibration, Interval
 from vitreous.results import Result, percent
 
 
@@ -129,7 +129,7 @@ class Evaluation(Result):
         for name in ("names", "indices", *self.per_example):
             if (entries := getattr(self, name)) is None:
                 continue
-            picked = entries[rows] if isinstance(entries, np.ndarray) else [entries[row] for row in rows]
+            picked = entries[rows] if hasattr(entries, "shape") else [entries[row] for row in rows]
             chosen[name] = tuple(picked) if isinstance(entries, tuple) else picked
         return replace(self, **chosen)
 
@@ -192,3 +192,43 @@ class Evaluation(Result):
             **flat,
             **self.details(),
         }
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An image that was called `predicted`, with what probability, and is `actual`."""
+
+    index: int
+    name: str
+    predicted: str
+    actual: str
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelEvaluation(Evaluation):
+    """What a classifier predicts for each image.
+
+    Attributes:
+        classes: the label of each class, in the model's order.
+        targets: its class, (N,); where it may have several, a 0 or 1 for each class, (N, classes).
+        uncalibrated_error: the calibration error without the model's temperature; None where it has none.
+    """
+
+    indices: Int[np.ndarray, " N"]
+    classes: tuple[str, ...]
+    targets: Any
+    uncalibrated_error: float | None = None
+
+    @property
+    def calibration(self) -> Calibration:
+        """Whether the probabilities are right: of the predicted class, or of every yes and no."""
+        raise NotImplementedError
+
+    @property
+    def calibration_metrics(self) -> dict[str, Metric]:
+        found = {"calibration_error": Metric(self.calibration.ece, "calibration (ECE)")}
+        if self.uncalibrated_error is not None:
+            label = "calibration (ECE) without the temperature"
+            found["uncalibrated_error"] = Metric(self.uncalibrated_error, label)
+        return found

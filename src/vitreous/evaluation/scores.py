@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
+from torch import Tensor
 
 from vitreous.checkpoints.whole_files import whole
 
 Z_95 = 1.959963984540054  # 95 % of a normal distribution is within this many standard deviations
 TOP_CONFUSIONS = 50  # pairs of classes
+<<<<<<< HEAD
 RESAMPLES = 200  # of the bootstrap over classes
+=======
+LEVELS, PER_LOGIT = 512, 16  # of logits, where there are very many classes
+>>>>>>> 3ac70efd (Evaluation of more than 1,000 labels an image may have, in bounded memory)
 CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
 
 
@@ -139,17 +145,54 @@ def class_scores(
 
 
 def calibrate(
-    confidence: Float[np.ndarray, " N"], correct: np.ndarray, bins: int = CALIBRATION_BINS
+    confidence: Float[np.ndarray, " N"],
+    correct: np.ndarray,
+    bins: int = CALIBRATION_BINS,
+    times: Int[np.ndarray, " N"] | None = None,
 ) -> Calibration:
     """Return the mean distance between confidence and accuracy in bins of equal width, weighted by their
-    images (arXiv 1706.04599, Eq. 3): is a probability of 0.8 correct in 80 % of the cases?"""
+    images (arXiv 1706.04599, Eq. 3): is a probability of 0.8 correct in 80 % of the cases? Of an answer that
+    is given several `times`, `correct` is how often it was."""
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    counts, sums, hits = (np.bincount(place, each, bins) for each in (None, confidence, correct))
+    often = np.ones(len(confidence), dtype=np.int64) if times is None else times
+    counts, sums, hits = (np.bincount(place, each, bins) for each in (often, often * confidence, correct))
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
-        columns = edges[:-1], edges[1:], counts, sums / counts, hits / counts
-    error = float(np.abs(sums - hits).sum()) / max(len(confidence), 1)
+        columns = edges[:-1], edges[1:], counts.astype(np.int64), sums / counts, hits / counts
+    error = float(np.abs(sums - hits).sum()) / max(int(often.sum()), 1)
     return Calibration(error, tuple(map(Bin, *(column.tolist() for column in columns))))
+
+
+class LabelLevels:
+    """Of very many classes that an image may have: how often the logit of each is at each level, which is
+    1/16 of a logit wide, between -16 and 16, for images without and with it. All logits would be too many.
+    columns: of each class of the images among all `classes`, on the device of the logits."""
+
+    def __init__(self, columns: Int[Tensor, " classes"], classes: int) -> None:
+        self.columns = columns
+        self.counts = torch.zeros(2, classes, LEVELS, dtype=torch.int32, device=columns.device)
+
+    def add(self, logits: Float[Tensor, "B all"], targets: Float[Tensor, "B classes"]) -> None:
+        shown = torch.zeros_like(logits, dtype=torch.bool)
+        shown[:, self.columns] = targets.to(logits.device) > 0
+        level = (logits.nan_to_num() * PER_LOGIT + LEVELS / 2).round().clamp(0, LEVELS - 1).long()
+        rows = shown.long() * logits.shape[1] + torch.arange(logits.shape[1], device=logits.device)
+        place = (rows * LEVELS + level).flatten()
+        self.counts.view(-1).scatter_add_(0, place, torch.ones_like(place, dtype=torch.int32))
+
+    def precision(self, images: int) -> list[float]:
+        """Return what `average_precision` gives for each class, with logits rounded to levels; NaN where
+        other images than these were counted."""
+        found, seen = (counts.flip(-1).cumsum(-1) for counts in (self.counts[1], self.counts.sum(dim=0)))
+        steps = found.diff(dim=-1, prepend=found.new_zeros(len(found), 1))
+        precision = ((steps * found).double() / seen.clamp(min=1)).sum(dim=-1) / found[:, -1]
+        return torch.where(seen[:, -1] == images, precision, math.nan).tolist()
+
+    def calibration(self, temperature: float = 1.0) -> Calibration:
+        """Return that of every yes and no, with logits multiplied by a temperature."""
+        logits = temperature * (np.arange(LEVELS) - LEVELS / 2) / PER_LOGIT
+        without, having = self.counts.sum(dim=1).numpy()
+        return calibrate(1 / (1 + np.exp(-logits)), having, times=without + having)
 
 
 def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:

@@ -193,11 +193,8 @@ def evaluate_segmenter(
     outputs = compute_outputs(model, images, confusions, reader=reader, **batching)
     return SegmentationEvaluation(
         classes=images.classes,
-        indices=outputs.indices.tolist(),
-        names=outputs.names,
         confusions=outputs.values.numpy(),
-        failed=outputs.failed,
-        seconds=outputs.seconds,
+        **outputs.about,
     )
 
 

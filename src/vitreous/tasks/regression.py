@@ -240,12 +240,9 @@ class Regression(ImageTask):
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> RegressionEvaluation:
         found = compute_outputs(answerer, examples, **options)
         return RegressionEvaluation(
-            names=found.names,
-            indices=found.indices,
             targets=np.asarray(examples.targets, dtype=float)[found.indices],
             predictions=found.values.flatten().numpy().astype(float),
-            failed=found.failed,
-            seconds=found.seconds,
+            **found.about,
         )
 
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:

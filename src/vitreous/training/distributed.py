@@ -70,6 +70,13 @@ class World(NamedTuple):
                 totals[name] = totals.get(name, 0.0) + value
         return {n: torch.full((), value, dtype=torch.float64, device=device) for n, value in totals.items()}
 
+    def add_up(self, counts: Tensor) -> Tensor:
+        """Return the sums of whole numbers over all processes, on the CPU."""
+        counts = counts.cpu()
+        if self.size > 1:
+            dist.all_reduce(counts, group=self.group)
+        return counts
+
     def any(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
         """Return for each flag whether it is true in any process: exchanged by the CPUs, so that no GPU is
         waited for."""

@@ -19,7 +19,7 @@ from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, affine
 from vitreous.data.config import AffineConfig, DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Indices
 from vitreous.data.loading import BatchLoader, DevicePrefetcher
-from vitreous.data.sampling import Rows, Sampler, sequential
+from vitreous.data.sampling import Counted, Order, Rows, Sampler
 from vitreous.data.sources.small import open_digits
 from vitreous.data.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.data.text.tokenizer import END, START, Tokenizer
@@ -93,7 +93,7 @@ def digit_line_loader(
     of_digit = names(digits)
     count = max(EPOCH // batch_size, 1) * batch_size
     sampler = Sampler(
-        lambda epoch: sequential(count), count, batch_size=batch_size, rank=rank, world_size=world_size
+        lambda epoch: Order(Counted(count)), count, batch_size=batch_size, rank=rank, world_size=world_size
     )
 
     def collate(samples: Sequence[int], indices: Indices, rows: Rows) -> CaptionBatch:

@@ -251,9 +251,7 @@ class Pretraining(ImageTask):
             task=self.name,
             loss=loss,
             trivial=trivial,
-            names=found.names,
-            failed=found.failed,
-            seconds=found.seconds,
+            **found.about,
         )
 
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
