@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch import nn
 
 import vitreous as vt
@@ -23,6 +26,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model
 from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.outputs import MOST_KEPT
 from vitreous.evaluation.probing import fewshot_measure, knn_measure
 from vitreous.models.names import create
 from vitreous.tasks import task_named
@@ -117,7 +121,16 @@ def check_evaluation() -> None:
     def calibrated(**batching: Any) -> Any:
         model.head.load_state_dict(head)  # type: ignore[union-attr]
         model.temperature = 1.0
-        return [each.to_json() for each in calibrate_model(model, held, **batching)]
+        found = calibrate_model(model, held, learned=splits.train, **batching)
+        return [model.temperature, *(each.to_json() for each in found)]
+
+    labels = (*held.classes, *(f"label {number}" for number in range(MOST_KEPT)))
+    many, several = (
+        create("ViT-Ti/4", image_size=8, channels=1, num_classes=len(labels), seed=0, **small),
+        copy(held),
+    )
+    nn.init.normal_(many.head.weight, generator=torch.Generator().manual_seed(1))  # type: ignore[arg-type]
+    many.labels, several.targets = labels, csr_array(np.eye(10, dtype=np.float32)[held.targets])
 
     def pretrained(name: Any) -> Callable[..., Any]:
         objective = build_objective(create("ViT-Ti/4", image_size=8, **small), name, config, steps=10)
@@ -128,6 +141,7 @@ def check_evaluation() -> None:
         for measure in (
             lambda **batching: evaluate(model, held, **batching).to_json(),
             calibrated,
+            lambda **batching: evaluate(many, several, **batching).to_json(),
             lambda **batching: knn_measure(splits.train, held)(model, **batching),
             lambda **batching: fewshot_measure(splits)(model, **batching),
             pretrained("mae"),
@@ -142,7 +156,8 @@ def check_evaluation() -> None:
                 continue
             for each in (alone, together):
                 for part in each if isinstance(each, list) else [each]:
-                    part.pop("seconds", None)
+                    if isinstance(part, dict):
+                        part.pop("seconds", None)
             assert together == alone
             assert json.dumps(alone) != "{}"
         computed.clear()
