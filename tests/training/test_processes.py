@@ -23,7 +23,7 @@ from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import softmax_loss
 from vitreous.training.settings import configure
-from vitreous.training.step import TrainStep
+from vitreous.training.step import TrainStep, default_generators
 
 # Imports once, then forks the processes of each group.
 DRIVER = """
@@ -317,6 +317,21 @@ def test_seeds_and_ranks_draw_different_masks(part: str) -> None:
     *different, again = losses(model, objective, BATCH)
     assert len(set(different)) == 4
     assert again == different[0]
+
+
+@pytest.mark.parametrize(("device", "index"), [("cuda:1", 1), ("cuda", 0)])
+def test_the_gpu_that_trains_has_its_own_generator_seeded(
+    monkeypatch: pytest.MonkeyPatch, device: str, index: int
+) -> None:
+    """And given back; the other GPU's is left alone. Generators of the CPU stand in for them."""
+    gpus, given_back, fork = [torch.Generator().manual_seed(n) for n in (7, 8)], [], torch.random.fork_rng
+    monkeypatch.setattr(torch.cuda, "default_generators", tuple(gpus))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: given_back.extend(devices) or fork([]))
+    with default_generators(torch.device(device), 5):
+        assert [gpu.initial_seed() for gpu in gpus] == [5 if n == index else 7 + n for n in range(2)]
+        assert torch.initial_seed() == 5
+    assert given_back == [index]
 
 
 @pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino"])
