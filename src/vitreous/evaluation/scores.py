@@ -155,11 +155,11 @@ def calibrate(
     is given several `times`, `correct` is how often it was."""
     edges = np.linspace(0, 1, bins + 1)
     place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    often = np.ones(len(confidence), dtype=np.int64) if times is None else times
-    counts, sums, hits = (np.bincount(place, each, bins) for each in (often, often * confidence, correct))
+    summed = confidence if times is None else times * confidence
+    counts, sums, hits = (np.bincount(place, each, bins) for each in (times, summed, correct))
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         columns = edges[:-1], edges[1:], counts.astype(np.int64), sums / counts, hits / counts
-    error = float(np.abs(sums - hits).sum()) / max(int(often.sum()), 1)
+    error = float(np.abs(sums - hits).sum()) / max(int(counts.sum()), 1)
     return Calibration(error, tuple(map(Bin, *(column.tolist() for column in columns))))
 
 
