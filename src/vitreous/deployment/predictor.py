@@ -17,8 +17,9 @@ from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.segmentation.masked import Mask
 from vitreous.deployment.answering import Choice, Prediction, sha256_of
 from vitreous.errors import InputError, nearest
-from vitreous.evaluation.classification import LabelEvaluation, MultiLabelEvaluation
+from vitreous.evaluation.classification import MultiLabelEvaluation
 from vitreous.evaluation.outputs import AveragedViews
+from vitreous.evaluation.result import LabelEvaluation
 from vitreous.evaluation.scores import best_threshold
 from vitreous.models.names import Runnable
 from vitreous.models.segmenter import Segmenter

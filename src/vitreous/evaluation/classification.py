@@ -178,8 +178,7 @@ class MultiLabelEvaluation(LabelEvaluation):
     """What a classifier predicts for images that may have several classes: the probability of each.
 
     Attributes:
-        probabilities: (N, classes); None for more than 1,000 classes.
-        levels: for these, what follows from all logits; the targets are a sparse matrix then.
+        probabilities, levels: of more than 1,000 classes levels of all logits alone, and sparse targets.
     """
 
     task = "multilabel"
@@ -210,7 +209,7 @@ class MultiLabelEvaluation(LabelEvaluation):
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        interval = precision_interval(self.targets, self.probabilities)
+        interval = None if self.levels else precision_interval(self.targets, self.probabilities)
         precision = Metric(self.mean_average_precision, "mean average precision", interval)
         return {"mean_average_precision": precision, **self.calibration_metrics}
 

@@ -17,11 +17,8 @@ from vitreous.checkpoints.whole_files import whole
 
 Z_95 = 1.959963984540054  # 95 % of a normal distribution is within this many standard deviations
 TOP_CONFUSIONS = 50  # pairs of classes
-<<<<<<< HEAD
 RESAMPLES = 200  # of the bootstrap over classes
-=======
 LEVELS, PER_LOGIT = 512, 16  # of logits, where there are very many classes
->>>>>>> 3ac70efd (Evaluation of more than 1,000 labels an image may have, in bounded memory)
 CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
 
 
