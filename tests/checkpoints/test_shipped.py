@@ -164,6 +164,7 @@ def test_both_are_trained_for_a_tenth_and_compared(
     assert trials[-1].training.minutes == pytest.approx(0.005)
     assert found.minutes is not None
     assert 0.005 <= found.minutes < 0.05  # the trial is a part of the time
+    assert found.note.endswith("of 3 s are left")
     with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
         better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
     monkeypatch.setattr(
@@ -177,7 +178,8 @@ def test_both_are_trained_for_a_tenth_and_compared(
 
     monkeypatch.setattr(learning, "train_in_processes", begin)
     with pytest.raises(vt.InputError, match="begun"):
-        vt.train(photos, init=TRY + "vitreous:tiny", out=tmp_path / "run")
+        vt.train(photos, init=TRY + "vitreous:tiny", out=tmp_path / "run", minutes=3)
+    assert "training.minutes=3" in " ".join(started[0].notes)  # what the user has said
     assert started[0].run.config.init == "vitreous:tiny"
     assert started[0].notes[-1] == "why"
     assert started[0].run.config.training.minutes == 2

@@ -244,7 +244,6 @@ def start_training(
         options: of `train`.
         evaluation: options of the evaluation.
     """
-    from vitreous.models.settings import merged
     from vitreous.tasks import task_named
     from vitreous.tasks.running import start_run
     from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
@@ -271,13 +270,14 @@ def start_training(
         started = start_run(
             named,
             source,
-            settings if minutes is None else merged(settings, {"training": {"minutes": minutes}}),
+            settings,
             recipe=recipe,
             init=begun,
             out=None if out is None else Path(out),
             device=here,
             world=world,
             fit_memory=options.get("fit_memory", False),
+            minutes=minutes,
         )
         return started._replace(notes=(*started.notes, note)) if note else started
 

@@ -101,17 +101,17 @@ def start_run(
     device: torch.device,
     world: World = ALONE,
     fit_memory: bool = False,
+    minutes: float | None = None,
 ) -> Started:
-    """Make a new run directory for a task on `source`.
+    """Make a new run directory for a task on `source`. Raises InputError: unknown settings, values or data,
+    or what does not fit together.
 
     Args:
         source: DATA; None: what the settings say, or the task's own bundled data.
         settings: the user's own, over everything that a recipe says.
         fit_memory: split the batch into as many micro-batches as the memory needs.
+        minutes: what is left of the time that the settings give.
         recipe, init, out: as `vitreous.train` has them.
-
-    Raises:
-        InputError: unknown settings, values or data, or what does not fit together.
     """
     task = task_named(task) if isinstance(task, str) else task
     config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init)
@@ -125,7 +125,7 @@ def start_run(
     if config.training.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     notes = [f"recipe: {reason}" for reason in reasons]
-    config = with_precision(config, device)
+    config = with_precision(with_training(config, minutes=minutes) if minutes else config, device)
     size = config.training.batch_size
     if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
         size = max(size - size % world.size, world.size)

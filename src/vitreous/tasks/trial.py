@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ import torch
 from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.runs import command_of, read_tree
 from vitreous.errors import InputError
-from vitreous.results import percent
+from vitreous.results import duration, percent
 from vitreous.tasks import task_named
 from vitreous.tasks.choose import has_few_large
 from vitreous.tasks.machine import with_precision
@@ -90,13 +91,15 @@ def better_beginning(
         minutes = config.training.minutes
         with TemporaryDirectory() as folder:
             run = Run.create(Path(folder) / "trial", with_precision(shortened(config), device))
-            learn(run, data, device=device)
+            with warnings.catch_warnings(action="ignore"):  # that its time is short
+                learn(run, data, device=device)
             score = score_of(run.metrics()[-1])
             scores[init] = -math.inf if score is None else score
     found = decided(scores, task_named(config.task).gives_probabilities, len(data.validation))
     if minutes:
-        spent = (time.monotonic() - began) / 60
-        found = found._replace(minutes=max(minutes - spent, SHARE * minutes))
+        left = max(minutes - (time.monotonic() - began) / 60, SHARE * minutes)
+        note = f"{found.note}; {duration(60 * left)} of {duration(60 * minutes)} are left"
+        found = found._replace(minutes=left, note=note)
     return found
 
 
