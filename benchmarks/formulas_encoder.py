@@ -9,6 +9,7 @@ thread. "scratch" is the model and recipe that `vitreous train` chooses for thes
 that it chooses with `--init`, "cnn" the six convolutions of `from_scratch.py`. The made sets
 have 24 classes and validation looks that training never shows; the digits are real, and their test part is
 the usual one. `letters` and `shapes` are for tuning. Rows that the file has are not computed again.
+`--frozen 64 128` probes the frozen features at these sizes instead of training anything.
 
     python benchmarks/formulas_encoder.py --write runs/formulas FOLDER
 
@@ -24,6 +25,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ from vitreous.checkpoints.native import save_native
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
+from vitreous.evaluation.probing import probe
 from vitreous.models.config import Origin
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.running import open_run
@@ -88,6 +91,15 @@ def one_row(way: str, name: str, images: int, seed: int, options: argparse.Names
             make, training = cnn, changed(config.training, ema_decay=None, peak_lr=CNN_RATE)
         found = train_and_measure(make, config, splits, budget=options.seconds, training=training)
     return {"set": name, "images": images, "seed": seed, "way": way, "seconds": options.seconds, **found}
+
+
+def frozen(name: str, images: int, seed: int, size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Return what probes of the frozen features reach on images of `size` pixels."""
+    with tempfile.TemporaryDirectory() as folder:
+        _, splits = opened(name, Path(folder), images, seed)
+        found = probe(vt.load(options.init, image_size=size).eval(), splits, shots=(images,)).to_json()
+    named = {"set": name, "images": images, "seed": seed, "size": size}
+    return named | {key: round(found[key], 4) for key in ("linear", "knn")}
 
 
 def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -147,6 +159,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="of processor time, for each training")
     parser.add_argument("--init", default="runs/formulas", help="the encoder")
     parser.add_argument("--rate", type=float, help="peak learning rate of fine-tuning, for tuning it")
+    parser.add_argument("--frozen", nargs="+", type=int, default=[], metavar="PIXELS", help="probe only")
     parser.add_argument("--note", default="", help="kept with the results: what else the machine was doing")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     parser.add_argument(
@@ -160,6 +173,15 @@ def main() -> None:
         parser.error("give --out FILE.json")
     torch.set_num_threads(1)
     stored = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
+    if options.frozen:
+        stored["sizes"] = [
+            frozen(name, images, seed, size, options)
+            for name, images, seed, size in product(
+                options.sets, options.images, options.seeds, options.frozen
+            )
+        ]
+        options.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        return
     rows = stored.get("rows", [])
     done = {(*rows_key(row), row["seed"]) for row in rows}
     for seed in options.seeds:

@@ -138,6 +138,9 @@ def test_an_encoder_of_formulas_is_written_and_compared(tmp_path: Path) -> None:
     assert gain["seeds"] == 2
     low, high = gain["interval over cnn"]
     assert low <= gain["gain over cnn"] <= high
+    probed = run_program("formulas_encoder", [*words, "--frozen", "32"], tmp_path)
+    assert [row["size"] for row in probed["sizes"]] == [32, 32]
+    assert probed["rows"] == found["rows"]
 
 
 def test_every_stored_result_is_explained() -> None:

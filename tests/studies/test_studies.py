@@ -15,6 +15,7 @@ import torch
 
 import vitreous as vt
 from vitreous.cli import run
+from vitreous.data.sources.world import class_names
 from vitreous.errors import InputError
 from vitreous.evaluation.scores import half_width
 from vitreous.languages import speaking
@@ -309,6 +310,24 @@ def test_the_kept_ledger_is_of_full_length() -> None:
             assert [each["terms"] for each in kept["claims"]] == [
                 [list(term) for term in claim.terms] for claim in study.claims
             ]
+
+
+def test_no_kept_claim_compares_what_is_at_chance() -> None:
+    """Where no variant has learned anything, an effect cannot appear, and its absence says nothing."""
+    folder = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
+    for name, study in STUDIES.items():
+        file = folder / name / "results.json"
+        kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"rows": [], "claims": []}
+        means = {row["variant"]: row["values"] for row in kept["rows"]}
+        trials: dict[str, Any] = {each.name: each.trial for each in study.variants}
+        groups = {each.name: each.group for each in study.variants}
+        for claim in kept["claims"]:
+            if study.world == "images" and claim["measure"] in ("accuracy", "few-shot", "moved"):
+                terms = [term for _, term in claim["terms"]]
+                named = [each for each in trials if each in terms or groups[each] in terms]
+                reached = max(np.mean(means[each][claim["measure"]]) for each in named)
+                chance = 1 / len(class_names()[trials[named[0]].labels])
+                assert reached > 2 * chance, (name, claim["claim"])
 
 
 def test_studies_have_the_papers_numbers() -> None:

@@ -124,18 +124,19 @@ def shape() -> Study:
 
 
 def resolution() -> Study:
-    """All start from the same model, trained on images of half the size."""
-    start = BASE.change({"image_size": (8, 8)})
-    tuning: dict[str, Any] = {"start": start, "steps": BASE.steps // 2, "rate": BASE.rate / 3}
+    """All start from the same model, trained on images of half the size, where shapes are still visible."""
+    high = POSITIONS.change({"position": {"init_std": INIT_STD}})
+    start = high.change({"image_size": (8, 8)})
+    tuning: dict[str, Any] = {"start": start, "steps": high.steps // 2, "rate": high.rate / 3}
     variants = (
         Variant("low, fine-tuned at low", start.change(**tuning)),
-        Variant("low, fine-tuned at high", BASE.change(**tuning)),
-        Variant("low, at high, fresh positions", BASE.change(fresh_positions=True, **tuning)),
+        Variant("low, fine-tuned at high", high.change(**tuning)),
+        Variant("low, at high, fresh positions", high.change(fresh_positions=True, **tuning)),
     )
-    high = 1, "low, fine-tuned at high"
+    resized = 1, "low, fine-tuned at high"
     claims = (
-        Claim("higher", (high, (-1, "low, fine-tuned at low")), "paper", "3.2"),
-        Claim("resized", (high, (-1, "low, at high, fresh positions")), "ours", "3.2"),
+        Claim("higher", (resized, (-1, "low, fine-tuned at low")), "paper", "3.2"),
+        Claim("resized", (resized, (-1, "low, at high, fresh positions")), "ours", "3.2"),
     )
     return Study("resolution", variants, claims)
 
@@ -168,12 +169,17 @@ def transfer() -> Study:
     """The same few labels, after pre-training on images without or with labels of other things."""
     mean = {"class_token": False, "pooling": "mean"}
     scratch, pre = count(BASE, LABELED).change(mean), BASE.change(mean, steps=2 * BASE.steps)
-    few = scratch.change(rate=BASE.rate / 3)
-    variants = (
-        Variant("from scratch", scratch, "77.9"),
-        Variant("masked patches", few.change(start=pre.change(objective="masked-patch")), "79.9"),
-        Variant("MAE", few.change(start=pre.change(objective="mae"))),
-        Variant("objects", few.change(start=pre.change(labels="objects")), "84.0"),
+    starts: dict[str, tuple[Trial | None, str]] = {
+        "from scratch": (None, "77.9"),
+        "masked patches": (pre.change(objective="masked-patch"), "79.9"),
+        "MAE": (pre.change(objective="mae"), ""),
+        "objects": (pre.change(labels="objects"), "84.0"),
+    }
+    variants = tuple(
+        Variant(f"{name}, rate x{factor:g}", trial, paper, name, factor)
+        for name, (start, paper) in starts.items()
+        for factor in RATES
+        for trial in [scratch.change(start=start, rate=BASE.rate * factor)]
     )
     from_scratch = -1, "from scratch"
     claims = (

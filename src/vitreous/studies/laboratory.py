@@ -227,9 +227,10 @@ class Laboratory:
         folder, _ = self.run(replace(trial.start, measures=()), seed)
         model = load_image_model(folder, image_size=size, num_classes=classes).to(self.device)
         if trial.fresh_positions:
+            assert isinstance(model, ViT)
             generator = torch_generator(seed, "fresh positions", device=self.device)
             for parameter in model.get_submodule("position").parameters():
-                nn.init.normal_(parameter, std=0.02, generator=generator)
+                nn.init.normal_(parameter, std=model.config.position.init_std, generator=generator)
         return model
 
     def train(self, model: Model, trial: Trial, seed: int) -> None:
