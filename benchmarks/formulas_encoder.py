@@ -180,7 +180,7 @@ def main() -> None:
                 options.sets, options.images, options.seeds, options.frozen
             )
         ]
-        options.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        write_results(stored, options.out, machine="shared, one thread", shown=False)
         return
     rows = stored.get("rows", [])
     done = {(*rows_key(row), row["seed"]) for row in rows}

@@ -64,14 +64,11 @@ class Findings(Result):
 
     def markdown(self) -> str:
         """Return the table, how it differs from the paper, and the verdicts."""
-        about, sizes = dict(self.study.words), [row.results[0] for row in self.rows]
-        table = markdown_table(
-            list(words("study.columns").values()),
-            [
-                (*study_cells(row, self.study), f"{size.parameters:,}", f"{size.macs:,}")
-                for row, size in zip(self.rows, sizes, strict=True)
-            ],
-        )
+        about, rows = dict(self.study.words), list[tuple[str, ...]]()
+        for row in self.rows:
+            size = row.results[0]
+            rows.append((*study_cells(row, self.study), f"{size.parameters:,}", f"{size.macs:,}"))
+        table = markdown_table(list(words("study.columns").values()), rows)
         about |= {"arxiv": self.study.arxiv, "world": words("study.worlds")[self.study.world]}
         text = phrase("study.about", runs=self.runs, **about)
         claims = "\n".join(f"- {claim_text(self.study, each)}" for each in self.verdicts)
@@ -196,11 +193,8 @@ class Ledger(Result):
 
     def cells(self) -> list[tuple[str, ...]]:
         """(claim, source, study, paper, ours, verdict), in the language of the page."""
-        sources, missing, rows = (
-            words("study.sources"),
-            words("study.verdicts")["not-run"],
-            list[tuple[str, ...]](),
-        )
+        sources, missing = words("study.sources"), words("study.verdicts")["not-run"]
+        rows: list[tuple[str, ...]] = []
         for name, each in self.verdicts:
             claim = each.claim
             sentence = study_named(name).words["claims"][claim.name]

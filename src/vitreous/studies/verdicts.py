@@ -119,11 +119,8 @@ class Verdict:
     @property
     def difference(self) -> str:
         """The mean with its interval, and the unit."""
-        unit = (
-            words("study")["points-unit"]
-            if self.claim.points
-            else words("study.measures")[self.claim.measure]
-        )
+        units = words("study.measures")
+        unit = words("study")["points-unit"] if self.claim.points else units[self.claim.measure]
         if len(self.seeds) < 2:
             return f"{self.number(self.mean, '+')} {unit}"
         return f"{self.number(self.mean, '+')} ± {self.number(self.half_width)} {unit}"

@@ -261,13 +261,12 @@ def one_wave(u: Gray, v: Gray, own: Rng, rng: Rng) -> Gray:
         middle_u, middle_v = rng.uniform(-0.7, 0.7, 2)
         wave = np.sin(np.hypot(along - middle_u, (across - middle_v) * aspect) * pace + shift)
     else:
-        size = len(u)
-        frequency = np.fft.fftfreq(size, 2 / size)
+        frequency = np.fft.fftfreq(len(u), 2 / len(u))
         fx, fy = np.meshgrid(frequency, frequency)
         f_along = fx * math.cos(angle) + fy * math.sin(angle)
         f_across = (fy * math.cos(angle) - fx * math.sin(angle)) / aspect
         band = np.exp(-((np.hypot(f_along, f_across) * 2 * math.pi - pace) ** 2) / (2 * (0.25 * pace) ** 2))
-        wave = np.fft.ifft2(np.fft.fft2(rng.standard_normal((size, size))) * band).real
+        wave = np.fft.ifft2(np.fft.fft2(rng.standard_normal(u.shape)) * band).real
         wave /= max(float(wave.std()), 1e-9)
     return np.asarray(1 / (1 + np.exp(np.clip(-float(sharp) * wave, -60, 60))))
 
