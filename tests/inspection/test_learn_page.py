@@ -22,7 +22,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
-PATIENCE = 1_000_000  # milliseconds: the machine may be busy
+PATIENCE = 300_000  # milliseconds: the machine may be busy
 SOURCE = Path(learn_page.__file__).parents[1]
 
 
