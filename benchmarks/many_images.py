@@ -177,7 +177,7 @@ def main() -> None:
             results = {
                 "rows": rows,
             }
-            write_results(results, options.out, machine="shared with other work", shown=False)
+            write_results(results, options.out, shown=False)
 
 
 if __name__ == "__main__":

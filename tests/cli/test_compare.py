@@ -59,13 +59,13 @@ def test_what_is_compared_with_other_data(command: Command) -> None:
 
 def test_runs_of_different_tasks_are_refused(command: Command, workplace: Path) -> None:
     config = workplace / "runs" / "mine" / "config.toml"
-    other = workplace / "runs" / "several"
+    other = workplace / "runs" / "of-several-labels"
     other.mkdir()
     text = config.read_text().replace('task = "classification"', 'task = "multilabel"')
     (other / "config.toml").write_text(text)
-    code, _, err = command("compare", "runs/mine", "runs/several")
+    code, _, err = command("compare", "runs/mine", "runs/of-several-labels")
     assert code == 2
-    assert "runs/mine is a run of classification and runs/several one of multilabel" in err
+    assert "runs/mine is a run of classification and runs/of-several-labels one of multilabel" in err
     assert "only runs of one task can be compared" in err
 
 

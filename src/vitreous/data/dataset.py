@@ -118,7 +118,7 @@ class ImageDataset:
         """Yield the number and the image of those that can be read; loaders count the others."""
         for row in rows:
             with suppress(BadImage):
-                yield row, self.image(row)
+                yield int(row), self.image(int(row))
 
     def sample(self, count: int) -> list[int]:
         """Return the numbers of some images to look at, evenly spread; of a source that reads whole blocks,

@@ -134,7 +134,7 @@ def sample_masks(
     for place in dict.fromkeys(place for place in places if place < len(order)):
         which = int(order[place])
         try:
-            image, true = images.pair(evaluation.indices[which])
+            image, true = images.pair(int(evaluation.indices[which]))
         except BadImage:
             continue  # it was readable during the evaluation; the file may be gone since
         name, iou = evaluation.names[which], float(evaluation.image_mious[which])
