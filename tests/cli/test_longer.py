@@ -44,7 +44,7 @@ def test_a_finished_run_goes_on(name: str, command: Callable[..., object], workp
     assert (training["steps"] == 5) if translating else (training["epochs"] == float(length[1]))
     refused = command(*again, "--resume", run, *length)
     assert refused.code == 2
-    assert f"is not more than {run} has had: it is at step {last['step']}" in refused.err
+    assert f"{run} is already at step {last['step']}" in refused.err
 
 
 def test_other_settings_stay_those_of_the_run(command: Callable[..., object]) -> None:

@@ -103,7 +103,7 @@ COMMANDS = {
     ),
     "study": Command(
         "Reproduce an experiment of the paper at small scale.",
-        ("vitreous study positions --quick", "vitreous study ledger --out benchmarks/results/studies"),
+        ("vitreous study positions --quick", "vitreous study complexity --quick --json"),
     ),
     "describe": Command(
         "Print every stage of a model: shape, parameters, operations; and its memory.",
