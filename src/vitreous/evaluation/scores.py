@@ -210,12 +210,14 @@ def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classe
     again, with replacement (bootstrap)."""
     count, found = len(scores), []
     sampled = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    sampled = np.ascontiguousarray(sampled.T, dtype=np.int32)  # (N, resamples): rows are read in any order
     for known, column in zip(relevant.T > 0, scores.T, strict=True):
         order = np.argsort(-column, kind="stable")
-        again, hits = sampled[:, order], sampled[:, order] * known[order]
-        precision = hits.cumsum(axis=1) / np.maximum(again.cumsum(axis=1), 1)
+        places = np.flatnonzero(known[order])
+        hits, again = sampled[order[places]], sampled[order].cumsum(axis=0, dtype=np.int32)[places]
+        precision = hits.cumsum(axis=0) / np.maximum(again, 1)
         with np.errstate(invalid="ignore"):  # a class that is not sampled is NaN
-            found.append((hits * precision).sum(axis=1) / hits.sum(axis=1))
+            found.append((hits * precision).sum(axis=0) / hits.sum(axis=0))
     return quantile_interval(np.nanmean(found, axis=0))
 
 

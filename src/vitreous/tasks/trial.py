@@ -28,7 +28,7 @@ from vitreous.training.callbacks import score_of
 from vitreous.training.run import Run, with_training
 
 TRY = "try:"  # before a checkpoint, where --init names it
-SHARE = 0.1  # of the training, for each of the two
+SHARE = 0.1  # of the training, for each beginning
 ENDLESS = 10**9  # epochs between validations: there is one, at the end
 
 
