@@ -4,6 +4,7 @@ import io
 import os
 import tarfile
 import threading
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
@@ -287,6 +288,26 @@ def test_shards_elsewhere_are_fetched_into_a_cache_of_limited_size(tmp_path, mak
             ),
             1e9,
         )
+
+
+def test_a_shard_that_another_process_removes_at_once_is_read(tmp_path, make_jpeg, monkeypatch, cache):
+    """Another process that makes room may remove a shard as soon as it is there, before it is used here."""
+    spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=2)
+    memory = fsspec.filesystem("memory")
+    for number in range(2):
+        memory.pipe_file(f"/removed/a-{number:03}.tar", (tmp_path / f"a-{number:03}.tar").read_bytes())
+    whole = remote_shards.whole
+
+    @contextmanager
+    def removed_at_once(file):
+        with whole(file) as beside:
+            yield beside
+        file.unlink()
+
+    monkeypatch.setattr(remote_shards, "whole", removed_at_once)
+    here, there = open_data(spec, WHOLE).train, open_data("memory://removed/a-{000..001}.tar", WHOLE).train
+    assert [there.encoded(index) for index in range(20)] == [here.encoded(index) for index in range(20)]
+    assert not list((cache / "remote").glob("*.tar"))
 
 
 # Object stores: S3 as moto plays it on this machine, and files over HTTP.

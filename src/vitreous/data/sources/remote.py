@@ -47,7 +47,7 @@ class Shard(NamedTuple):
 
     def open(self, cache_bytes: float) -> int:
         """Return a descriptor of the file, fetched if it is not here. Raises OSError: it cannot be opened."""
-        return os.open(cached(self, cache_bytes) if self.remote else self.location, os.O_RDONLY)
+        return open_cached(self, cache_bytes) if self.remote else os.open(self.location, os.O_RDONLY)
 
 
 class OpenShard:
@@ -116,8 +116,7 @@ def reaching(spec: str) -> Iterator[Any]:
 
 
 def find_remote(spec: str) -> list[Shard]:
-    """Return the shards of a URL, with their sizes: by listing their folder where the store can, which takes
-    one request for many of them."""
+    """Return the shards of a URL: by listing their folder, in one request for many, where the store can."""
     kind = spec.partition("://")[0]
     with reaching(spec) as system:
         if names := expanded(spec):
@@ -163,20 +162,24 @@ def text_beside(location: str, name: str) -> str:
         return ""
 
 
-def cached(shard: Shard, cache_bytes: float) -> Path:
-    """Return the copy of a remote shard on this machine, fetched by one process while others wait for it.
+def open_cached(shard: Shard, cache_bytes: float) -> int:
+    """Open the copy of a remote shard on this machine, fetched by one process while others wait for it.
     Raises OSError: it cannot be fetched or written."""
     folder = cache_folder() / "remote"
     file = folder / f"{hashlib.sha256(repr((*shard,)).encode()).hexdigest()[:32]}.tar"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{file.stem[:2]}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not file.exists():
+        try:
+            descriptor = os.open(file, os.O_RDONLY)
+        except FileNotFoundError:
             with whole(file) as beside:
                 fetch(shard, beside)
                 make_room(folder, cache_bytes - beside.stat().st_size)
-    os.utime(file)
-    return file
+                # Open before it has its name: others that make room may remove it from then on.
+                descriptor = os.open(beside, os.O_RDONLY)
+    os.utime(descriptor)
+    return descriptor
 
 
 def fetch(shard: Shard, target: Path) -> None:
