@@ -3,13 +3,14 @@
     python benchmarks/gpu_training.py --models ViT-S/16 ViT-B/16 ViT-L/16 --out benchmarks/results/gpu.json
     torchrun --nproc-per-node 8 benchmarks/gpu_training.py [--shard] --out benchmarks/results/gpus.json
 
-Ours is the step that `vitreous train` takes in bf16, compiled; timm's and Hugging Face's are their models in
-the usual loop with the same optimizer, autocast and `torch.compile`. All are fed by one loader that reads,
-crops and flips images while the GPU works. They take turns, block by block; what is reported is the median
-block. The peak is what a product of large bf16 matrices reaches on the same GPU in the same run; the model's
-operations are three times those of the forward pass, two for each product and sum. In the same way are
-measured: the loader alone, a constant batch, fp8 where the GPU has it, the steps of MAE and DINO, and how
-long training waits for a checkpoint, and how long that takes to be written.
+Ours is the step that `vitreous train` takes in bf16, compiled (MAE and DINO on a GPU only); timm's and HF's
+are their models in the usual loop with the same optimizer, autocast and `torch.compile`. All are fed
+by one loader that reads, crops and flips images while the GPU works; DINO by one of its own, which cuts ten
+views of each. They take turns, block by block; what is reported is the median block. The peak is what a
+product of large bf16 matrices reaches on the same GPU in the same run; the model's operations are three times
+those of the forward pass, two for each product and sum. In the same way are measured: the loader alone, a
+constant batch, fp8 where the GPU has it, the steps of MAE and DINO, and how long training waits for a
+checkpoint, and how long that takes to be written.
 
 With torchrun only our own step is taken, by all processes (DDP; with --shard FSDP2), and images are those of
 all of them. `--device cpu` runs the program itself where there is no GPU; its numbers say nothing then.
@@ -20,12 +21,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +37,24 @@ from record import write_results
 from torch import nn
 
 import vitreous as vt
-from vitreous.data.config import DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.image_samples import Batch, image_loader
-from vitreous.data.loading import DevicePrefetcher
+from vitreous.data.loading import BatchT, DevicePrefetcher
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
+from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError
 from vitreous.models.description import describe
 from vitreous.tasks.pretraining.rules import ObjectiveName, PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective, self_supervised
+from vitreous.tasks.pretraining.views import ViewReader, Views, ViewsConfig, multi_crop
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, World, process_group
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.parallel import shards_for
-from vitreous.training.precision import check_float8, to_float8
+from vitreous.training.precision import check_float8, numerics, to_float8
 from vitreous.training.step import Objective, TrainStep
 
 CLASSES = 1000
@@ -69,7 +72,8 @@ def ours(
     **training: Any,
 ) -> TrainStep:
     """Return the step that `vitreous train` takes, or with an objective `vitreous pretrain`."""
-    config = TrainingConfig.model_validate({"precision": "bf16", "compile": objective is None, **training})
+    compiled = device.type == "cuda" or objective is None
+    config = TrainingConfig.model_validate({"precision": "bf16", "compile": compiled, **training})
     model: nn.Module = vt.create(name, num_classes=CLASSES)
     loss: Objective = classification(config)
     if objective:
@@ -94,7 +98,7 @@ def state_cost(step: TrainStep, world: World) -> dict[str, float]:
             states.finish()
             written = time.perf_counter() - began
         size = sum(path.stat().st_size for path in states.folder.glob("step-000000002.shards/*"))
-        world.barrier()
+        world.gather(size)  # until then the first process's folder is there
     return {
         "gib": round(size / 2**30, 3),
         "waited_seconds": round(waited, 3),
@@ -160,19 +164,27 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def endless(loader: DevicePrefetcher[Batch]) -> Iterator[Batch]:
+def endless(loader: DevicePrefetcher[BatchT]) -> Iterator[BatchT]:
     for epoch in itertools.count():
         yield from loader.epoch(epoch)
 
 
-def ways_of(name: str, device: torch.device, world: World, *, shard: bool) -> dict[str, Step]:
+def with_views(step: TrainStep, loader: DevicePrefetcher[Views]) -> Step:
+    """Return a step that takes its own batches."""
+    batches = endless(loader)
+    return lambda _: step(next(batches))
+
+
+def ways_of(
+    name: str, device: torch.device, world: World, views: DevicePrefetcher[Views], *, shard: bool
+) -> dict[str, Step]:
     """Return all steps that are compared."""
     if world.size > 1:
         return {"vitreous": ours(name, device, world, shard=shard)}
     ways: dict[str, Step] = {
         "vitreous": ours(name, device),
         "vitreous, MAE": ours(name, device, objective="mae"),
-        "vitreous, DINO": ours(name, device, objective="dino"),
+        "vitreous, DINO": with_views(ours(name, device, objective="dino"), views),
     }
     for peer, make in (("timm", timm_step), ("huggingface", huggingface_step)):
         try:
@@ -240,7 +252,10 @@ def main() -> None:
     parser.add_argument("--shard", action="store_true", help="FSDP2, with torchrun")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
-    with process_group(torch.device(options.device)) as (world, device):
+    with (
+        process_group(torch.device(options.device)) as (world, device),
+        numerics(device, "bf16", deterministic=False),
+    ):
         measure(options, world, device)
 
 
@@ -254,20 +269,23 @@ def measure(options: argparse.Namespace, world: World, device: torch.device) -> 
         pack(open_data(str(jpegs), DataConfig(test_fraction=0)), shards, Packing(size=256, raw=True))
         images = open_data(str(shards), DataConfig(test_fraction=0)).train
         for name in options.models:
-            loader = image_loader(
+            load = partial(
+                image_loader,
                 images,
                 preprocessing=PREPROCESSING,
-                augmentation=TRAINING,
                 batch_size=options.batch or BATCHES[name],
                 seed=0,
-                workers=(os.cpu_count() or 1) // world.size,
+                workers=loading_workers(None),
                 rank=world.rank,
                 world_size=world.size,
                 config=DataConfig(in_memory=False),
                 device=device,
             )
+            loader = load(augmentation=TRAINING)
+            crops = multi_crop(vt.create(name), ViewsConfig())
+            views = load(augmentation=AugmentationConfig(), reader=ViewReader(images, 3, crops))
             operations = 3 * 2 * describe(vt.create(name, num_classes=CLASSES).config).macs
-            ways = ways_of(name, device, world, shard=options.shard)
+            ways = ways_of(name, device, world, views, shard=options.shard)
             found = compare(ways, operations, loader, device, options.steps, options.rounds)
             for row in found.values():
                 if "teraflops" in row:

@@ -2,13 +2,18 @@
 
 PyTorch's fake tensors have shapes, types and devices only; an operation on tensors of two devices is an
 error. The device is a backend in Python, which a process registers once: hence a program of its own.
+
+With `bf16` as its argument it computes on a fake CPU in bf16, the precision of GPUs, which PyTorch does not
+know for such backends: an operation that refuses to mix it with fp32 is an error.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,7 +38,6 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.transformer import Captioner, Transformer
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, FeatureDistillationConfig
 from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.tasks.pretraining.views import Views
@@ -41,10 +45,11 @@ from vitreous.training.config import DistillationConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Teacher, classification
-from vitreous.training.step import Objective, TrainStep
+from vitreous.training.step import Objective, TrainStep, skips_on_device
 
 _setup_privateuseone_for_python_backend("fakegpu")
-DEVICE = torch.device("fakegpu:0")
+HALF = sys.argv[1:] == ["bf16"]
+DEVICE = torch.device("cpu" if HALF else "fakegpu:0")
 Case = Callable[[], object]
 CASES: dict[str, Case] = {}
 TINY: dict[str, Any] = {"width": 24, "depth": 1, "heads": 2, "mlp_dim": 24}
@@ -113,11 +118,16 @@ def forward(model: Any) -> None:
         model.tokens(images(model))
 
 
+WAITING = ("_local_scalar_dense", "nonzero", "is_nonzero", "equal", "masked_select", "unique")
+
+
 class NoWaiting(TorchDispatchMode):
-    """Refuses copies from the CPU that wait until the device has done all that it was given before."""
+    """Refuses what waits until the device has done all that it was given before: reading a number from it, a
+    shape that depends on numbers, a copy from the CPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        assert not func.__name__.startswith(WAITING), f"the CPU waits for {func.__name__} of the device"
         found = func(*args, **kwargs)
         if func in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default):
             source = args[1] if func is torch.ops.aten.copy_.default else args[0]
@@ -128,13 +138,16 @@ class NoWaiting(TorchDispatchMode):
 
 def step(model: nn.Module, objective: Objective, batch: Any, **training: Any) -> None:
     """Compute the clipped gradient of a batch, and take the optimizer's step."""
+    training["precision"] = "bf16" if HALF else "fp32"
     config = TrainingConfig(batch_size=4, grad_accum_steps=2, **training)
     learner = Learner.begin(model, config)
     train_step = TrainStep(learner, objective, config, seed=0)
-    with NoWaiting():
-        train_step.prepare(batch)
-    for optimizer in learner.optimizers:
-        optimizer.step()
+    train_step.late = skips_on_device(learner)  # as on a GPU
+    assert train_step.late
+    with nullcontext() if HALF else NoWaiting():
+        for _ in range(2):
+            train_step.prepare(batch)
+            train_step.take()
     train_step.add(train_step.measured)
 
 
@@ -221,19 +234,16 @@ def views(*_: object) -> Views:
     return Views(torch.empty(4, 2, 3, 32, 32, device=DEVICE), torch.empty(4, 8, 3, 16, 16, device=DEVICE))
 
 
-def pretrain(task: str) -> None:
-    model = config_of("ViT-Ti/8", **TINY, image_size=32, num_classes=None)
-    with patch.object(DINO, "done", 0.5):  # which it reads from a tensor
-        run_of(
-            task,
-            views if task == "dino" else unlabeled,
-            model=model,
-            preprocessing=Preprocessing(size=(32, 32)),
-        )
+def pretrain(task: str, position: str) -> None:
+    settings = {**TINY, "position": {"kind": position}}
+    model = config_of("ViT-Ti/8", **settings, image_size=32, num_classes=None)
+    batch = views if task == "dino" else unlabeled
+    run_of(task, batch, model=model, preprocessing=Preprocessing(size=(32, 32)))
 
 
 for name in ("masked-patch", "mae", "simmim", "dino"):
-    CASES[name] = lambda name=name: pretrain(name)
+    for position in ("learned", "sincos-2d"):
+        CASES[f"{name}, {position}"] = lambda name=name, position=position: pretrain(name, position)
 
 
 def distill_features() -> None:
@@ -321,7 +331,7 @@ def augment(**settings: Any) -> None:
     assert {each.device for each in batch} == {DEVICE}
 
 
-for name, settings in {
+AUGMENTATIONS: dict[str, dict[str, Any]] = {
     "normalization": {},
     "flips": {"flip": 0.5},
     "affine changes": {"affine": AffineConfig(rotate=5, elastic=0.02, fill="darkest")},
@@ -329,15 +339,18 @@ for name, settings in {
     "random erasing": {"random_erasing": 0.5},
     "Mixup": {"mixup": 0.2},
     "CutMix": {"cutmix": 1.0},
-}.items():
-    CASES[name] = lambda settings=settings: augment(**settings)
+}
+for name, settings in AUGMENTATIONS.items():  # of images as they are, before any precision
+    if not HALF:
+        CASES[name] = lambda settings=settings: augment(**settings)
 
 
 if __name__ == "__main__":
     errors = {}
     for name, case in CASES.items():
         try:
-            with FakeTensorMode(shape_env=ShapeEnv(allow_dynamic_output_shape_ops=True)):
+            fake = FakeTensorMode(shape_env=ShapeEnv(allow_dynamic_output_shape_ops=True))
+            with fake, torch.autocast("cpu", torch.bfloat16, enabled=HALF):
                 case()
             errors[name] = ""
         except Exception as error:

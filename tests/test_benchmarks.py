@@ -130,7 +130,7 @@ def test_an_encoder_of_formulas_is_written_and_compared(tmp_path: Path) -> None:
     assert {str(each.dtype) for each in load_file(encoder / "model.safetensors").values()} == {
         "torch.float16"
     }
-    words = ["--init", str(encoder), "--sets", "digits", "--images", "2"]
+    words = ["--init", str(encoder), "--sets", "digits", "--images", "10"]
     words += ["--seeds", "1", "2", "--seconds", "0.5"]
     found = run_program("formulas_encoder", words, tmp_path)
     assert len(found["rows"]) == 6

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_nothing_mixes_devices() -> None:
-    program = Path(__file__).with_name("fake_gpu.py")
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+
+@pytest.mark.parametrize("words", [[], ["bf16"]], ids=["devices", "precisions"])
+def test_nothing_mixes_devices_or_precisions(words: list[str]) -> None:
+    program = [sys.executable, str(Path(__file__).with_name("fake_gpu.py")), *words]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     errors = json.loads(done.stdout)
     assert len(errors) > 50

@@ -8,102 +8,18 @@
     run = vt.train("images/")                    # vt.Run: .model, .metrics, .evaluation, .report, .resume()
     vt.predict(run, "photo.jpg"); vt.inspect(run); vt.embed(model, images)
 
-Everything is imported on first use, so that `import vitreous` itself costs next to nothing.
+Everything is imported on first use, so that `import vitreous` itself costs next to nothing. What there is,
+and in which module, `__init__.pyi` says, which type checkers read as well.
 """
 
+import re as _re
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from vitreous import sklearn as sklearn
-    from vitreous.api.asking import evaluate as evaluate
-    from vitreous.api.asking import predict as predict
-    from vitreous.api.asking import translate as translate
-    from vitreous.api.checking import check_data as check_data
-    from vitreous.api.checking import doctor as doctor
-    from vitreous.api.checking import pack_data as pack_data
-    from vitreous.api.checking import verify as verify
-    from vitreous.api.cross_validation import cross_validate as cross_validate
-    from vitreous.api.deploying import calibrate as calibrate
-    from vitreous.api.deploying import export as export
-    from vitreous.api.deploying import optimize as optimize
-    from vitreous.api.deploying import serve as serve
-    from vitreous.api.features import embed as embed
-    from vitreous.api.features import probe as probe
-    from vitreous.api.inspecting import attribute as attribute
-    from vitreous.api.inspecting import inspect as inspect
-    from vitreous.api.learning import pretrain as pretrain
-    from vitreous.api.learning import train as train
-    from vitreous.api.learning import train_translator as train_translator
-    from vitreous.api.models import benchmark as benchmark
-    from vitreous.api.models import compare_recipes as compare_recipes
-    from vitreous.api.models import convert as convert
-    from vitreous.api.models import describe as describe
-    from vitreous.api.models import list_recipes as list_recipes
-    from vitreous.api.models import push_to_hub as push_to_hub
-    from vitreous.api.pages import compare as compare
-    from vitreous.api.pages import learn as learn
-    from vitreous.api.predictor import Predictor as Predictor
-    from vitreous.api.run import Run as Run
-    from vitreous.api.studying import list_studies as list_studies
-    from vitreous.api.studying import study as study
-    from vitreous.checkpoints import list_families as list_families
-    from vitreous.checkpoints import list_formats as list_formats
-    from vitreous.checkpoints import load as load
-    from vitreous.checkpoints import save as save
-    from vitreous.checkpoints.download import list_encoders as list_encoders
-    from vitreous.checkpoints.resizing import resize as resize
-    from vitreous.errors import InputError as InputError
-    from vitreous.evaluation.text_models import Reader as Reader
-    from vitreous.evaluation.text_models import Translator as Translator
-    from vitreous.inspection.capture import capture_attention as capture_attention
-    from vitreous.models.bit import BiT as BiT
-    from vitreous.models.bit import BiTConfig as BiTConfig
-    from vitreous.models.config import ViTConfig as ViTConfig
-    from vitreous.models.names import create as create
-    from vitreous.models.names import list_models as list_models
-    from vitreous.models.preprocessing import Preprocessing as Preprocessing
-    from vitreous.models.segmenter import Segmenter as Segmenter
-    from vitreous.models.segmenter import SegmenterConfig as SegmenterConfig
-    from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
-    from vitreous.models.transformer import Captioner as Captioner
-    from vitreous.models.transformer import Transformer as Transformer
-    from vitreous.models.vit import ViT as ViT
-    from vitreous.tasks.pretraining.mae import MAE as MAE
 
 __version__ = "0.1.0"
 
-# The names of each module.
-_NAMES = {
-    "api.asking": "evaluate predict translate",
-    "api.checking": "check_data doctor pack_data verify",
-    "api.cross_validation": "cross_validate",
-    "api.deploying": "calibrate export optimize serve",
-    "api.features": "embed probe",
-    "api.inspecting": "attribute inspect",
-    "api.learning": "pretrain train train_translator",
-    "api.models": "benchmark compare_recipes convert describe list_recipes push_to_hub",
-    "api.pages": "compare learn",
-    "api.predictor": "Predictor",
-    "api.run": "Run",
-    "api.studying": "list_studies study",
-    "checkpoints": "list_families list_formats load save",
-    "checkpoints.download": "list_encoders",
-    "checkpoints.resizing": "resize",
-    "errors": "InputError",
-    "evaluation.text_models": "Reader Translator",
-    "inspection.capture": "capture_attention",
-    "models.bit": "BiT BiTConfig",
-    "models.config": "ViTConfig",
-    "models.names": "create list_models",
-    "models.preprocessing": "Preprocessing",
-    "models.segmenter": "Segmenter SegmenterConfig",
-    "models.sequence_config": "TransformerConfig",
-    "models.transformer": "Captioner Transformer",
-    "models.vit": "ViT",
-    "tasks.pretraining.mae": "MAE",
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+with open(f"{__file__}i", encoding="utf-8") as _stub:
+    _PLACES = _re.findall(r"(?m)^from (vitreous\.\S+) import (\w+) as", _stub.read())
+_MODULES = {name: module for module, name in _PLACES}
 
 __all__ = ["__version__", "sklearn", *sorted(_MODULES)]
 
@@ -113,7 +29,7 @@ def __getattr__(name: str) -> object:
         return _import_module("vitreous.sklearn")
     if name not in _MODULES:
         raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
-    value: object = getattr(_import_module(f"vitreous.{_MODULES[name]}"), name)
+    value: object = getattr(_import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

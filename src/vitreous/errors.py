@@ -1,5 +1,6 @@
 """The one error that a user can cause and fix; what is installed, and where caches are."""
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -23,10 +24,20 @@ def writing_to(path: Path, advice: str = "choose another --out") -> Iterator[Non
     try:
         yield
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"a path is too long: {str(path)[:60]}...") from error
         reason = error.strerror or error
         if isinstance(error, FileExistsError):
             reason = f"{error.filename} is a file, not a folder"
         raise InputError(f"cannot write {path}: {reason}; {advice}") from error
+
+
+def check_free(path: Path, advice: str = "choose another --out") -> None:
+    """Raise InputError where something would be overwritten; an empty folder is free."""
+    with writing_to(path, advice):
+        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if taken:
+        raise InputError(f"{path} exists already, and nothing is overwritten: {advice}")
 
 
 def printable(text: str) -> str:

@@ -149,7 +149,7 @@ def test_the_defaults_in_the_help_are_those_of_the_python_function(name: str) ->
     for argument in command.assemble_argument_collection():
         option = next(iter(argument.names), "").removeprefix("--").replace("-", "_")
         parameter = parameters.get(option)
-        if parameter and parameter.default not in (None, parameter.empty):
+        if parameter and parameter.default not in (None, False, parameter.empty):
             own = argument.field_info.default
             assert own == parameter.default or str(parameter.default) in (argument.parameter.help or "")
             told += 1

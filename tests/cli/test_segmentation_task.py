@@ -112,7 +112,7 @@ def test_predict_writes_masks_and_overlays(run, command, tmp_path):
     assert sum(found["shares"].values()) == pytest.approx(1)
     assert [each["path"] for each in told["failed"]] == ["missing.jpg"]
     again = command("predict", run, "photo.jpg", "--out", tmp_path)
-    assert (again.code, "nothing is written over" in again.err) == (2, True)
+    assert (again.code, "nothing is overwritten" in again.err) == (2, True)
     assert ".png" in command("predict", run, "photo.jpg", "--out", tmp_path / "more").out
 
 

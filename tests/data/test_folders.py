@@ -74,7 +74,7 @@ def test_nested_folders_count_and_hidden_ones_do_not(photos, make_jpeg):
 
 def test_the_summary_tells_size_and_color(photos):
     summary = open_data(str(photos), DataConfig(test_fraction=0)).summary
-    assert (summary.images, summary.classes, summary.smallest_class) == (20, 2, 10)
+    assert (summary.images, summary.classes) == (20, 2)
     assert (summary.height, summary.width, summary.channels) == (48, 64, 3)
 
 

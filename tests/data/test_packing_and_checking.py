@@ -175,7 +175,7 @@ def test_packing_twice_gives_the_same_bytes(photos, tmp_path):
 
 
 def test_nothing_is_written_over(photos, tmp_path):
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         pack(open_data(str(photos), DataConfig()), photos, Packing())
 
 

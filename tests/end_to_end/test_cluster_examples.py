@@ -60,7 +60,8 @@ def test_a_slurm_job_begins_and_a_requeued_one_resumes(tmp_path: Path) -> None:
     assert "--rdzv-endpoint n1:29500 -m vitreous train" in begun
     run = tmp_path / "runs" / "vit-b16-in21k"
     assert begun.endswith(f"--recipe paper-imagenet21k --out {run}")
-    (run / "checkpoints").mkdir(parents=True)
+    run.mkdir(parents=True)
+    (run / "config.toml").touch()  # it was stopped before its first checkpoint
     assert submitted(tmp_path).wait() == 0
     assert (tmp_path / "log").read_text().splitlines()[1].endswith(f"-m vitreous train --resume {run}")
 

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 
 import vitreous as vt
 from vitreous.errors import InputError
@@ -97,6 +98,10 @@ def test_of_many_logits_some_are_enough(images, model, monkeypatch):
     monkeypatch.setattr(calibration, "MOST_LOGITS", 48)
     before, after = calibrate_model(model, images)
     assert before.names == after.names == tuple(f"made[{number}]" for number in range(0, 31, 2))
+    images.targets = csr_array(np.eye(3, dtype=np.float32)[images.targets])
+    model.task = "multilabel"
+    few, _ = calibrate_model(model, images)
+    assert few.count == 10  # each tells three things, and fewer are not enough for a temperature
 
 
 def test_few_images_give_no_temperature(images, model):

@@ -48,18 +48,19 @@ def test_a_translator_is_judged():
 
 def test_bleu_and_chrf_are_sacrebleus():
     text = "the cat sat on the mat today"
-    bleu, chrf, signature, *intervals = corpus_scores([text], [text])
-    assert intervals == [None, None], "one pair has none"
-    assert bleu == pytest.approx(100)
-    assert chrf == pytest.approx(100)
-    assert "version" in signature
-    bleu, chrf, *_ = corpus_scores(["the cat sat on a mat today"], [text])
-    assert 20 < bleu < 80
-    assert 50 < chrf < 95
+    same = corpus_scores([text], [text])
+    assert same["bleu_interval"] is same["chrf_interval"] is None, "one pair has none"
+    assert same["bleu"] == pytest.approx(100)
+    assert same["chrf"] == pytest.approx(100)
+    assert "version" in same["signature"]
+    alike = corpus_scores(["the cat sat on a mat today"], [text])
+    assert 20 < alike["bleu"] < 80
+    assert 50 < alike["chrf"] < 95
     right, wrong = [text] * 30, ["another thing entirely is here now"] * 30
     both = corpus_scores(right + wrong, [text] * 60)
-    for score, (low, high) in ((both.bleu, both.bleu_interval), (both.chrf, both.chrf_interval)):
-        assert low < score < high
+    for name in ("bleu", "chrf"):
+        low, high = both[f"{name}_interval"]
+        assert low < both[name] < high
         assert 10 < high - low < 50, "half of 60 pairs are right"
 
 

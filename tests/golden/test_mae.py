@@ -7,9 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vitreous as vt
-from vitreous.layers.embedding import to_patches
+from vitreous.layers.embedding import sincos_of_mae, to_patches
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.mae_decoder import sincos_of_mae
 
 TOLERANCE = 2e-5
 

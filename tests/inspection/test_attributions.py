@@ -90,7 +90,7 @@ def test_each_method_has_a_map_and_a_check_for_each_image(model: vt.ViT) -> None
         assert found.maps[name].shape == (2, 4, 4)
         assert found.maps[name].min() >= 0
         assert found.correlation[name].abs().max() <= 1
-        assert not torch.equal(found.maps[name], found.randomized[name])
+        assert found.correlation[name].max() < 1
     assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

@@ -30,7 +30,8 @@ from vitreous.inspection.sequence_report import (
     write_translation_report,
 )
 from vitreous.tasks import task_named
-from vitreous.tasks.text.task import digit_lines_config, numbers_config
+from vitreous.tasks.choose import packaged_config
+from vitreous.tasks.text.task import CaptioningConfig, TranslationConfig
 from vitreous.training.settings import configure
 
 
@@ -41,14 +42,15 @@ def fresh_model(config: Any) -> Any:
 @pytest.fixture(scope="module")
 def translator():
     texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
-    model = fresh_model(configure(numbers_config(), {"model": {"depth": 3}})).eval()
+    config = packaged_config(TranslationConfig, "numbers", {"model": {"depth": 3}})
+    model = fresh_model(config).eval()
     return Translator(model, Tokenizer.train(texts, 380))
 
 
 @pytest.fixture(scope="module")
 def reader():
     tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32}}
-    config = configure(digit_lines_config(), {"model": tiny})
+    config = configure(packaged_config(CaptioningConfig, "digit-lines"), {"model": tiny})
     return Reader(fresh_model(config).eval(), Tokenizer.train(["0123456789"], 270))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import vitreous as vt
+from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model, config_of, create
+from vitreous.models.preprocessing import check_channels
 from vitreous.models.settings import with_current_names
 
 SMALL: dict[str, Any] = {
@@ -57,6 +60,16 @@ def test_one_image_is_a_sample_and_several_are_a_batch(model: vt.ViT, tmp_path: 
     assert torch.equal(model.preprocessing([image]), batch[:1])
     gray = model.preprocessing(array[..., 0])
     assert torch.equal(gray, model.preprocessing(array[..., :1]))
+
+
+def test_a_configuration_is_created_as_a_name_is() -> None:
+    config = vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=2).config
+    again = vt.create(config, seed=3, num_classes=5)
+    assert again.config == config.model_copy(update={"num_classes": 5})
+    named = vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=5, seed=3)
+    assert torch.equal(again.stem.projection.weight, named.stem.projection.weight)
+    with pytest.raises(InputError, match="depht"):
+        vt.create(config, depht=2)
 
 
 def test_preprocessing_is_the_transform_of_a_dataset(model: vt.ViT) -> None:
@@ -193,3 +206,17 @@ def test_one_number_is_a_square() -> None:
     assert vt.BiTConfig(image_size=64).image_size == (64, 64)
     assert vt.Preprocessing(size=64).size == (64, 64)
     assert create("BiT-R50x1", image_size=64, layers=(1,)).config.image_size == (64, 64)
+
+
+def test_what_is_no_model_no_checkpoint_and_no_tensor_is_an_input_error() -> None:
+    with pytest.raises(InputError, match=r"a model is created from a name .* or a configuration, not 5"):
+        undressed(config_of)(5)
+    with pytest.raises(InputError, match="a checkpoint is a path, a name, a state dict or a module, not int"):
+        undressed(open_checkpoint)(5)
+    with pytest.raises(InputError, match=r"takes a tensor, not ndarray: model\.preprocessing of"):
+        check_channels(np.zeros((1, 3, 8, 8)), 3)
+
+
+def undressed(function: Any) -> Any:
+    """The function without the checks of its annotations, which only tests have."""
+    return inspect.unwrap(function)

@@ -38,14 +38,14 @@ def losses() -> Callable[..., list[float]]:
         generator = torch.Generator().manual_seed(0)
         learning = [each for each in objective.parameters() if each.requires_grad]
         optimizer = torch.optim.AdamW(learning, lr, weight_decay=0.0)
-        if isinstance(objective, DINO):
-            objective.follow_steps_of(optimizer)
         found = []
         for _ in range(steps):
-            loss, _ = objective(images, generator)
+            loss, measured = objective(images, generator)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            if isinstance(objective, DINO):
+                objective.after_step([(len(images), measured)], torch.tensor(True))
             found.append(loss.item())
         return found
 

@@ -7,8 +7,9 @@ import torch
 from vitreous.data.dataset import ArrayImages, DataSummary
 from vitreous.data.sources import summarize
 from vitreous.errors import InputError
+from vitreous.layers.embedding import sincos_of_mae
 from vitreous.tasks.pretraining.mae import MAE
-from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for, sincos_of_mae
+from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for
 from vitreous.tasks.pretraining.masking import statistics
 from vitreous.tasks.pretraining.rules import by_model, flat_share, rules
 
@@ -126,7 +127,7 @@ def test_the_target_follows_the_share_of_flat_patches(spread, normalized):
     rng = np.random.default_rng(0)
     pixels = np.clip(128 + spread * rng.standard_normal((20, 64, 64, 3)), 0, 255).astype(np.uint8)
     images = ArrayImages(pixels, np.zeros(20, dtype=np.int64), ("a", "b"), name="made")
-    config = rules(DataSummary(20, 2, 10, 64, 64, 3, False), "mae")
+    config = rules(DataSummary(20, 2, 64, 64, 3, False), "mae")
     assert flat_share(images, config.model, config.preprocessing) == pytest.approx(1 - normalized, abs=0.02)
     chosen = by_model(config, summarize(images), images)
     assert chosen["pretraining"]["mae"]["normalize_pixels"] is normalized

@@ -80,6 +80,17 @@ def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeyp
     learn(run.with_training(grad_accum_steps=parts, steps=1), splits, device=CPU)
 
 
+def test_a_process_without_a_batch_takes_part_in_validation(tmp_path, monkeypatch):
+    run, splits = tiny_run(tmp_path / "run", "dino")
+    task, given = task_named("dino"), []
+    model = task.build(run.config, splits, steps=4)
+    monkeypatch.setattr(World, "gather", lambda self, value: [*given, given.append(value) or value])
+    found = [
+        task.evaluate(model, splits.test, device=CPU, batch_size=360, world=World(rank, 2)) for rank in (0, 1)
+    ]
+    assert found[0].loss == found[1].loss
+
+
 def test_distillation_needs_a_teacher_and_saves_none_of_it(tmp_path):
     with pytest.raises(InputError, match="needs a teacher"):
         task_named("distillation").plan("digits", TINY)

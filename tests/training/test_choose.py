@@ -37,7 +37,6 @@ def summary(**changes: object) -> DataSummary:
     plain: dict[str, object] = {
         "images": 3600,
         "classes": 24,
-        "smallest_class": 150,
         "height": 100,
         "width": 120,
         "channels": 3,

@@ -32,7 +32,7 @@ from vitreous.models.names import create
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
-from vitreous.tasks.running import learn
+from vitreous.tasks.running import learn, start_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World, process_group
@@ -91,6 +91,24 @@ def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits
         assert mine["accuracy"] == pytest.approx(theirs["accuracy"])
     heads = [Run.open(tmp_path / name).model().state_dict()["head.weight"] for name in ("one", "two")]
     torch.testing.assert_close(*heads, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0"])
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """More processes than GPUs, and one GPU for all, are refused in words."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    monkeypatch.setenv("LOCAL_RANK", "4" if device == "cuda" else "0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    with pytest.raises(InputError, match="has 4: use --device cuda and --nproc-per-node 4"):
+        process_group(torch.device(device)).__enter__()
+
+
+def test_the_memory_of_a_model_in_shards_is_not_measured(tmp_path: Path) -> None:
+    settings = {"training": {"shard": True}}
+    options: dict[str, Any] = {"out": tmp_path / "run", "device": torch.device("cpu"), "world": World(0, 2)}
+    with pytest.raises(InputError, match="--batch-size auto measures a whole model"):
+        start_run("classification", "digits", settings, fit_memory=True, **options)
+    assert not (tmp_path / "run").exists()
 
 
 EVALUATION = """

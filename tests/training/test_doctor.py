@@ -21,7 +21,7 @@ from vitreous.data.findings import Finding
 from vitreous.evaluation.model_diagnosis import model_findings
 from vitreous.models.names import create
 from vitreous.tasks.choose import choose
-from vitreous.tasks.doctor import at_chance, examine_data, examine_run, is_noise
+from vitreous.tasks.doctor import at_chance, examine_data, examine_run, is_noise, other_looks
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
@@ -111,7 +111,7 @@ def images(targets: list[int], classes: int = 4, side: int = 8) -> ArrayImages:
 
 
 def split(train: list[int], test: list[int]) -> Splits:
-    return Splits(images(train), None, images(test), "made", DataSummary(8, 4, 1, 8, 8, 3, False))
+    return Splits(images(train), None, images(test), "made", DataSummary(8, 4, 8, 8, 3, False))
 
 
 def test_a_split_that_was_cut_from_a_sorted_list() -> None:
@@ -324,7 +324,7 @@ def test_every_recipe_has_a_usual_rate() -> None:
         assert good == training.peak_lr
     for count in (16, 100, 1000, 10_000, 1_000_000):
         for encoder in (None, create("ViT-Ti/16").config):
-            summary = DataSummary(count, 4, count // 4, 64, 64, 3, False)
+            summary = DataSummary(count, 4, 64, 64, 3, False)
             training = choose("photos", summary, name=None, encoder=encoder).config.training
             low, _, high = usual_rates(training, None)
             assert low <= training.peak_lr <= high, (count, encoder, training.peak_lr)
@@ -394,3 +394,49 @@ def test_images_that_are_shown_too_small() -> None:
     tiny_images = images([0, 1, 2, 3] * 4, side=9)
     usual = {f.kind for f in model_findings(model_of(image_size=32), tiny_images, usual=(32, 32))}
     assert "image size" not in usual
+
+
+def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) -> None:
+    """Bright where the training images are dark. The doctor says it, and the report of the training."""
+    rng = np.random.default_rng(0)
+
+    def part(folder: str, count: int, shown: Callable[[int], int]) -> None:
+        for label in (0, 1):
+            path = tmp_path / "images" / folder / str(label)
+            path.mkdir(parents=True)
+            for index in range(count):
+                pixels = rng.integers(0, 30, (8, 8), dtype=np.uint8)
+                pixels[:, 4:] += np.uint8(200 * shown(label))
+                Image.fromarray(pixels).save(path / f"{index}.png")
+
+    part("train", 80, lambda label: label)
+    part("val", 60, lambda label: 1 - label)
+    run = tmp_path / "run"
+    settings = [
+        "training.batch_size=16",
+        "model.image_size=8",
+        "model.patch_size=4",
+        "model.width=16",
+        "model.stem.kind=patch",
+        "model.depth=1",
+    ]
+    words = [
+        word
+        for each in [
+            *settings,
+            "training.peak_lr=0.01",
+            "augmentation.mixup=0",
+            "data.validation_fraction=0.3",
+        ]
+        for word in ("--set", each)
+    ]
+    assert command(["train", str(tmp_path / "images"), "--epochs", "6", "--out", str(run), *words]) == 0
+    (problem, fix) = found(run)["other looks"]
+    assert "right on the validation images but 0.0 % on the test images" in problem
+    assert "near-duplicates" in fix
+    assert "on the test images: these look different" in (run / "report.html").read_text("utf-8")
+
+
+def test_accuracies_that_may_differ_by_chance_are_no_finding() -> None:
+    assert list(other_looks((90, 100), (850, 1000))) == []
+    assert [each.kind for each in other_looks((990, 1000), (850, 1000))] == ["other looks"]

@@ -20,12 +20,13 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
+from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.tasks.segmentation import SegmentationConfig
-from vitreous.tasks.text.task import digit_lines_config, numbers_config
+from vitreous.tasks.text.task import CaptioningConfig, TranslationConfig
+from vitreous.training.diagnosis import collapse
 from vitreous.training.run import Run
-from vitreous.training.settings import configure
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 1, "patch_size": 4, "width": 8, "depth": 1, "heads": 2}
 GRAY = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,), resize="squash", crop_fraction=1.0)
@@ -73,7 +74,8 @@ def segmentation(tmp_path: Path) -> Run:
 @pytest.fixture
 def translation(tmp_path: Path) -> Run:
     model = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1}
-    config = configure(numbers_config(), {"model": model, "training": {"peak_lr": 0.8}})
+    settings = {"model": model, "training": {"peak_lr": 0.8}}
+    config = packaged_config(TranslationConfig, "numbers", settings)
     run = Run.create(tmp_path / "translation", config)
     save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
@@ -81,7 +83,7 @@ def translation(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def text(tmp_path: Path) -> Run:
-    config = digit_lines_config()
+    config = packaged_config(CaptioningConfig, "digit-lines")
     run = Run.create(tmp_path / "text", config)
     save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
     return run
@@ -139,6 +141,10 @@ def test_a_collapsed_teacher_is_found(pretraining: Run, entropy: float) -> None:
     assert "collapsed" in found(pretraining.path)["collapse"]
     write(pretraining, (5.9, 5.9, 5.9, 5.9), teacher_entropy=1.4, marginal_entropy=2.6)
     assert "collapse" not in found(pretraining.path)
+
+
+def test_a_process_without_a_validation_batch_sees_no_collapse() -> None:
+    assert list(collapse([])) == []
 
 
 def test_a_pre_training_that_explains_nothing_is_found(pretraining: Run) -> None:

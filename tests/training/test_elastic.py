@@ -10,19 +10,22 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from torch.distributed import HashStore  # type: ignore[attr-defined]
+from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from vitreous.data.dataset import Splits
+from vitreous.errors import InputError
 from vitreous.tasks import running
 from vitreous.tasks.running import learn
+from vitreous.training import distributed
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import first_value, rendezvous
+from vitreous.training.distributed import first_value, meet
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, to_toml
 
@@ -193,12 +196,21 @@ def test_each_run_of_a_script_is_its_own_also_in_processes_that_come_later(
     assert ([run.new for run in first], [run.new for run in later]) == ([True] * 2, [False] * 2)
 
 
-def test_only_processes_of_one_machine_that_were_begun_again_meet_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each agent counts its own restarts, so two of them may not name a place by theirs."""
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    for restarts, machines in (("0", "1"), ("1", "2")):
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
-        monkeypatch.setenv("GROUP_WORLD_SIZE", machines)
-        assert rendezvous() == {}
+def test_processes_meet_where_none_were_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their machines count, in any order, also after some of which one never came."""
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    def met(*ranks: int) -> list[str]:
+        def one(rank: int) -> str:
+            return meet(TCPStore("127.0.0.1", server.port, is_master=False), rank, 3)
+
+        with ThreadPoolExecutor() as threads:
+            return [*threads.map(one, ranks)]
+
+    names = [*met(0, 1, 2), *met(2, 1, 0)]
+    monkeypatch.setattr(distributed, "MEETING", 0.3)
+    with pytest.raises(InputError, match="not all of 3 processes have come"):
+        met(1, 0)
+    monkeypatch.setattr(distributed, "MEETING", 60.0)
+    names += met(1, 2, 0)
+    assert [names.count(name) for name in dict.fromkeys(names)] == [3, 3, 3]

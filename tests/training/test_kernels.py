@@ -9,7 +9,7 @@ import vitreous as vt
 from vitreous.data.image_samples import Batch
 from vitreous.training.config import TrainingConfig
 from vitreous.training.learner import Learner
-from vitreous.training.step import TrainStep
+from vitreous.training.step import TrainStep, attending, attention_kernels
 
 
 def backends(model: torch.nn.Module) -> list[str]:
@@ -41,3 +41,27 @@ def test_both_compute_the_same() -> None:
     plain = model(images)
     with sdpa_kernel(SDPBackend.MATH):
         torch.testing.assert_close(model(images), plain, atol=1e-5, rtol=1e-5)
+
+
+def test_on_a_cpu_unfused_attention_multiplies_bf16_as_it_is() -> None:
+    allowed = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed
+    before = allowed()
+    query = torch.randn(2, 3, 8, 4, dtype=torch.bfloat16)
+    with attending([SDPBackend.MATH]):
+        assert allowed()
+        found = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    assert allowed() == before
+    exact = torch.nn.functional.scaled_dot_product_attention(*3 * [query.double()])
+    torch.testing.assert_close(found.double(), exact, atol=0.05, rtol=0.05)
+    with attending([]):
+        assert allowed() == before
+
+
+def test_sequences_of_an_encoder_within_a_model_are_short_in_bf16_up_to_200_tokens() -> None:
+    model = torch.nn.Module()
+    model.encoder = vt.create("ViT-Ti/16", image_size=224, depth=1)
+    cpu, bf16 = torch.device("cpu"), TrainingConfig(precision="bf16")
+    assert attention_kernels(model, cpu, bf16) == [SDPBackend.MATH]
+    assert attention_kernels(model, cpu, TrainingConfig(precision="fp32")) == []
+    longer = vt.create("ViT-Ti/16", image_size=256, depth=1)
+    assert attention_kernels(longer, cpu, bf16) == []

@@ -15,6 +15,8 @@ from vitreous.data.image_samples import Batch
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_seed
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig
+from vitreous.tasks.pretraining.task import self_supervised
+from vitreous.tasks.pretraining.views import Views
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
@@ -145,17 +147,53 @@ def test_which_optimizers_leave_out_a_step_by_themselves(tiny: RunConfig) -> Non
         return Learner.begin(starting_model(config, [str(n) for n in range(10)]), config.training)
 
     able = {kind: skips_on_device(learner(kind)) for kind in ("adamw", "sgd", "muon", "adafactor")}
-    assert able == {"adamw": True, "sgd": False, "muon": False, "adafactor": False}
+    assert able == {"adamw": True, "sgd": True, "muon": False, "adafactor": False}
 
 
-def test_a_teacher_that_follows_every_step_is_asked_for_at_once(tiny: RunConfig) -> None:
+@pytest.fixture
+def dino(tiny: RunConfig) -> DINO:
     model = starting_model(configure(tiny, {"model": {"num_classes": None}}), ())
     assert isinstance(model, ViT)
-    dino = DINO(model, DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8), steps=4)
+    return DINO(model, DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8), steps=8)
+
+
+def views() -> Views:
+    return Views(torch.rand(4, 2, 1, 8, 8), torch.rand(4, 8, 1, 4, 4))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_a_step_of_dino_that_is_skipped_changes_nothing(tiny: RunConfig, dino: DINO, kind: str) -> None:
+    """Neither the student nor its teacher, the center or the count of steps, in the first step or later,
+    though the teacher's outputs are no numbers; the steps between change all of it."""
+    config = configure(tiny, {"training": {"optimizer": {"kind": kind}}}).training
+    learner = Learner.begin(dino, config)
+    step = Late(learner, self_supervised, config, seed=0)
+    for broken in (True, False, True, False):
+        before = {name: tensor.clone() for name, tensor in dino.state_dict().items()}
+        step(Views(*(each * torch.nan if broken else each for each in views())))
+        after = dino.state_dict()
+        changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+        needed = {"step", "center", "head.mlp.0.weight", "teacher_head.mlp.0.weight"}
+        assert not changed if broken else changed >= needed
+    step.outcome()
+    assert (learner.skipped, dino.step) == (2, 2)
+
+
+@pytest.mark.slow  # which checks no shapes: their checks are no part of a graph
+def test_a_step_of_dino_is_one_graph(tiny: RunConfig, dino: DINO) -> None:
+    """Which compiles as a whole, once: with the prototypes frozen, and when they learn."""
     learner = Learner.begin(dino, tiny.training)
-    assert skips_on_device(learner)
-    dino.follow_steps_of(learner.optimizers[-1])
-    assert not skips_on_device(learner)
+    step = TrainStep(learner, self_supervised, tiny.training, seed=0)
+    graphs: list[object] = []
+
+    def noted(graph: torch.fx.GraphModule, inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    step.loss.loss.compile(backend=noted, fullgraph=True, dynamic=False)
+    for _ in range(3):
+        step(views())
+    assert len(graphs) == 1
 
 
 def test_a_flag_on_its_way() -> None:
@@ -200,15 +238,21 @@ class Asked(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("optimizer", [{}, {"sam_radius": 0.05}, {"clip_norm": None}])
-def test_nothing_in_a_step_waits_for_the_device(tiny: RunConfig, optimizer: dict[str, Any]) -> None:
-    config = configure(tiny, {"training": {"grad_accum_steps": 2, "optimizer": optimizer}})
-    learner = Learner.begin(starting_model(config, [str(number) for number in range(10)]), config.training)
-    step = Late(learner, classification(config.training), config.training, seed=0)
-    images, targets = torch.rand(8, 1, 8, 8), torch.arange(8)
+OPTIMIZERS = ({}, {"sam_radius": 0.05}, {"clip_norm": None}, {"kind": "sgd"})
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "dino"])
+def test_nothing_in_a_step_waits_for_the_device(tiny: RunConfig, dino: DINO, optimizer: Any) -> None:
+    settings = {"grad_accum_steps": 2, "optimizer": {} if optimizer == "dino" else optimizer}
+    config = configure(tiny, {"training": settings})
+    model, objective = starting_model(config, [str(n) for n in range(10)]), classification(config.training)
+    batch: Any = Batch(torch.rand(8, 1, 8, 8), torch.arange(8), torch.arange(8))
+    if optimizer == "dino":
+        model, objective, batch = dino, self_supervised, views()
+    step = Late(Learner.begin(model, config.training), objective, config.training, seed=0)
     with Asked() as asked:
         for _ in range(2):
-            step.prepare(Batch(images, targets, targets))
+            step.prepare(batch)
             step.take()
     assert asked.found == []
     with asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from vitreous.data.image_samples import Batch
+from vitreous.models.names import create
+from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
-from vitreous.training.step import ParallelLoss, average_gradients
+from vitreous.training.learner import Learner
+from vitreous.training.memory import activation_checkpointing
+from vitreous.training.objectives import classification
+from vitreous.training.parallel import Shards
+from vitreous.training.step import ParallelLoss, TrainStep, average_gradients
 
 
 class Losses(nn.Module):
@@ -80,6 +88,32 @@ def test_compiled_code_is_divided_where_gradients_are_exchanged(
         torch.autograd.backward(loss)
         joined.finish()
     assert len(graphs) > 1
+
+
+@pytest.mark.slow  # without the checks of shapes, which are no part of a graph
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_layers_in_shards_are_compiled_inside_of_what_gathers_them(
+    group: World, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
+) -> None:
+    """All by one graph, also where their activations are computed again."""
+    graphs: list[int] = []
+
+    def noted(graph: torch.fx.GraphModule, inputs: object) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    compile = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: compile(function, backend=noted))
+    small = {"width": 16, "depth": 3, "heads": 2, "mlp_dim": 16}
+    model = create("ViT-Ti/4", image_size=8, channels=1, num_classes=10, **small)
+    config = TrainingConfig(batch_size=4, compile=True, shard=True, checkpointing=checkpointing)
+    learner = Learner.begin(model, config, Shards(model, config, torch.device("cpu")))
+    before = [parameter.detach().clone() for parameter in learner.model.parameters()]
+    with activation_checkpointing(model) if checkpointing else nullcontext():
+        step = TrainStep(learner, classification(config), config, seed=0, world=group)
+        step(Batch(torch.rand(4, 1, 8, 8), torch.arange(4), torch.arange(4)))
+    assert graphs == [max(graphs)]
+    assert any(not torch.equal(*pair) for pair in zip(before, learner.model.parameters(), strict=True))
 
 
 def test_gradients_are_averaged(group: World) -> None:

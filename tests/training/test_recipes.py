@@ -50,7 +50,7 @@ def made() -> Splits:
     random = np.random.default_rng(0)
     pixels = random.integers(0, 255, (24, 40, 40, 3), dtype=np.uint8)
     images = ArrayImages(pixels, np.arange(24) % 3, ("a", "b", "c"), name="made")
-    return Splits(images, None, None, "made", DataSummary(24, 3, 8, 40, 40, 3, False))
+    return Splits(images, None, None, "made", DataSummary(24, 3, 40, 40, 3, False))
 
 
 SMALL_MODEL = {"width": 32, "depth": 2, "heads": 2, "mlp_dim": 32, "num_classes": 3}
@@ -90,7 +90,7 @@ def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Pat
 
 @pytest.mark.parametrize(("images", "epochs", "batch"), [(400, 50, 50), (50_000, 5, 64), (1_281_167, 5, 64)])
 def test_fine_tuning_suits_the_data_and_the_encoder(images: int, epochs: int, batch: int) -> None:
-    data = DataSummary(images, 10, 40, 300, 300, 3, False)
+    data = DataSummary(images, 10, 300, 300, 3, False)
     choice = choose_fine_tuning("photos", data, config_of("ViT-B/16"))
     training, own = choice.config.training, choose_recipe("photos", data).config
     assert (training.epochs, training.batch_size) == (epochs, batch)
@@ -217,7 +217,7 @@ def test_positions_on_patches_alone_leave_the_class_token_none() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("several", [True, False])
 def test_the_chosen_recipe_suits_the_data(channels: int, several: bool) -> None:
-    data = DataSummary(900, 7, 100, 60, 80, channels, several)  # type: ignore[arg-type]
+    data = DataSummary(900, 7, 60, 80, channels, several)  # type: ignore[arg-type]
     choice = choose_recipe("photos", data)
     assert choice.config.model.num_classes == 7
     assert choice.config.model.channels == len(choice.config.preprocessing.mean) == channels

@@ -27,6 +27,7 @@ from vitreous.training import checkpointer as checkpoints
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
 from vitreous.training.learner import Learner, State
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
@@ -478,6 +479,9 @@ def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Spli
     run = Run.create(tmp_path / "run", configure(tiny, {"training": {"steps": 2}}))
     cpu = torch.device("cpu")
     run.path.joinpath(".lock").write_text("process 4 on nowhere")  # it was killed
-    with run.locked(), pytest.raises(InputError, match=rf"^process {os.getpid()} on \S+ is training in"):
-        learn(run, splits, device=cpu)
+    config = (run.path / "config.toml").read_text()
+    for begin in (lambda: learn(run, splits, device=cpu), lambda: run.extended(World(), epochs=9.0)):
+        with run.locked(), pytest.raises(InputError, match=rf"^process {os.getpid()} on \S+ is training in"):
+            begin()
+    assert (run.path / "config.toml").read_text() == config
     assert learn(run, splits, device=cpu).model.labels == list(splits.train.classes)

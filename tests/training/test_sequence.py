@@ -15,13 +15,13 @@ from vitreous.data.text.parallel import Pair, Parallel, number_pairs
 from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.evaluation.text_models import Reader, Translator
 from vitreous.tasks import task_named
+from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.running import learn, open_run, start_run
 from vitreous.tasks.text.task import (
+    CaptioningConfig,
     TranslationConfig,
-    digit_lines_config,
     last_checkpoints,
     next_token,
-    numbers_config,
     pairs_config,
 )
 from vitreous.training.distributed import World
@@ -51,7 +51,7 @@ def tiny():
         "training": {"steps": 12, "batch_size": 16, "save_every": 0, "schedule": {"warmup": 2}},
         "averaging": {"checkpoints": 2, "every": 3},
     }
-    return configure(numbers_config(), settings)
+    return packaged_config(TranslationConfig, "numbers", settings)
 
 
 def trained(path, config, data):
@@ -172,7 +172,7 @@ def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
 @pytest.mark.parametrize("kind", ["sincos-2d", "rotary-2d", "learned"])
 def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
     small = {"encoder": {"depth": 1, "width": 32, "position": {"kind": kind}}, "decoder": {"depth": 1}}
-    config = configure(digit_lines_config(), {"model": small})
+    config = packaged_config(CaptioningConfig, "digit-lines", {"model": small})
     model = fresh_model(config).eval()
     save_native(model, tmp_path, tokenizer=Tokenizer.train(["0123456789"], 270).to_json())
     loaded = Reader.load(tmp_path).model.to("cpu")
@@ -227,11 +227,12 @@ def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):
 
 
 def test_the_models_vocabulary_follows_the_tokenizers():
-    assert configure(numbers_config(), {"tokenizer": {"vocabulary": 3000}}).model.vocabulary == 3000
-    lines = configure(digit_lines_config(), {"tokenizer": {"vocabulary": 300}})
+    larger = {"tokenizer": {"vocabulary": 3000}}
+    assert packaged_config(TranslationConfig, "numbers", larger).model.vocabulary == 3000
+    lines = packaged_config(CaptioningConfig, "digit-lines", {"tokenizer": {"vocabulary": 300}})
     assert lines.model.decoder.vocabulary == 300
     with pytest.raises(vt.InputError, match=r"tokenizer\.vocabulary is 3000, but the model knows 400"):
-        configure(numbers_config(), {"tokenizer": {"vocabulary": 3000}, "model": {"vocabulary": 400}})
+        packaged_config(TranslationConfig, "numbers", {**larger, "model": {"vocabulary": 400}})
 
 
 def test_settings_are_checked():
@@ -258,13 +259,19 @@ def test_settings_are_checked():
     ],
 )
 def test_what_this_training_does_not_do_is_refused(asked):
-    for base in (numbers_config(), digit_lines_config()):
+    for base in (
+        packaged_config(TranslationConfig, "numbers"),
+        packaged_config(CaptioningConfig, "digit-lines"),
+    ):
         with pytest.raises(vt.InputError, match=rf"training\.{next(iter(asked))}.*models that write text"):
             configure(base, {"training": asked})
 
 
 def test_who_asks_for_epochs_gets_them():
-    for base in (numbers_config(), digit_lines_config()):
+    for base in (
+        packaged_config(TranslationConfig, "numbers"),
+        packaged_config(CaptioningConfig, "digit-lines"),
+    ):
         assert configure(base, {"training": {"epochs": 2}}).training.total_steps(7) == 14
         assert configure(base, {"training": {"epochs": 2, "steps": 3}}).training.total_steps(7) == 3
 

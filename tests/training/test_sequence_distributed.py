@@ -18,14 +18,9 @@ import vitreous as vt
 from forked import run_group
 from vitreous.data.text.captions import open_captions
 from vitreous.data.text.parallel import Parallel, number_pairs, open_parallel
+from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.running import learn, open_run
-from vitreous.tasks.text.task import (
-    CaptioningConfig,
-    TranslationConfig,
-    digit_lines_config,
-    images_config,
-    numbers_config,
-)
+from vitreous.tasks.text.task import CaptioningConfig, TranslationConfig, images_config
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
@@ -74,7 +69,7 @@ ALIKE = {
 
 def translation(**training: Any) -> TranslationConfig:
     model = {"model": {**TINY, "encoder_depth": 1}}
-    return configure(numbers_config(), ALIKE, model, {"training": training})
+    return configure(packaged_config(TranslationConfig, "numbers"), ALIKE, model, {"training": training})
 
 
 def reading(base: CaptioningConfig, **settings: Any) -> CaptioningConfig:
@@ -131,7 +126,7 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
     )
     configs: dict[str, Config] = {
         "translation": translation(),
-        "digit lines": reading(digit_lines_config()),
+        "digit lines": reading(packaged_config(CaptioningConfig, "digit-lines")),
         "images": images,
         "shards": translation(shard=True),
         "images in shards": configure(images, {"training": {"shard": True}}),

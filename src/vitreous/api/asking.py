@@ -25,8 +25,6 @@ from vitreous.api.arguments import (
     threshold_of,
     weights_folder,
 )
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
 from vitreous.results import Result
 
@@ -62,6 +60,7 @@ def evaluate(
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.
     """
+    from vitreous.data.dataset import ImageDataset
     from vitreous.evaluation.outputs import automatic_precision
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import open_answerer, task_of
@@ -121,16 +120,17 @@ def predict(
         model: a run, any checkpoint with a head, or a model.
         images: one or many paths, folders, globs, PIL images, arrays or tensors. With a folder as `out` any
             DATA: folders, manifests, tar shards, Parquet files, URLs.
-        top: how many labels to name, the most probable first; by default 5.
+        top: how many labels to name, most probable first; by default 5.
         threshold: name all labels that are as probable as well, `labels`: several where an image can have
             several, or none where the model is unsure. {"cat": 0.3}: of some labels, 0.5 for the others.
             "best": of each label the one with the largest F1 on the validation part.
-        tta: see `evaluate`.
+        tta: test-time augmentation, as `evaluate` has it.
         out: a new .csv, .jsonl or .parquet file, which gets a row for each image as it is answered; the
             result then holds no answers. Or a folder, which gets a Parquet file for each part of the images,
             and is continued where it has some. Of a segmenter the folder for the masks; by default a new one
             in segmented/, or, for a model in memory, the answers.
-        engine, actors: of a folder with Parquet files; "ray" computes in so many processes of a Ray cluster.
+        engine: ray: fill the folder with Parquet files by a Ray cluster (RAY_ADDRESS), or here.
+        actors: of the engine ray, with a model each; by default one for each GPU or machine.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
@@ -147,6 +147,7 @@ def predict(
             return found
     from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
     from vitreous.api.predictor import Predictor
+    from vitreous.data.image_list import image_list
     from vitreous.deployment.answering import Predictions
     from vitreous.tasks import task_named
     from vitreous.tasks.answer_tables import ENDINGS, check_table
@@ -203,6 +204,7 @@ def predict_without_torch(
 ) -> Predictions | None:
     """Classify images with an exported file, or with the one that was chosen for MODEL, without PyTorch; None
     where that is not to be had, or for so many images that PyTorch's way of decoding is worth its loading."""
+    from vitreous.data.image_list import image_list
     from vitreous.deployment.answering import BATCH, MANY, open_torchless, optimized, predict_exported
     from vitreous.deployment.engines import is_program
 
@@ -271,6 +273,7 @@ def translate(
         texts: one or many; an empty one stays empty.
         beams: how many translations the search follows; 1 is greedy.
         length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
+        batch_size: texts that are translated together.
 
     Raises:
         InputError: no such run or another model, no text at all, or one that is too long.

@@ -47,13 +47,13 @@ def check_data(
 
     Args:
         data: DATA as `train` takes it.
-        task: "classification", "captioning" (a manifest whose label is the text) or "segmentation"
-            (a folder with images/ and masks/).
+        task: classification; captioning, of a manifest whose label is the text; or segmentation, of a folder
+            with images/ and masks/.
         workers: threads; one for each core by default.
         quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
-        report: an HTML page to write, with images beside images; and beside it, with the ending .csv, the CSV
-            that `train(exclude=...)` takes.
-        language: of the page, "en" or "ko"; by default that of the locale.
+        report: an HTML page to write, which shows the images that were found; beside it, with the ending
+            .csv, the list that `train` takes as `exclude`.
+        language: of the page, en or ko; by default that of the locale.
 
     Raises:
         InputError: there are no such data, or no such task; or the data are not a folder.
@@ -78,7 +78,8 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
     from dataclasses import replace
 
-    from vitreous.data.checking import actions, collect, report_of, write_actions
+    from vitreous.checkpoints.whole_files import write_csv
+    from vitreous.data.checking import Action, actions, collect, report_of
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
     from vitreous.errors import require_packages, writing_to
@@ -96,7 +97,8 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
 
     with speaking(language), writing_to(page, "name another file for --report"):
         page.parent.mkdir(parents=True, exist_ok=True)
-        table = write_actions(page.with_suffix(".csv"), actions(evidence))
+        table = page.with_suffix(".csv")
+        write_csv(table, Action._fields, actions(evidence))
         write_data_report(page, splits.name, evidence, found, table)
     return replace(found, page=str(page), actions=str(table))
 
@@ -162,7 +164,8 @@ def verify(
     Args:
         model: a checkpoint of any format: a file, a folder, hf:org/name or an https: address; or a run.
         image: a path, a PIL image, an array or a tensor.
-        format, like: as in `load`.
+        format: that of the checkpoint, where it is not to be detected.
+        like: what describes a file that is only weights: timm:NAME, hf:org/name or a folder.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:

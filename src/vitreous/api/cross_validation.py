@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.arguments import data_source
 from vitreous.api.learning import run_settings, task_to_train, train
 from vitreous.api.run import Run
-from vitreous.errors import InputError
+from vitreous.errors import InputError, check_free
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def cross_validate(
 
     Args:
         data: as `train` takes it; without parts of its own.
-        folds: how many, by default 5; 5 or 10 are usual.
+        folds: models to train, each without one of them, by default 5; 5 or 10 are usual.
         out: the folder of the runs; by default a new one in runs/.
         resume: the folder of a cross-validation that was interrupted: it goes on, with its own data and
             options.
@@ -134,7 +134,7 @@ def cross_validate(
     """
     from vitreous.checkpoints.whole_files import write_text
     from vitreous.training.initial_model import absolute_source
-    from vitreous.training.run import check_free, default_path
+    from vitreous.training.run import default_path, otherwise
 
     if resume is not None:
         if data is not None or out is not None or folds is not None or options:
@@ -150,7 +150,7 @@ def cross_validate(
         data = task.default_source if data is None else data
         source = absolute_source(data_source(data, numbers=task.numeric))
         place = Path(out) if out is not None else default_path(f"{source}-folds")
-        check_free(place, "cross-validate")
+        check_free(place, otherwise(place, "cross-validate"))
         state = {"data": source, "task": task.name, "folds": folds, "options": plain(options), "done": []}
     names = names_digest(state)
     if state.setdefault("names", names) != names:

@@ -23,7 +23,7 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, check_free, require_packages
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -89,9 +89,9 @@ def calibrate(
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
     spec = str(path)
     folder = Path(out) if out is not None else model_folder(Path(spec).expanduser())
-    if out is not None and folder.exists():
-        raise InputError(f"{folder} exists already, and nothing is overwritten: choose another --out")
-    if out is None and task_of(spec) is None:
+    if out is not None:
+        check_free(folder)
+    elif task_of(spec) is None:
         raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with --out")
     answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
@@ -175,10 +175,10 @@ def export(
         model: a run, a checkpoint in any format, a model name, or a model.
         out: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a folder whose name
             ends in openvino; by default the model's name with .onnx.
-        format: "onnx", "torch" or "openvino", where `out` does not say.
-        precision: "fp32"; "bf16" for OpenVINO; "int8".
+        format: onnx, torch or openvino, where the name of the file does not say.
+        precision: fp32; bf16 for OpenVINO; int8.
         data: images to calibrate int8 of ONNX and OpenVINO on; by default the run's validation part.
-        with_preprocessing: take pixels, uint8 (B, H, W, C) of any size, and give "probabilities".
+        with_preprocessing: take pixels, uint8 (B, H, W, C) of any size, and give probabilities.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: print on stderr that it has begun, since it takes a while.
 
@@ -287,6 +287,7 @@ def serve(
     Args:
         model: a run of any task that answers, a checkpoint in any format, or a model name; or several,
             {"a": run, "b": run}, whose addresses begin with /models/a and /models/b.
+        host: 127.0.0.1, or 0.0.0.0 to be reached from elsewhere.
         port: 0 for any that is free.
         max_batch: images or texts computed together.
         max_wait: milliseconds that a request waits for others.
@@ -295,14 +296,15 @@ def serve(
         allow_host: names in the Host header that are answered beside localhost; a server that other machines
             reach answers for any name unless some are given.
         token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
-        tls_cert, tls_key: the files of a certificate and its key, for https.
-        metrics_port: GET /metrics is at this port alone, for Prometheus.
+        tls_cert: a file with a certificate, for https.
+        tls_key: the file with the certificate's key.
+        metrics_port: a port of its own for /metrics, for Prometheus.
         access_log: write a line of JSON on stderr for each request.
         workers: processes that serve at the one address and share the weights on a CPU, each with limits of
             its own. SIGHUP to the one that started them loads the models again, without losing a request.
             By default this process serves.
         ready: called with the address and what is served, once it answers; by default it is printed.
-        language: of the web page, "en" or "ko"; by default that of the locale.
+        language: of the web page, en or ko; by default that of the locale.
 
     Raises:
         InputError: a model that cannot be served, a port that is taken, or a package that is missing.
@@ -334,11 +336,8 @@ def serve(
         log_access=access_log,
         language=language,
     )
-    opened, scheme = running.bind(host, port), "https" if tls_cert else "http"
-
-    def announce(about: dict[str, Any]) -> None:
-        ready(running.address_of(opened, scheme), about)
-
+    opened = running.bind(host, port)
+    announce = partial(ready, running.address_of(opened, "https" if tls_cert else "http"))
     with opened:
         if workers is None:
             serve_here(opened, announce, metrics_at=(host, metrics_port))

@@ -7,9 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
@@ -22,12 +19,17 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.data.image_list import Failure, image_list
-from vitreous.errors import InputError, is_installed, writing_to
+from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
 from vitreous.results import Result
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vitreous.data.image_list import Failure
     from vitreous.evaluation.probing import Probe
+else:  # the help of a command needs none of it
+    np = LazyModule("numpy")
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,7 @@ def check_features_file(path: Path) -> None:
         raise InputError(
             f"{path}: features are written as .npz or .parquet, or into a folder, whose name has no ending"
         )
-    if path.exists():
-        raise InputError(f"{path} exists already, and nothing is overwritten: choose another --out")
+    check_free(path)
     if path.suffix == ".parquet" and not is_installed("pyarrow"):
         raise InputError(f"{path} needs pyarrow: pip install pyarrow, or write .npz")
 
@@ -115,9 +116,10 @@ def embed(
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
         images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor. With
             a folder as `out` any DATA: folders, manifests, tar shards, Parquet files, URLs.
-        out: the file to save them in; see `Embeddings.save`. Or a folder, which gets a Parquet file for each
-            part of the images, and is continued where it has some.
-        engine, actors: of a folder; "ray" computes in so many processes of a Ray cluster.
+        out: the file to save them in, .npz or .parquet. Or a folder, which gets a Parquet file for each part
+            of the images, and is continued where it has some.
+        engine: ray: fill the folder by a Ray cluster (RAY_ADDRESS), or here.
+        actors: of the engine ray, with a model each; by default one for each GPU or machine.
         workers: threads that decode; one for each core by default.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: show a progress bar.
@@ -127,6 +129,7 @@ def embed(
     """
     from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
     from vitreous.api.predictor import Predictor
+    from vitreous.data.image_list import Failure, image_list
     from vitreous.evaluation.features import feature_outputs
     from vitreous.evaluation.outputs import automatic_precision
     from vitreous.training.precision import computing

@@ -18,7 +18,6 @@ from vitreous.api.arguments import (
     resolve_model,
     settings_tree,
 )
-from vitreous.data.image_list import Failure, image_list
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.languages import phrase, speaking, words
 from vitreous.results import Result
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
+    from vitreous.data.image_list import Failure
     from vitreous.inspection.page import Inspection
     from vitreous.models.preprocessing import Preprocessing
     from vitreous.tasks.task import Task
@@ -117,8 +117,9 @@ def inspect(
         attributions: how many images are attributed to patches by every method, with a sanity check by
             randomized weights; by default as many as take about a minute.
         preprocessing: of images, for a module that does not say it.
+        precision: fp32 or bf16.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        language: of the page, "en" or "ko"; by default that of the locale.
+        language: of the page, en or ko; by default that of the locale.
 
     Raises:
         InputError: no such model, image or class; an option that does not apply to the model; or a
@@ -283,6 +284,7 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
     """Return the images (or texts) that are named; without any, held-out ones of the run, or handwritten
     digits. Raises InputError: not one image can be read."""
     from vitreous.data.decoding import BadImage
+    from vitreous.data.image_list import Failure, image_list
 
     about = ""
     failed: list[Failure] = []

@@ -104,15 +104,17 @@ def train(
             memory: a torch Dataset, a Hugging Face dataset, (images, labels), a list of (image, label). By
             default the task's own small data: the digits.
         task: classification (the default), multilabel, regression, segmentation or captioning.
-        model: a name such as "ViT-S/16"; by default the data decide.
-        init: a checkpoint or a run to fine-tune; "try:" before it: only where a tenth of the training from it
-            is better on the validation part than from what would be begun with otherwise.
-        recipe: one of `list_recipes()`; by default the data decide.
-        epochs, minutes: how long; one of them.
-        batch_size: images of a step; "auto": the recipe's, in micro-batches that fit the memory.
+        model: a name such as ViT-S/16 or R50+ViT-B/16, with fresh weights; by default the data decide.
+        init: pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of any
+            format; try:CHECKPOINT: only where a tenth of the training from it is better on the validation
+            part than from what would be begun with otherwise.
+        recipe: the name of a recipe; by default the data decide.
+        epochs: how long (in all, when resuming).
+        minutes: how long, instead of epochs (in all, when resuming).
+        batch_size: images of a step; auto: the recipe's, in micro-batches that fit the memory.
         out: the run directory; by default a new one in runs/.
-        precision: auto, fp32, bf16 or fp8.
-        shard: under torchrun, shard the weights over the processes (FSDP).
+        precision: auto (the default), fp32, bf16, or fp8 on GPUs that have it.
+        shard: under torchrun, each process keeps a part of every weight (FSDP).
         deterministic: the same bits each time, on the same machine; slower.
         seed: the random seed of initialization, shuffling and augmentation.
         workers: threads that decode.
@@ -121,11 +123,11 @@ def train(
             regular expression that is searched in each image's name.
         split_by_time: the newest images are held out, by when a camera took them; data.time names what else
             says it.
-        exclude: a CSV with the column path: images to leave out, as `check_data(..., report=...)` writes it.
-        settings: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
+        exclude: a CSV with the column path: images to leave out, as the report of `check_data` brings it.
+        settings, config: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
         callbacks: `vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics.
         progress: show progress, and why the recipe was chosen, on stderr.
-        language: of the report, "en" or "ko"; by default that of the locale.
+        language: of the report, en or ko; by default that of the locale.
 
     Raises:
         InputError: data, settings or options that do not fit together.
@@ -171,8 +173,9 @@ def pretrain(
         data: see `train`.
         objective: masked-patch, mae (the default), simmim, dino or distillation.
         recipe: a paper's: paper-masked-patch, mae, simmim or dino; by default the data decide.
-        options: model, init, image_size, workers, epochs, batch_size, out, device, precision, shard,
-            deterministic, seed, settings, config, callbacks, progress, language; see `train`.
+        batch_size: images of a step.
+        options: model, init, image_size, workers, epochs, out, device, precision, shard, deterministic, seed,
+            settings, config, callbacks, progress, language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
@@ -203,8 +206,9 @@ def train_translator(
 
     Args:
         pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
-        steps: how long, instead of epochs.
-        beams, length_penalty: of the evaluation; see `translate`.
+        steps: how long, instead of epochs (in all, when resuming).
+        beams: of the search for translations; 1 is greedy.
+        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
         options: epochs, batch_size, out, device, precision, shard, deterministic, seed, settings, config,
             callbacks, progress, language; see `train`.
 

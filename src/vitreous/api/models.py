@@ -17,7 +17,7 @@ from vitreous.api.arguments import (
     resolve_model,
     settings_tree,
 )
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, check_free, nearest
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def describe(
     Args:
         model: a name such as ViT-B/16 or transformer-base, which needs no weights; a run, a checkpoint in
             any format, or a model.
-        batch_size: of the memory.
+        batch_size: images in memory at once.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
@@ -95,10 +95,12 @@ def convert(
     Args:
         source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
         destination: a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub.
-        format: one of `list_formats()` that can be written; by default google for .npz, else vitreous.
-        source_format: of the source, where it is not to be detected.
-        like: what describes a source that is only weights: timm:NAME, hf:org/name or a folder; see `load`.
-        drop: parts that the format cannot hold and that are left out; see `save`.
+        format: vitreous, google, timm, huggingface, torchvision ...: one of `list_formats` that can be
+            written; by default google for .npz, else vitreous.
+        source_format: that of the source, where it is not to be detected.
+        like: what describes a source that is only weights: timm:NAME, hf:org/name or a folder.
+        drop: parts that the format cannot hold and that are left out: representation_size, head, norm_eps,
+            mlp; see `save`.
         license: for the model card; by default that of the source.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
@@ -106,14 +108,14 @@ def convert(
         InputError: no such source, a destination that is taken, or a part that the format cannot hold.
     """
     from vitreous.checkpoints import open_model, save
-    from vitreous.checkpoints.saving import check_free, upload
+    from vitreous.checkpoints.saving import upload
     from vitreous.deployment.engines import check_weights
 
     fields = model_fields(settings_tree(settings, config), image_size)
     fields |= {} if like is None else {"like": like}
     path, remote = Path(destination), str(destination).startswith("hf:")
     if not remote:
-        check_free(path, "nothing is overwritten")
+        check_free(path, "choose another path")
     format = format or ("google" if path.suffix == ".npz" else "vitreous")
     check_weights(source, "convert")
     model = open_model(source, format=source_format, **fields)
@@ -199,6 +201,7 @@ def benchmark(
         compile: through torch.compile, all of them.
         peers: timm, huggingface, torchvision, vit-pytorch; by default those that can be imported.
         rounds: calls of each.
+        precision: fp32 or bf16.
 
     Raises:
         InputError: an unknown model, peer, device or precision; a model that the peers do not have.
@@ -233,11 +236,8 @@ def list_recipes() -> dict[str, str]:
 
 def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
     """Return the settings in which a recipe differs from another; or, where `other` is "source", from the
-    paper or code that it is from, with the place there and the reason.
-
-    Raises:
-        InputError: there is no such recipe; it follows none.
-    """
+    paper or code that it is from, with the place there and the reason. Raises InputError: there is no such
+    recipe; it follows none."""
     from vitreous.tasks.pretraining.rules import find_recipe
     from vitreous.training.recipes import sourced
     from vitreous.training.settings import differences

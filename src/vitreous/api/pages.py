@@ -20,8 +20,7 @@ from vitreous.api.arguments import (
     resolve_model,
     settings_tree,
 )
-from vitreous.data.image_list import image_list
-from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.errors import InputError, check_free, require_packages, writing_to
 from vitreous.languages import speaking
 
 if TYPE_CHECKING:
@@ -50,7 +49,9 @@ def compare(
         runs: two or more; the others are compared with the first.
         data: DATA as `train` takes it, to compare on; by default the held-out part of each run's own.
         out: the page; by default a new one in comparisons/.
-        language: of the page, "en" or "ko"; by default that of the locale.
+        batch_size: examples in one step.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
+        language: of the page, en or ko; by default that of the locale.
 
     Raises:
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
@@ -70,8 +71,7 @@ def compare(
     if data is not None and task.config.command == "pretrain":
         raise InputError(f"--data does not apply to runs of {task.name}, which have no answers: leave it out")
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
-    if page.exists():
-        raise InputError(f"{page} exists already: choose another --out")
+    check_free(page)
     source = None if data is None else data_source(data, numbers=task.numeric)
     how = computation(device, batch_size, workers) | {"precision": precision}
     compared: list[ComparedRun] = []
@@ -156,7 +156,7 @@ def learn(
             run, and handwritten digits for any other model.
         out: the HTML file; by default learn.html in the directory of the run, or in a new folder in
             inspection/ for any other model.
-        language: in which the page opens, "en" or "ko"; by default that of the locale. It has both.
+        language: in which the page opens, en or ko; by default that of the locale. It has both.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
@@ -191,6 +191,7 @@ def newest_run(folder: Path = Path("runs")) -> Path:
 def samples_of(model: Any, opened: Any, images: Any) -> list[tuple[Image.Image, str]]:
     """Return images to try, with their labels. Raises InputError: not one image can be read."""
     from vitreous.api.inspecting import held_out_examples
+    from vitreous.data.image_list import image_list
     from vitreous.inspection.runs.report import labeled_samples
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of

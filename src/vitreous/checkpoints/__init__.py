@@ -24,11 +24,7 @@ from vitreous.models.names import Model, create
 def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
     """The model that the command line's MODEL means: a run directory, a checkpoint in any format,
     `hf:org/name`, an `https:` address, `vitreous:small`, or a model name such as "ViT-B/16" (with fresh
-    weights).
-
-    Raises:
-        InputError: none of these; or what is there cannot be loaded.
-    """
+    weights). Raises InputError: none of these; or what is there cannot be loaded."""
     text = str(spec)
     if re.match(r"(hf|https?|vitreous):", text) or Path(spec).exists():
         return load_image_model(spec, format=format, **overrides)

@@ -158,11 +158,7 @@ DROPPABLE = (
 
 def without_parts(model: Model, drop: Sequence[str], limits: Limits) -> Model:
     """The model without the parts in `drop`, which from then on is another model: the head goes together with
-    the representation layer that it was trained on.
-
-    Raises:
-        InputError: a part that cannot be taken out.
-    """
+    the representation layer that it was trained on. Raises InputError: a part that cannot be taken out."""
     if not drop:
         return model
     tree = model.config.model_dump()

@@ -180,11 +180,8 @@ def encoder_names() -> list[str]:
 
 
 def encoder_folder(name: str) -> Path:
-    """Return the folder of an encoder.
-
-    Raises:
-        InputError: there is none of this name, or its weights are missing.
-    """
+    """Return the folder of an encoder. Raises InputError: there is none of this name, or its weights are
+    missing."""
     folder = ENCODERS / name.removeprefix(PACKAGED)
     if name not in (known := encoder_names()):
         hint = nearest(name, known) if known else "none does yet; make one: vitreous recipe formulas says how"

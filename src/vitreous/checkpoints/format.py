@@ -191,13 +191,8 @@ def activation_of(source: Source, field: str, name: Any) -> str:
     return ACTIVATION_NAMES[name]
 
 
-# Where heads are not 64 wide: SigLIP's So400m, ViT-H, ViT-g, ViT-G.
+# Of published models where heads are not 64 wide: SigLIP's So400m, ViT-H, ViT-g, ViT-G.
 USUAL_HEADS = {1152: 16, 1280: 16, 1408: 16, 1664: 16}
-
-
-def usual_heads(width: int) -> int:
-    """The number of heads that published models of this width have."""
-    return USUAL_HEADS.get(width, max(width // 64, 1))
 
 
 def asked_heads(source: Source, width: int) -> int:
@@ -205,7 +200,7 @@ def asked_heads(source: Source, width: int) -> int:
     value is given."""
     if "heads" in source.overrides:
         return int(source.overrides["heads"])
-    likely = usual_heads(width)
+    likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(
         f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
         f"(width {width} / {width // likely}), or --set model.heads={likely} of a command, or what it was "

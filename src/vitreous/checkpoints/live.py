@@ -159,11 +159,8 @@ def modes_restored(*models: Any) -> Iterator[None]:
 
 @torch.no_grad()
 def check_outputs(module: Any, model: nn.Module) -> None:
-    """Compare what a module and the model made from it make of the same images, vectors or tokens.
-
-    Raises:
-        InputError: their outputs differ: the module has a part that this package does not know.
-    """
+    """Compare what a module and the model made from it make of the same images, vectors or tokens. Raises
+    InputError: their outputs differ: the module has a part that this package does not know."""
     ours, theirs = next(model.parameters()), next(module.parameters())
     if ours.is_meta:
         return

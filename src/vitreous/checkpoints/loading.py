@@ -158,11 +158,8 @@ def check_place(device: Device, dtype: Dtype) -> None:
 
 
 def load_image_model(source: Checkpoint, **options: Any) -> Model:
-    """Load a model that sees images and writes no text, with the options of `load`.
-
-    Raises:
-        InputError: as `load`; or the model writes text.
-    """
+    """Load a model that sees images and writes no text, with the options of `load`. Raises InputError: as
+    `load`; or the model writes text."""
     model: Any = load(source, **options)
     if not isinstance(model, Model):
         raise InputError(
@@ -177,8 +174,13 @@ def open_checkpoint(source: Checkpoint) -> tuple[Source, dict[str, Any]]:
         from vitreous.checkpoints.live import open_module
 
         return open_module(source)
+    if isinstance(source, Source):
+        return source, {}
+    if isinstance(source, str | Path):
+        return open_path(source), {}
     if not isinstance(source, Mapping):
-        return source if isinstance(source, Source) else open_path(source), {}
+        kind = type(source).__name__
+        raise InputError(f"a checkpoint is a path, a name, a state dict or a module, not {kind}")
     if not (tensors := unwrapped(source)):
         raise InputError("the mapping is not a state dict: it has no names of tensors")
     return Source.of("the state dict", tensors), {}

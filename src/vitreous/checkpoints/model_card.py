@@ -26,26 +26,7 @@ USES = {
     "timm": 'model = timm.create_model("local-dir:{path}", pretrained=True)',
     "huggingface": 'model = transformers.AutoModel.from_pretrained("{path}")',
 }
-CARD = """---
-{header}
----
-# {name}
-
-A {kind} for images of {height}x{width} pixels{outputs}, written by vitreous {version}.
-
-| | |
-|---|---|
-{rows}
-
-## Use
-
-```python
-{use}import vitreous as vt
-
-model = vt.load("{path}")
-logits = model(model.preprocessing(["image.jpg"]))
-```
-"""
+CARD = Path(__file__).with_suffix(".md")  # with names in braces
 
 
 def write_card(model: Model, folder: Path, format: Format, name: str, license: str | None) -> None:
@@ -66,7 +47,7 @@ def write_card(model: Model, folder: Path, format: Format, name: str, license: s
         **({"License": license} if license else {}),
     }
     library = LIBRARIES.get(format.name, "vitreous")
-    text = CARD.format(
+    text = CARD.read_text(encoding="utf-8").format(
         header="\n".join(header(model, license, library)),
         name=name,
         kind={"ViT": "Vision Transformer", "BiT": "ResNet (BiT)"}.get(type(model).__name__, "Segmenter"),

@@ -89,11 +89,7 @@ def fingerprint(tokenizer: str) -> str:
 
 def open_state(path: Path) -> Source:
     """Open the model in a checkpoint of a run, RUN/checkpoints/step-N.shards: with the averaged weights where
-    there are some.
-
-    Raises:
-        InputError: the run has no model yet, whose description this one shares.
-    """
+    there are some. Raises InputError: the run has no model yet, whose description this one shares."""
     described = run_folder(path) / "model" / "config.json"
     if not described.is_file():
         raise InputError(f"{path} is a checkpoint of a run, which has no {described} yet to describe it")
@@ -146,11 +142,7 @@ def read_native(source: Source) -> Reading:
 
 def stored_task(where: str | Path, described: Mapping[str, Any]) -> str | None:
     """The task in a model's description. One by version 0.1 has none: then what the run around it was trained
-    for, or what the kind of model and its head can only mean.
-
-    Raises:
-        InputError: the task is not a name.
-    """
+    for, or what the kind of model and its head can only mean. Raises InputError: the task is not a name."""
     if "task" in described:
         task = described["task"]
         if task is not None and not isinstance(task, str):
@@ -171,11 +163,8 @@ def is_native(path: str | Path) -> bool:
 
 
 def read_tokenizer(folder: str | Path) -> str:
-    """Read the tokenizer of a native model that writes text, in the format of the tokenizers library.
-
-    Raises:
-        InputError: it is missing or damaged, or not the one that the model was trained with.
-    """
+    """Read the tokenizer of a native model that writes text, in the format of the tokenizers library. Raises
+    InputError: it is missing or damaged, or not the one that the model was trained with."""
     folder = model_folder(Path(folder))
     described = with_current_names(read_json(folder / "config.json"))
     if described.get("format") != "vitreous":

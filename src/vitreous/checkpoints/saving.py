@@ -22,11 +22,12 @@ from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.checkpoints.whole_files import unfinished
-from vitreous.errors import InputError, nearest, require_packages, writing_to
+from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 
+OVERWRITE = "choose another path, or pass overwrite=True"
 TOLERANCE = 2e-5  # of the largest output, and of 1 where all are smaller
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ def save(
         raise InputError(f"{path}: a file of format {format} ends in {' or '.join(writer.suffixes)}")
     check_license(license)
     if not overwrite:
-        check_free(path)
+        check_free(path, OVERWRITE)
     model = without_parts(on_cpu(model), drop, writer.limits_of(model))
 
     with replacing(path) as beside:
@@ -125,16 +126,6 @@ def on_cpu(model: Model) -> Model:
     return copy
 
 
-def check_free(path: Path, otherwise: str = "or pass overwrite=True") -> None:
-    """Raise an InputError where something would be overwritten: the model of a finished run, say."""
-    try:
-        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another path") from None
-    if taken:
-        raise InputError(f"{path} exists already: choose another path, {otherwise}")
-
-
 def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, Any]:
     """What a reader of the file must be given, from the model."""
     if isinstance(model, BiT):
@@ -144,11 +135,8 @@ def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, Any]:
 
 @torch.no_grad()
 def read_back(model: Model, path: Path, format: str, answers: dict[str, Any]) -> float:
-    """The largest difference between `model` and what is read back from `path`.
-
-    Raises:
-        InputError: it is above the tolerance.
-    """
+    """The largest difference between `model` and what is read back from `path`. Raises InputError: it is
+    above the tolerance."""
     training = model.training
     with no_warnings():  # nothing is assumed here: the model that was written is known
         again = load_image_model(path, format=format, **answers)
@@ -174,11 +162,8 @@ def no_warnings() -> Iterator[None]:
 
 
 def check_equal(ours: Sequence[Tensor], theirs: Sequence[Tensor], format: str) -> float:
-    """The largest difference between outputs of what was written and of what was read back.
-
-    Raises:
-        InputError: it is above the tolerance.
-    """
+    """The largest difference between outputs of what was written and of what was read back. Raises
+    InputError: it is above the tolerance."""
     difference = max((one - other).abs().max().item() for one, other in zip(ours, theirs, strict=True))
     tolerance = TOLERANCE * max(1.0, *(output.abs().max().item() for output in ours))
     if not difference <= tolerance:

@@ -35,11 +35,8 @@ log = logging.getLogger(__name__)
 
 
 def read_torch(path: Path) -> Tensors:
-    """The tensors of a PyTorch file.
-
-    Raises:
-        InputError: it is damaged, holds anything but plain tensors and containers, or no state dict.
-    """
+    """The tensors of a PyTorch file. Raises InputError: it is damaged, holds anything but plain tensors and
+    containers, or no state dict."""
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
@@ -130,11 +127,8 @@ class ObjectReader(pickle._Unpickler):
 
 
 def read_torchscript(path: Path, folder: str) -> Tensors:
-    """The tensors of a TorchScript archive by the names of its modules. Its code is not read.
-
-    Raises:
-        InputError: a tensor whose numbers are not in the archive.
-    """
+    """The tensors of a TorchScript archive by the names of its modules. Its code is not read. Raises
+    InputError: a tensor whose numbers are not in the archive."""
     with zipfile.ZipFile(path) as archive:
         if archive.getinfo(f"{folder}data.pkl").file_size > LARGEST_HEADER:
             raise InputError(f"{path}: the description of its modules is far too large: it is refused")

@@ -202,12 +202,9 @@ def all_layers(rows: list[Row]) -> Row:
 def read_rows(
     rows: Sequence[Row], tensors: Tensors, *, where: str, ignored: Iterable[str] = ()
 ) -> dict[str, Tensor]:
-    """Our weights from their tensors.
-
-    Raises:
-        InputError: a name of the table is missing in the file, or one of the file is not in the table
-            (nor among the `ignored`, which are known and not needed); all of them are listed.
-    """
+    """Our weights from their tensors. Raises InputError: a name of the table is missing in the file, or one
+    of the file is not in the table (nor among the `ignored`, which are known and not needed); all of them are
+    listed."""
     theirs = [name for row in rows for name in row.theirs]
     check_keys(tensors, theirs, where=where, ignored=ignored)
     weights: dict[str, Tensor] = {}
@@ -288,11 +285,8 @@ def attributes_of(model: Model) -> dict[str, Any]:
 
 
 def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> None:
-    """Compute the position tables that are not stored, which cannot remain on the meta device.
-
-    Raises:
-        InputError: they would not fit into memory.
-    """
+    """Compute the position tables that are not stored, which cannot remain on the meta device. Raises
+    InputError: they would not fit into memory."""
     for part in model.modules():
         if isinstance(part, ViT):
             config, tokens = part.config, part.config.sequence_length

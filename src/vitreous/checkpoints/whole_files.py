@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,6 +44,19 @@ def whole(path: Path, ending: str = "") -> Iterator[Path]:
 
 
 @contextmanager
+def folder_for(path: Path) -> Iterator[None]:
+    """Make a folder, with its parents. Those that are new and empty when the block ends go again."""
+    new = [each for each in (path, *path.parents) if not os.path.lexists(each)]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for each in new:
+            if not any(each.iterdir()):
+                each.rmdir()
+
+
+@contextmanager
 def made_by_one(path: Path) -> Iterator[None]:
     """Let one process at a time make something, where the file system has locks."""
     with suppress(OSError):
@@ -63,6 +77,17 @@ def made_by_one(path: Path) -> Iterator[None]:
 def write_text(path: Path, text: str) -> None:
     with whole(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table whose texts may be names of files that are not UTF-8."""
+    with (
+        whole(path) as beside,
+        beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
+    ):
+        table = csv.writer(text)
+        table.writerow(header)
+        table.writerows(rows)
 
 
 def flush(path: Path) -> None:

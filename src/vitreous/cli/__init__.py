@@ -11,9 +11,11 @@ import errno
 import logging
 import os
 import sys
+import tomllib
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
@@ -26,152 +28,16 @@ PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
 
 class Command(NamedTuple):
-    """A row of `vitreous --help`, and two examples that run (a test runs them)."""
+    """A row of `vitreous --help`, the module with its function, and two examples that run (a test runs
+    them)."""
 
     summary: str
+    module: str
     examples: tuple[str, str]
 
 
-COMMANDS = {
-    "train": Command(
-        "Train or fine-tune a model on your images.",
-        ("vitreous train", "vitreous train photos/ --set training.epochs=20"),
-    ),
-    "cross-validate": Command(
-        "Train a model for each of several folds: the mean accuracy, with its interval.",
-        (
-            "vitreous cross-validate photos/ --folds 2 --epochs 2",
-            "vitreous cross-validate photos/ --folds 2 --epochs 1 --out runs/folds --json",
-        ),
-    ),
-    "recipe": Command(
-        "List the training recipes, or show the settings of one.",
-        ("vitreous recipe deit", "vitreous recipe deit --diff s16-baseline"),
-    ),
-    "doctor": Command(
-        "Diagnose a run or a dataset: why a model does not learn, and what to change.",
-        ("vitreous doctor runs/mine", "vitreous doctor photos/ --json"),
-    ),
-    "evaluate": Command(
-        "Measure accuracy, per-class metrics, confusion matrix and calibration on held-out images.",
-        ("vitreous evaluate runs/mine", "vitreous evaluate runs/mine photos/ --json"),
-    ),
-    "predict": Command(
-        "Predict the label, the text or the mask of images.",
-        ("vitreous predict runs/mine photo.jpg", "vitreous predict runs/mine photos/ --top 3 --json"),
-    ),
-    "calibrate": Command(
-        "Calibrate a classifier's probabilities on images that it did not learn from.",
-        (
-            "vitreous calibrate runs/mine photos/ --out calibrated",
-            "vitreous calibrate runs/mine photos/ --out calibrated-too --json",
-        ),
-    ),
-    "serve": Command(
-        "Serve a model over HTTP, with a web page.",
-        ("vitreous serve runs/mine", "vitreous serve ViT-Ti/16 --port 8080 --json"),
-    ),
-    "pretrain": Command(
-        "Pre-train an encoder without labels: masked patches (the paper's), MAE, SimMIM, DINO.",
-        ("vitreous pretrain digits", "vitreous pretrain photos/ --objective dino --epochs 50 --json"),
-    ),
-    "probe": Command(
-        "Evaluate frozen features: few-shot linear, k-NN, logistic regression.",
-        (
-            "vitreous probe runs/mine digits",
-            "vitreous probe ViT-Ti/16 photos/ --image-size 32 --shots 1 --json",
-        ),
-    ),
-    "embed": Command(
-        "Write the features of images to a file.",
-        (
-            "vitreous embed runs/mine photos/ --out features.npz",
-            "vitreous embed ViT-Ti/16 photo.jpg --image-size 32 --out one.npz --json",
-        ),
-    ),
-    "inspect": Command(
-        "Draw the paper's figures for a model: attention, position embeddings, filters.",
-        ("vitreous inspect runs/mine", "vitreous inspect ViT-Ti/16 photo.jpg --json"),
-    ),
-    "compare": Command(
-        "Compare runs: curves, settings, classes, and a paired test on the same held-out images.",
-        ("vitreous compare runs/mine runs/other", "vitreous compare runs/mine runs/other --json"),
-    ),
-    "learn": Command(
-        "Write a page in which a small model runs: follow an image through every tensor.",
-        ("vitreous learn runs/mine", "vitreous learn ViT-Ti/16 photo.jpg --image-size 32 --json"),
-    ),
-    "study": Command(
-        "Reproduce an experiment of the paper at small scale.",
-        ("vitreous study positions --quick", "vitreous study complexity --quick --json"),
-    ),
-    "describe": Command(
-        "Print every stage of a model: shape, parameters, operations; and its memory.",
-        ("vitreous describe ViT-B/16", "vitreous describe ViT-S/8 --image-size 64 --json"),
-    ),
-    "convert": Command(
-        "Convert a checkpoint to another format, verified by the outputs.",
-        (
-            "vitreous convert ViT-Ti/16 vit.npz --set model.mlp=gelu_tanh",
-            "vitreous convert ViT-Ti/16 vit/ --format huggingface --json",
-        ),
-    ),
-    "export": Command(
-        "Export a model to ONNX, torch.export or OpenVINO, verified by the outputs.",
-        (
-            "vitreous export ViT-Ti/16 --image-size 32 --out vit.pt2",
-            "vitreous export runs/mine --out mine.onnx --json",
-        ),
-    ),
-    "optimize": Command(
-        "Find the fastest way to compute a model on this machine: engine, bf16, int8, token merging.",
-        (
-            "vitreous optimize runs/mine photos/ --engines eager",
-            "vitreous optimize runs/mine photos/ --budget 1% --engines eager --json",
-        ),
-    ),
-    "bench": Command(
-        "Measure speed, side by side with timm, Hugging Face and others that are installed.",
-        (
-            "vitreous bench --model ViT-Ti/16 --image-size 32 --rounds 3",
-            "vitreous bench --train --image-size 32 --batch-size 4 --rounds 2 --json",
-        ),
-    ),
-    "data check": Command(
-        "Find broken files, duplicates, leaks, imbalance and doubtful labels of a dataset.",
-        ("vitreous data check photos/", "vitreous data check digits --json"),
-    ),
-    "data pack": Command(
-        "Write tar shards of images resized once, which train reads fast.",
-        ("vitreous data pack photos/ packed/", "vitreous data pack photos/ smaller/ --size 320 --json"),
-    ),
-    "verify": Command(
-        "Check a checkpoint with an image that you know, and with the library that it was written for.",
-        ("vitreous verify runs/mine photo.jpg", "vitreous verify ViT-Ti/16 photo.jpg --json"),
-    ),
-    "list-models": Command(
-        "List the model names, with their parameters.",
-        ("vitreous list-models", "vitreous list-models 'ViT-*' --json"),
-    ),
-    "cache": Command(
-        "Show the size of the cache of features and studies, or clear it.",
-        ("vitreous cache", "vitreous cache --clear features --json"),
-    ),
-    "translate": Command(
-        "Train the Transformer of 2017 on pairs of texts, or translate with it.",
-        ("vitreous translate train --out runs/numbers", 'vitreous translate runs/numbers "<de> twenty-one"'),
-    ),
-}
-# The module with the commands, each a function of its name.
-MODULES = {
-    "asking": ("embed", "evaluate", "predict", "probe", "serve"),
-    "deploying": ("calibrate", "export", "optimize"),
-    "models": ("bench", "cache", "convert", "describe", "list-models", "recipe"),
-    "checking": ("data check", "data pack", "doctor", "verify"),
-    "inspecting": ("compare", "inspect", "learn"),
-    "learning": ("cross-validate", "pretrain", "train", "translate"),
-    "studying": ("study",),
-}
+with open(Path(__file__).with_name("commands.toml"), "rb") as file:
+    COMMANDS = {name: Command(**fields) for name, fields in tomllib.load(file).items()}
 
 
 def epilogue(examples: Iterable[str]) -> str:
@@ -196,8 +62,7 @@ data = App(
     default_parameter=Parameter(negative=()),
 )
 app.command(data)
-for name, (summary, examples) in COMMANDS.items():
-    module = next(module for module, names in MODULES.items() if name in names)
+for name, (summary, module, examples) in COMMANDS.items():
     *group, word = name.split()
     function = f"vitreous.cli.{module}:{word.replace('-', '_')}"
     (data if group else app).command(function, name=word, help=summary, help_epilogue=epilogue(examples))

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,44 +15,24 @@ import vitreous as vt
 from vitreous.cli.options import (
     EXPORTED,
     MODEL_HELP,
-    AnsweringOptions,
     AnyModel,
     Images,
     Int,
     Json,
-    Language,
-    LoadingOptions,
     TrainedModel,
+    options_of,
 )
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
 
 NAME = re.compile(r"[\w.-]+", re.ASCII)  # of one of several models
-TestTimeAugmentation = Annotated[
-    bool,
-    Parameter(
-        name="--tta",
-        negative="",
-        help="test-time augmentation: the mean answer to an image, its corners and, where the model was "
-        "trained with them, mirror images",
-    ),
-]
 
 
-def evaluate(
-    run: TrainedModel,
-    data: Annotated[
-        str | None, Parameter(help="by default the held-out part of what the run was trained on")
-    ] = None,
-    /,
-    *,
-    tta: TestTimeAugmentation = False,
-    json: Json = False,
-    **options: Unpack[LoadingOptions],
-) -> None:
+@options_of(vt.evaluate)
+def evaluate(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
     """Evaluate a model on data that it did not learn from, each example once."""
-    found = vt.evaluate(run, data, tta=tta, **options)
+    found = vt.evaluate(run, data, **options)
     if os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one prints
         return
     if json:
@@ -67,61 +47,22 @@ def evaluate(
         print(f"could not be decoded: {path}: {reason}")
 
 
-Engine = Annotated[
-    str, Parameter(help="ray: fill the folder of --out by a Ray cluster (RAY_ADDRESS), or here")
-]
-Actors = Annotated[
-    Int, Parameter(help="of --engine ray, with a model each; by default one for each GPU or machine")
-]
+THRESHOLD = (
+    "name all labels that are as probable, several or none: a number; LABEL=NUMBER for some labels, and 0.5 "
+    "for the others; best: of several labels each its own, by F1 on validation"
+)
 
 
-class EmbedOptions(LoadingOptions, total=False):
-    """How features are written."""
-
-    engine: Engine
-    actors: Actors
-
-
-class PredictOptions(LoadingOptions, total=False):
-    """A model at work on images that are not labeled."""
-
-    top: Annotated[Int, Parameter(help="how many labels to name, most probable first; 5 by default")]
-    threshold: Annotated[
-        list[str],
-        Parameter(
-            help="name all labels that are as probable, several or none: a number; LABEL=NUMBER for some "
-            "labels, and 0.5 for the others; best: of several labels each its own, by F1 on validation"
-        ),
-    ]
-    out: Annotated[
-        Path,
-        Parameter(
-            name="--out",
-            help="a .csv, .jsonl or .parquet file for the answers; or a folder for Parquet files of any "
-            "number of answers, which is continued; or for a segmenter's masks",
-        ),
-    ]
-    engine: Engine
-    actors: Actors
-
-
-def predict(
-    model: TrainedModel,
-    /,
-    *images: Images,
-    tta: TestTimeAugmentation = False,
-    json: Json = False,
-    **options: Unpack[PredictOptions],
-) -> int:
+@options_of(vt.predict, threshold=Annotated[list[str], Parameter(help=THRESHOLD)])
+def predict(model: TrainedModel, /, *images: Images, json: Json = False, **options: Any) -> int:
     """Classify images, write their text, or find the class of each pixel."""
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     from vitreous.data.image_list import Failure
 
-    asked: dict[str, Any] = {**options}
-    if "threshold" in asked:
-        asked["threshold"] = parse_threshold(asked["threshold"])
-    found = vt.predict(model, list(images), tta=tta, **asked)
+    if "threshold" in options:
+        options["threshold"] = parse_threshold(options["threshold"])
+    found = vt.predict(model, list(images), **options)
     if json:
         print_json(found.to_json())
     else:
@@ -144,18 +85,14 @@ def parse_threshold(words: Sequence[str]) -> float | str | dict[str, float]:
         raise InputError(wrong) from None
 
 
+@options_of(vt.embed)
 def embed(
     model: AnyModel,
     /,
     *images: Images,
-    out: Annotated[
-        Path,
-        Parameter(
-            help="a file, .npz or .parquet; or a folder for any number of Parquet files, which is continued"
-        ),
-    ] = Path("features.npz"),
+    out: Path = Path("features.npz"),
     json: Json = False,
-    **options: Unpack[EmbedOptions],
+    **options: Any,
 ) -> int:
     """Write the features of images to a file: what the head of the model sees."""
     features = vt.embed(model, list(images), out=out, **options)
@@ -168,21 +105,9 @@ def embed(
     return print_failed(features.failed)
 
 
+@options_of(vt.probe)
 def probe(
-    model: AnyModel,
-    data: Annotated[
-        str | None,
-        Parameter(help="what `vitreous train` takes; by default the data of the run, and else the digits"),
-    ] = None,
-    /,
-    *,
-    shots: Annotated[
-        list[Int] | None, Parameter(consume_multiple=True, help="images of each class; by default 1 5 10 25")
-    ] = None,
-    draws: Annotated[Int, Parameter(help="how often shots are sampled, for the interval")] = 3,
-    seed: Annotated[Int, Parameter(help="random seed of the sampled shots")] = 0,
-    json: Json = False,
-    **options: Unpack[LoadingOptions],
+    model: AnyModel, data: str | None = None, /, *, draws: Int = 3, json: Json = False, **options: Any
 ) -> None:
     """Evaluate frozen features, and print the accuracy of each probe."""
     from vitreous.api.arguments import is_fresh
@@ -191,7 +116,7 @@ def probe(
         print(
             f"vitreous: {model} has fresh weights: this is what features are worth untrained", file=sys.stderr
         )
-    result = vt.probe(model, data, shots=shots, draws=draws, seed=seed, **options)
+    result = vt.probe(model, data, draws=draws, **options)
     if json:
         print_json({"model": model, **result.to_json()})
         return
@@ -209,42 +134,11 @@ def probe(
     print(f"few-shot intervals: over {draws} samples of the shots; the others: over the test images")
 
 
-class ServeOptions(AnsweringOptions, total=False):
-    """A model that answers over HTTP."""
-
-    host: Annotated[str, Parameter(help="127.0.0.1 (the default), or 0.0.0.0 to be reached from elsewhere")]
-    port: Annotated[Int, Parameter(help="8000 by default; 0: any that is free")]
-    max_batch: Annotated[Int, Parameter(help="images or texts computed together; 32 by default")]
-    max_wait: Annotated[float, Parameter(help="milliseconds that a request waits for others; 5.0 by default")]
-    queue: Annotated[
-        Int,
-        Parameter(help="maximum queued images or texts, 256 by default; beyond it the server answers 503"),
-    ]
-    deadline: Annotated[
-        float,
-        Parameter(help="seconds that an answer may take, 60.0 by default; beyond it the server answers 504"),
-    ]
-    allow_host: Annotated[
-        list[str],
-        Parameter(consume_multiple=True, help="names in the Host header that are answered, beside localhost"),
-    ]
-    token_file: Annotated[
-        Path, Parameter(help="a file with a token: requests need the header Authorization: Bearer TOKEN")
-    ]
-    tls_cert: Annotated[Path, Parameter(help="a file with a certificate, for https")]
-    tls_key: Annotated[Path, Parameter(help="a file with the certificate's key")]
-    metrics_port: Annotated[Int, Parameter(help="a port of its own for /metrics")]
-    workers: Annotated[
-        Int, Parameter(help="processes, which share the weights; SIGHUP loads the models again")
-    ]
-    language: Language
-
-
+@options_of(vt.serve, workers=Int)
 def serve(
     *models: Annotated[str, Parameter(help=f"{MODEL_HELP}{EXPORTED}; or several: a=runs/one b=runs/two")],
-    access_log: Annotated[bool, Parameter(help="write a line of JSON on stderr for each request")] = False,
     json: Json = False,
-    **options: Unpack[ServeOptions],
+    **options: Any,
 ) -> int:
     """Answer over HTTP what a model says of images or texts; with a web page."""
     named = named_models(models)
@@ -263,7 +157,7 @@ def serve(
         else:
             print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
 
-    vt.serve(named, ready=ready, access_log=access_log, **options)
+    vt.serve(named, ready=ready, **options)
     return 0
 
 

@@ -5,56 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
 import vitreous as vt
-from vitreous.cli.options import (
-    BATCH_HELP,
-    BatchSize,
-    ConfigFile,
-    Device,
-    Int,
-    Json,
-    Model,
-    ModelOptions,
-    Settings,
-    TrainedModel,
-    Workers,
-)
+from vitreous.cli.options import Json, Model, TrainedModel, options_of
 from vitreous.cli.printing import print_json, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, percent
 
 
-class HeldOutOptions(TypedDict, total=False):
-    """How images are computed that a model did not learn from."""
-
-    batch_size: Annotated[BatchSize, Parameter(help=BATCH_HELP)]
-    workers: Workers
-    device: Device
-    settings: Settings
-    config: ConfigFile
-
-
-class CalibrateOptions(HeldOutOptions, total=False):
-    """Where a calibrated model is written."""
-
-    out: Annotated[Path, Parameter(name="--out", help="the folder for the model; by default the run's own")]
-
-
-def calibrate(
-    run: TrainedModel,
-    data: Annotated[
-        str | None,
-        Parameter(help="images that it did not learn from; by default as at the end of the run's training"),
-    ] = None,
-    /,
-    *,
-    json: Json = False,
-    **options: Unpack[CalibrateOptions],
-) -> None:
+@options_of(vt.calibrate)
+def calibrate(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
     """Fit a temperature of a classifier's probabilities, and store the model with it."""
     found = vt.calibrate(run, data, **options)
     if json:
@@ -80,31 +43,10 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
         raise InputError(f"--budget {text!r} is not a part: write 0.3% or 0.003") from None
 
 
-def optimize(
-    run: TrainedModel,
-    data: Annotated[
-        str | None,
-        Parameter(help="images that it did not learn from; by default the validation part of the run's data"),
-    ] = None,
-    /,
-    *,
-    budget: Annotated[
-        float, Parameter(converter=parse_part, n_tokens=1, help="accuracy that may be lost: 0.3%, or 0.003")
-    ] = 0.003,
-    engines: Annotated[
-        list[str] | None,
-        Parameter(
-            consume_multiple=True,
-            help="eager, compiled, onnx, openvino; by default those that are installed, on a CPU without "
-            "compiled, which takes minutes",
-        ),
-    ] = None,
-    timed_batch: Annotated[Int, Parameter(help="images in the batch whose time decides")] = 8,
-    json: Json = False,
-    **options: Unpack[HeldOutOptions],
-) -> None:
+@options_of(vt.optimize, budget=Annotated[float, Parameter(converter=parse_part, n_tokens=1)])
+def optimize(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
     """Measure engines, bf16, int8 and token merging here; keep the fastest that is accurate enough."""
-    found = vt.optimize(run, data, budget=budget, engines=engines, timed_batch=timed_batch, **options)
+    found = vt.optimize(run, data, **options)
     if json:
         print_json(found.to_json())
         return
@@ -127,49 +69,11 @@ def optimize(
     print(f"\nkept    {found.chosen}{where}\npredict, evaluate and serve use it; --precision fp32 does not")
 
 
-def export(
-    model: Model,
-    /,
-    *,
-    out: Annotated[
-        Path | None,
-        Parameter(
-            help="the file: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a "
-            "folder NAME-openvino; by default MODEL.onnx"
-        ),
-    ] = None,
-    format: Annotated[
-        str | None, Parameter(help="onnx, torch or openvino, where the name of the file does not say")
-    ] = None,
-    precision: Annotated[str, Parameter(help="fp32; bf16 for OpenVINO; or int8")] = "fp32",
-    data: Annotated[
-        str | None,
-        Parameter(
-            help="images that int8 of ONNX and OpenVINO is calibrated on; by default the validation part "
-            "of the run's data"
-        ),
-    ] = None,
-    with_preprocessing: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="take pixels, uint8 (B, H, W, C) of any size, and give probabilities: nothing is left to do",
-        ),
-    ] = False,
-    json: Json = False,
-    **options: Unpack[ModelOptions],
-) -> None:
+@options_of(vt.export)
+def export(model: Model, /, *, out: Path | None = None, json: Json = False, **options: Any) -> None:
     """Write a model as a program for other engines, and compare what both make of the same images."""
     started = time.perf_counter()
-    written = vt.export(
-        model,
-        out,
-        format=format,
-        precision=precision,
-        data=data,
-        with_preprocessing=with_preprocessing,
-        **options,
-    )
+    written = vt.export(model, out, **options)
     seconds = time.perf_counter() - started
     if json:
         print_json({"model": model, **written.to_json(), "seconds": round(seconds, 2)})

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, ImageRunOptions, Int, Json, RunOptions
+from vitreous.api.learning import OF_IMAGES
+from vitreous.cli.options import BatchSize, Json, options_of
 from vitreous.cli.printing import print_json, print_metrics, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
@@ -102,34 +103,7 @@ def print_result(result: RunResult) -> None:
         print(f"learn   {page}  (the model runs in this page)")
 
 
-class TrainOptions(ImageRunOptions, total=False):
-    """A run that learns from images and what they show."""
-
-    task: Annotated[
-        str, Parameter(help="classification (the default), multilabel, regression, segmentation, captioning")
-    ]
-    recipe: Annotated[str, Parameter(help="a recipe's name; by default the data decide")]
-    minutes: Annotated[float, Parameter(help="train for this time, instead of epochs (total, when resuming)")]
-    batch_size: Annotated[
-        int | Literal["auto"],
-        Parameter(
-            name="--batch-size",
-            help="images in one step; auto: the recipe's, in micro-batches that fit the memory",
-        ),
-    ]
-    strict: Annotated[bool, Parameter(help="an image that cannot be read is an error")]
-    group_by: Annotated[
-        str, Parameter(help="images of one group are in one part: a manifest's column, or a pattern of names")
-    ]
-    split_by_time: Annotated[
-        bool,
-        Parameter(help="hold out the newest images; data.time says by which time (default: the camera's)"),
-    ]
-    exclude: Annotated[
-        Path, Parameter(help="a CSV of images to leave out, as vitreous data check --report writes it")
-    ]
-
-
+@options_of(vt.train, batch_size=int | Literal["auto"])
 def train(
     data: Annotated[
         str | None,
@@ -144,30 +118,16 @@ def train(
     resume: Resume = None,
     moved_data: MovedData = None,
     json: Json = False,
-    **options: Unpack[TrainOptions],
+    **options: Any,
 ) -> int:
     """Train or fine-tune a model on images."""
     return train_or_resume(vt.train, data, options, resume, moved_data, command="train", json=json)
 
 
-def cross_validate(
-    data: Annotated[
-        str | None, Parameter(help="as vitreous train takes it, without parts of its own (default: digits)")
-    ] = None,
-    /,
-    *,
-    folds: Annotated[
-        Int | None, Parameter(help="models to train, each without one of them; 5 by default")
-    ] = None,
-    resume: Annotated[
-        Path | None, Parameter(name="--resume", help="the folder of one that was interrupted: go on with it")
-    ] = None,
-    json: Json = False,
-    **options: Unpack[TrainOptions],
-) -> int:
+@options_of(vt.cross_validate, vt.train, batch_size=int | Literal["auto"])
+def cross_validate(data: str | None = None, /, *, json: Json = False, **options: Any) -> int:
     """Train a model for each of several folds: the mean accuracy, with its interval."""
-    given: dict[str, Any] = {**options}
-    found = vt.cross_validate(data, folds=folds, resume=resume, **given)
+    found = vt.cross_validate(data, **options)
     if json:
         print_json(found.to_json())
         return 0
@@ -186,16 +146,11 @@ def cross_validate(
     return 0
 
 
-class PretrainOptions(ImageRunOptions, total=False):
-    """A run that learns from images alone."""
-
-    objective: Annotated[str, Parameter(help="masked-patch, mae (the default), simmim, dino, distillation")]
-    recipe: Annotated[
-        str, Parameter(help="a paper's: paper-masked-patch, mae, simmim, dino; by default the data decide")
-    ]
-    batch_size: Annotated[BatchSize, Parameter(help="images in one step")]
+# Options of `train` that are about labels.
+OF_LABELS = ("task", "minutes", "strict", "group_by", "split_by_time", "exclude")
 
 
+@options_of(vt.pretrain, vt.train, without=OF_LABELS)
 def pretrain(
     data: Annotated[
         str | None, Parameter(help="digits, any folder of images, a manifest, shards, cifar10:PATH")
@@ -205,7 +160,7 @@ def pretrain(
     resume: Resume = None,
     moved_data: MovedData = None,
     json: Json = False,
-    **options: Unpack[PretrainOptions],
+    **options: Any,
 ) -> int:
     """Pre-train an encoder on images alone. Labels, where there are any, are not used."""
 
@@ -220,15 +175,15 @@ def pretrain(
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
 
 
-class TranslateOptions(RunOptions, total=False):
-    """A run that learns from pairs of texts, and the search of its translations."""
-
-    steps: Annotated[Int, Parameter(help="training steps (total, when resuming)")]
-    batch_size: Annotated[BatchSize, Parameter(help="pairs in one step; or texts together, 128 by default")]
-    beams: Annotated[Int, Parameter(help="beams of the search; 1 is greedy, 4 the default")]
-    length_penalty: Annotated[float, Parameter(help="higher favors longer translations; 0.6 by default")]
+PAIRS = Parameter(help="pairs of a step; or texts that are translated together, 128 by default")
 
 
+@options_of(
+    vt.train_translator,
+    vt.train,
+    without=("task", *OF_IMAGES),
+    batch_size=Annotated[BatchSize, PAIRS],
+)
 def translate(
     *words: Annotated[
         str,
@@ -240,7 +195,7 @@ def translate(
     resume: Resume = None,
     moved_data: MovedData = None,
     json: Json = False,
-    **options: Unpack[TranslateOptions],
+    **options: Any,
 ) -> int:
     """Train the Transformer of 2017 on pairs of texts, or translate with it."""
 
@@ -266,8 +221,7 @@ def translate(
             "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
             "and --json: all else is for vitreous translate train"
         )
-    search: dict[str, Any] = {**options}
-    found = vt.translate(run, texts or sys.stdin.read().removesuffix("\n").split("\n"), **search)
+    found = vt.translate(run, texts or sys.stdin.read().removesuffix("\n").split("\n"), **options)
     if skipped := sum(not each.source.strip() for each in found):
         print(f"skipped {skipped}: empty lines", file=sys.stderr)
     if json:

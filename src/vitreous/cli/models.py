@@ -3,109 +3,49 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Unpack
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, DeviceOptions, Int, Json, Like, Model, ModelOptions
+from vitreous.cli.options import Int, Json, Model, options_of
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, si
 
 
-def describe(
-    model: Model,
-    /,
-    *,
-    batch_size: Annotated[BatchSize, Parameter(help="images in memory at once")] = 1,
-    json: Json = False,
-    **options: Unpack[ModelOptions],
-) -> None:
+@options_of(vt.describe)
+def describe(model: Model, /, *, json: Json = False, **options: Any) -> None:
     """Print every stage of the forward pass of a model, and its memory."""
-    description = vt.describe(model, batch_size=batch_size, **options)
+    description = vt.describe(model, **options)
     if json:
         print_json({"model": model, **description.to_json()})
     else:
         print(f"{model}: one forward pass\n\n{description}")
 
 
-def convert(
-    source: Model,
-    destination: Annotated[
-        str,
-        Parameter(help="a new folder (vitreous, timm, huggingface) or file; or hf:owner/name, to upload it"),
-    ],
-    /,
-    *,
-    format: Annotated[
-        str | None,
-        Parameter(
-            help="vitreous, google, timm, huggingface, torchvision, vit-pytorch, frankzvit, dinov2 or bit; "
-            "by default google for .npz, else vitreous"
-        ),
-    ] = None,
-    source_format: Annotated[
-        str | None, Parameter(name="--from", help="the source's format, where it is not to be detected")
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        Parameter(
-            consume_multiple=True,
-            help="parts that the format cannot hold and that are left out: representation_size, head, "
-            "norm_eps, mlp",
-        ),
-    ] = None,
-    like: Like | None = None,
-    license: Annotated[
-        str | None, Parameter(help="for the model card; by default that of the source")
-    ] = None,
-    json: Json = False,
-    **options: Unpack[ModelOptions],
-) -> None:
+@options_of(vt.convert, source_format=Annotated[str, Parameter(name="--from")])
+def convert(source: Model, destination: str, /, *, json: Json = False, **options: Any) -> None:
     """Write a model in another format, read it back, and compare what both make of the same images."""
-    converted = vt.convert(
-        source,
-        destination,
-        format=format,
-        source_format=source_format,
-        like=like,
-        drop=drop or (),
-        license=license,
-        **options,
-    )
+    converted = vt.convert(source, destination, **options)
     if json:
         print_json({"source": source, **converted.to_json()})
         return
-    if drop:
-        print(f"left out: {', '.join(drop)}; the comparison is with the model without it", file=sys.stderr)
+    if converted.dropped:
+        print(
+            f"left out: {', '.join(converted.dropped)}; the comparison is with the model without it",
+            file=sys.stderr,
+        )
     print(f"{converted.path} ({converted.format}), largest difference {converted.max_abs_difference:.1e}")
 
 
+@options_of(vt.benchmark)
 def bench(
-    *,
-    model: Annotated[
-        str, Parameter(help="a name: ViT-Ti/16, ViT-B/16, ...; or an exported file")
-    ] = "ViT-Ti/16",
-    batch_size: Annotated[Int, Parameter(help="images in one call")] = 16,
-    train: Annotated[bool, Parameter(help="time a training step (AdamW) instead of inference")] = False,
-    compile: Annotated[bool, Parameter(help="through torch.compile, all of them")] = False,
-    peers: Annotated[
-        list[str] | None,
-        Parameter(
-            consume_multiple=True,
-            help="timm, huggingface, torchvision, vit-pytorch; by default those that can be imported",
-        ),
-    ] = None,
-    rounds: Annotated[Int, Parameter(help="calls of each")] = 10,
-    json: Json = False,
-    **options: Unpack[DeviceOptions],
+    *, model: str = "ViT-Ti/16", batch_size: Int = 16, rounds: Int = 10, json: Json = False, **options: Any
 ) -> None:
     """How fast a ViT is here, side by side with the peers that are installed."""
     print(f"vitreous: {rounds} rounds of {batch_size} images ...", file=sys.stderr)
-    found = vt.benchmark(
-        model, batch_size=batch_size, train=train, compile=compile, peers=peers, rounds=rounds, **options
-    )
+    found = vt.benchmark(model, batch_size=batch_size, rounds=rounds, **options)
     if json:
         print_json({"model": model, **found.to_json()})
         return

@@ -1,18 +1,21 @@
-"""Options that several commands have, with one name and one meaning.
-
-A command takes a group of them, `**options: Unpack[LoadingOptions]`, and passes those that are given to its
-function of the Python API, which has the defaults.
+"""Options of commands. Most of them follow from the function of the Python API that a command calls: its
+keyword parameters, their types, and what its docstring says of them (`options_of`). Only those that are given
+are passed on, so that the function has the defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import re
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, TypeVar, Unpack, get_type_hints
 
 from cyclopts import Parameter, Token
 
 from vitreous.errors import InputError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_number(_: object, tokens: Sequence[Token]) -> int:
@@ -61,6 +64,7 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
 
 
 Int = Annotated[int, Parameter(converter=whole_number)]
+BatchSize = Annotated[Int, Parameter(validator=at_least("--batch-size", 1))]
 MODEL_HELP = (
     "a run directory, a checkpoint of any format, hf:org/name[/file][@revision], an https: address, "
     "vitreous:small, or a model name such as ViT-B/16 (fresh weights)"
@@ -69,136 +73,120 @@ Model = Annotated[str, Parameter(help=MODEL_HELP)]
 EXPORTED = ", or an exported .onnx or .pt2 file or OpenVINO folder"
 AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
-Like = Annotated[
-    str, Parameter(help="what describes a file that is only weights: timm:NAME, hf:org/name, or a folder")
-]
 Images = Annotated[
     str, Parameter(help="files, folders, globs; with a folder as --out also manifests, shards, Parquet, URLs")
 ]
 Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
-Device = Annotated[str, Parameter(name="--device", help="auto (the default), cpu, cuda or cuda:N")]
-BatchSize = Annotated[Int, Parameter(name="--batch-size", validator=at_least("--batch-size", 1))]
-ImageSize = Annotated[
-    tuple[int, int],
-    Parameter(
-        name="--image-size",
-        converter=parse_size,
-        n_tokens=1,
-        metavar="SIZE",
-        help="pixels: 384, or 384x512 (HxW)",
-    ),
-]
-Workers = Annotated[
-    Int,
-    Parameter(
-        name="--workers",
-        validator=at_least("--workers", 0),
-        help="threads that decode images; by default one for each core",
-    ),
-]
-Settings = Annotated[
-    dict[str, Any],
-    Parameter(
-        name="--set",
-        converter=parse_settings,
-        accepts_keys=False,
-        n_tokens=-1,
-        metavar="NAME=VALUE",
-        help="any field of the configuration: --set model.depth=6",
-    ),
-]
-ConfigFile = Annotated[Path, Parameter(name="--config", help="a TOML file of settings")]
 
-
-Language = Annotated[
-    str, Parameter(name="--language", help="of the page: en or ko; by default that of the locale")
-]
-
-
-class ModelOptions(TypedDict, total=False):
-    """A model, with another configuration than it says."""
-
-    image_size: ImageSize
-    settings: Settings
-    config: ConfigFile
-
-
-BATCH_HELP = "images in one step; by default 16 on a CPU, 64 on a GPU"
-
-
-class DeviceOptions(ModelOptions, total=False):
-    """A model that is measured or inspected."""
-
-    device: Device
-    precision: Annotated[str, Parameter(name="--precision", help="fp32 (the default), or bf16")]
-
-
-class AnsweringOptions(ModelOptions, total=False):
-    """A model at work."""
-
-    device: Device
-    precision: Annotated[
+# Of parameters of the Python API, by their annotation: what is parsed.
+TYPES: dict[str, Any] = {
+    "Any": str,
+    "bool": bool,
+    "float": float,
+    "int": Int,
+    "int | float": float,
+    "Sequence[int]": Annotated[list[Int], Parameter(consume_multiple=True)],
+    "Sequence[str]": Annotated[list[str], Parameter(consume_multiple=True)],
+    "str": str,
+    "str | Path": Path,
+}
+# Parameters with one meaning in all functions, which their docstrings need not say.
+SHARED: dict[str, Any] = {
+    "batch_size": Annotated[
+        BatchSize, Parameter(help="images in one step; by default 16 on a CPU, 64 on a GPU")
+    ],
+    "config": Annotated[Path, Parameter(help="a TOML file of settings")],
+    "device": Annotated[str, Parameter(help="auto, cpu, cuda or cuda:N")],
+    "image_size": Annotated[
+        tuple[int, int],
+        Parameter(converter=parse_size, n_tokens=1, metavar="SIZE", help="pixels: 384, or 384x512 (HxW)"),
+    ],
+    "language": Annotated[str, Parameter(help="of the page: en or ko; by default that of the locale")],
+    "precision": Annotated[
         str,
         Parameter(
-            name="--precision",
-            help="auto (the default): what `optimize` has chosen, or bf16 where that is faster and gives the "
-            "same answers; fp32; bf16",
+            help="auto: what `optimize` has chosen, or bf16 where that is faster and gives the same answers; "
+            "fp32; bf16"
         ),
-    ]
-
-
-class LoadingOptions(AnsweringOptions, total=False):
-    """A model at work on many images."""
-
-    batch_size: Annotated[BatchSize, Parameter(help=BATCH_HELP)]
-    workers: Workers
-
-
-class RunOptions(TypedDict, total=False):
-    """A run of any task."""
-
-    out: Annotated[Path, Parameter(name="--out", help="the run directory; by default a new one in runs/")]
-    epochs: Annotated[float, Parameter(name="--epochs", help="number of epochs (total, when resuming)")]
-    device: Device
-    precision: Annotated[
-        str, Parameter(name="--precision", help="auto (the default), fp32, bf16, or fp8 on GPUs that have it")
-    ]
-    shard: Annotated[
-        bool,
+    ],
+    "settings": Annotated[
+        dict[str, Any],
         Parameter(
-            name="--shard",
-            negative="--no-shard",
-            help="under torchrun: each process keeps a part of every weight (FSDP)",
+            name="--set",
+            converter=parse_settings,
+            accepts_keys=False,
+            n_tokens=-1,
+            metavar="NAME=VALUE",
+            help="any field of the configuration: --set model.depth=6",
         ),
-    ]
-    deterministic: Annotated[
-        bool, Parameter(name="--deterministic", help="the same bits each time, on the same machine; slower")
-    ]
-    seed: Annotated[
-        Int, Parameter(name="--seed", help="random seed (initialization, shuffling, augmentation)")
-    ]
-    settings: Settings
-    config: ConfigFile
-    language: Language
-
-
-class ImageRunOptions(RunOptions, total=False):
-    """A run that learns from images."""
-
-    model: Annotated[
-        str,
+    ],
+    "workers": Annotated[
+        Int,
         Parameter(
-            name="--model",
-            help="ViT-Ti/16, R50+ViT-B/16, with fresh weights, at 224 pixels; by default the data decide",
+            validator=at_least("--workers", 0),
+            help="threads that decode images; by default one for each core",
         ),
-    ]
-    init: Annotated[
-        str,
-        Parameter(
-            name="--init",
-            help="pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of "
-            "any format; try:CHECKPOINT: only where a short trial from them is better on the validation part",
-        ),
-    ]
-    image_size: ImageSize
-    workers: Workers
+    ],
+}
+PYTHON_ONLY = {"callbacks", "preprocessing", "progress", "ready"}  # parameters that are objects
+
+
+def options_of(
+    *functions: Callable[..., Any], without: Collection[str] = (), **types: Any
+) -> Callable[[Command], Command]:
+    """Decorate a command: its `**options` are the keyword parameters of functions of the Python API but for
+    those that it has itself; and what it does not say of its parameters their docstrings do.
+
+    Args:
+        functions: where several have a parameter, the first of them.
+        without: parameters that are not options.
+        types: of parameters that are parsed in another way than `SHARED` and `TYPES` have it.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = get_type_hints(command, include_extras=True)
+        described = {name: words for each in functions[::-1] for name, words in descriptions(each).items()}
+        fields: dict[str, Any] = {}
+        for function in functions:
+            for each in inspect.signature(function).parameters.values():
+                words = described.get(each.name, "")
+                if each.name in own:
+                    help = help_of(own[each.name]) or words
+                    command.__annotations__[each.name] = Annotated[own[each.name], Parameter(help=help)]
+                elif each.kind is each.KEYWORD_ONLY and each.name not in {*PYTHON_ONLY, *without, *fields}:
+                    fields[each.name] = option(each, words, types.get(each.name))
+        command.__annotations__["options"] = Unpack[TypedDict("Options", fields, total=False)]  # type: ignore[operator]
+        return command
+
+    return decorate
+
+
+def descriptions(function: Callable[..., Any]) -> dict[str, str]:
+    """Return what the section Args of a docstring says of each parameter that has a line of its own."""
+    section = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    entries = (entry.strip().partition(": ") for entry in re.split(r"\n(?=    \S)", section))
+    return {name: " ".join(words.split()).rstrip(".") for name, _, words in entries}
+
+
+def option(parameter: inspect.Parameter, words: str, hint: Any = None) -> Any:
+    """Return the annotation of an option: how it is parsed, and its help with the default.
+
+    Args:
+        words: of the docstring; those of `hint` come before them, those of `SHARED` after them.
+        hint: the annotation, where it is not that of `SHARED` or `TYPES`.
+    """
+    annotation = parameter.annotation
+    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    kind = re.sub(r"\w+\.", "", written)
+    shared = SHARED.get(parameter.name)
+    help = help_of(hint) or words or help_of(shared)
+    if parameter.default not in (None, False, ()):
+        help += f" [default: {parameter.default}]"
+    negative = f"--no-{parameter.name}" if kind == "bool | None" else ()
+    parsed = hint or shared or TYPES[kind.removesuffix(" | None")]
+    return Annotated[parsed, Parameter(help=help, negative=negative)]
+
+
+def help_of(hint: Any) -> str:
+    """Return the help in an annotation, if there is any."""
+    return next((each.help for each in getattr(hint, "__metadata__", ()) if each.help), "")

@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import ConfigFile, Device, Int, Json, Language, Settings
+from vitreous.cli.options import Json, options_of
 from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
     from vitreous.studies.findings import Findings
 
 
-class StudyOptions(TypedDict, total=False):
-    """Where the variants are trained, and where the results go."""
-
-    out: Annotated[Path, Parameter(name="--out", help="the folder of the tables")]
-    device: Device
-    settings: Settings
-    config: ConfigFile
-    language: Language
-
-
+@options_of(vt.study)
 def study(
-    name: str | None = None,
+    name: Annotated[
+        str | None,
+        Parameter(
+            help="which one, or all; without a name they are listed; ledger: the verdicts of those that have "
+            "been run"
+        ),
+    ] = None,
     data: str | None = None,
     /,
     *,
-    quick: Annotated[bool, Parameter(help="a tenth of the steps and two seeds")] = False,
-    seeds: Annotated[Int | None, Parameter(help="how often each variant is trained (default: 5)")] = None,
     json: Json = False,
-    **options: Unpack[StudyOptions],
+    **options: Any,
 ) -> int:
-    """Try the claims of the papers at small scale: the paper's numbers beside ours, and a verdict on each.
-
-    Parameters
-    ----------
-    name
-        Which one; without a name they are listed. `all` runs every one of them, `ledger` prints the verdicts
-        of those that have been run.
-    data
-        Your own images instead of the generated ones, for the claims that can be tried on any: a folder, a
-        manifest, digits ...; each seed holds out a quarter of them.
-    """
+    """Try the claims of the papers at small scale: the paper's numbers beside ours, and a verdict on each."""
     if name is None:
         studies = vt.list_studies()
         if json:
@@ -55,7 +39,7 @@ def study(
             print_names(studies)
         return 0
     try:
-        result = vt.study(name, data, quick=quick, seeds=seeds, **options)
+        result = vt.study(name, data, **options)
     except KeyboardInterrupt:
         print("vitreous: stopped; the same command goes on with the next trial", file=sys.stderr)
         return 130

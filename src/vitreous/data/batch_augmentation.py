@@ -7,7 +7,6 @@ import math
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
@@ -55,10 +54,6 @@ class BatchRandom:
         """Return a few standard normal numbers for each image."""
         return torch.randn(self.total, *shape, generator=self.generator)[self.mine]
 
-    def for_the_batch(self) -> np.random.Generator:
-        """Return a generator of what is sampled once for the whole batch."""
-        return numpy_generator(self.seed, "mix", *self.when)
-
     def noise_generator(self, device: torch.device) -> torch.Generator:
         """Return this process's generator on a device."""
         return torch_generator(self.seed, "noise", *self.when, self.rank, device=device)
@@ -66,10 +61,7 @@ class BatchRandom:
 
 class BatchTransform(nn.Module):
     """Turns a batch of bytes into what the model is trained on. Nothing but normalization, unless configured.
-
-    Args:
-        classes: of which targets become soft where images are mixed.
-    """
+    classes: of which targets become soft where images are mixed."""
 
     factor: Float[Tensor, "C 1 1"]
     shift: Float[Tensor, "C 1 1"]
@@ -93,16 +85,13 @@ class BatchTransform(nn.Module):
         self.register_buffer("shift", shift)
 
     def forward(self, batch: BatchT, epoch: int, step: int) -> BatchT:
-        """Return a NamedTuple with its field `images` normalized and augmented, and `masks` and `targets`
-        changed alike where it has them."""
+        """Return a NamedTuple with `images` normalized and augmented, `masks` and `targets` changed alike."""
         config = self.augmentation
         fields: dict[str, Any] = batch._asdict()  # type: ignore[attr-defined]
         images = fields["images"]
         if images.ndim == 5:  # several views of each, which have been changed one by one
             return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
-        random = BatchRandom(
-            self.seed, epoch, step, size=len(images), rank=self.rank, world_size=self.world_size
-        )
+        random = self.random(epoch, step, len(images))
         if config.flip:
             flipped = random.uniform(0.0, 1.0) < config.flip
             fields = {
@@ -130,26 +119,22 @@ class BatchTransform(nn.Module):
         """Return views normalized, and moved as images are: each in its own way."""
         images = normalize(pixels, self.factor, self.shift)
         if self.augmentation.affine and pixels.shape[1]:
-            count = pixels.shape[1]
-            random = BatchRandom(
-                self.seed + place,
-                epoch,
-                step,
-                size=len(pixels) * count,
-                rank=self.rank,
-                world_size=self.world_size,
-            )
+            random = self.random(epoch, step, len(pixels) * pixels.shape[1], place)
             moved = affine(images.flatten(0, 1), self.augmentation.affine, random)
             images = moved.view_as(images)
         return images
+
+    def random(self, epoch: int, step: int, size: int, place: int = 0) -> BatchRandom:
+        """Return the random numbers of `size` images; of a second kind of views (`place` 1) others."""
+        processes = {"rank": self.rank, "world_size": self.world_size}
+        return BatchRandom(self.seed + place, epoch, step, size=size, **processes)
 
 
 def normalize(
     pixels: UInt8[Tensor, "*B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
 ) -> Float[Tensor, "*B C H W"]:
-    """Return pixels x factor + shift, which `Preprocessing.normalize` gives, too. It is memory-bound: one
-    read, one write, one addition in place; large batches on a CPU are read once and written once, in a
-    quarter of the time, where Numba is installed.
+    """Return pixels x factor + shift, as `Preprocessing.normalize`. Memory-bound: large batches on a CPU are
+    read once and written once, in a quarter of the time, where Numba is installed.
 
     Args:
         factor, shift: `Preprocessing.factor_and_shift`, on the device of the pixels.
@@ -207,16 +192,14 @@ def affine(
 
 
 def bending(points: Float[Tensor, "B 2 4 4"], height: int, width: int) -> Float[Tensor, "B H W 2"]:
-    """Return smooth displacements in half sides, given at 4 x 4 points and interpolated between them: elastic
-    distortions (Simard et al., 2003)."""
+    """Return elastic distortions (Simard et al., 2003), in half sides, from those at 4 x 4 points."""
     smooth = bicubic(height, points.device) @ points @ bicubic(width, points.device).T
     return smooth.permute(0, 2, 3, 1)
 
 
 @cache
 def bicubic(size: int, device: torch.device) -> Float[Tensor, "size 4"]:
-    """Return bicubic interpolation from 4 points to `size` as a matrix: for images of few pixels, several
-    times as fast as `interpolate`."""
+    """Return bicubic interpolation from 4 points to `size` as a matrix, which is quicker for few pixels."""
     return F.interpolate(torch.eye(4)[None, ..., None], (size, 1), mode="bicubic")[0, ..., 0].T.to(device)
 
 
@@ -262,11 +245,10 @@ def mix(
     stays.
 
     One weight is sampled for the batch, from Beta(alpha, alpha). Where both Mixup (arXiv 1710.09412) and
-    CutMix (arXiv 1905.04899) are asked for, each batch takes one at random, as timm does. The order of an
-    epoch is random, so neighbors are random pairs; and pairs stay together however the batch is divided among
-    processes.
+    CutMix (arXiv 1905.04899) are asked for, each batch takes one at random, as timm does. Neighbors are
+    random pairs, which stay together however the batch is divided among processes.
     """
-    rng = random.for_the_batch()
+    rng = numpy_generator(random.seed, "mix", *random.when)  # of what is sampled once for the batch
     if rng.random() >= config.mix_probability:
         return images, targets
     partner = (torch.arange(len(images), device=images.device) ^ 1).clamp(max=len(images) - 1)

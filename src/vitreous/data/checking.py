@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -15,13 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.split import EXCLUDE, findings_of
-from vitreous.data.survey import DataSurvey, exact_duplicates, near_duplicates, survey_images
+from vitreous.data.survey import (
+    DataSurvey,
+    exact_duplicates,
+    near_duplicates,
+    shown_classes,
+    survey_images,
+)
 from vitreous.errors import InputError, writing_to
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
@@ -44,35 +48,23 @@ class Suspect(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What was seen of every image of a dataset.
-
-    Attributes:
-        pairs: of equal or nearly equal images, by kind of finding.
-    """
+    """What was seen of every image of a dataset."""
 
     splits: Splits
     survey: DataSurvey
-    pairs: Mapping[str, list[tuple[int, int]]]
+    pairs: Mapping[str, list[tuple[int, int]]]  # of equal or nearly equal images, by kind of finding
     suspects: list[Suspect]
 
 
 class Action(NamedTuple):
-    """A row of the CSV that `train --exclude` takes: an image, what is to be done with it, and why.
+    """A row of the CSV that `train --exclude` takes: an image, what is to be done with it, and why."""
 
-    Attributes:
-        path: its name relative to the data.
-        action: exclude, or keep where only a person can decide.
-        kind: of finding.
-        label: its class; `suggestion` the one that it looks like.
-        other: the image that it equals, or is most like.
-    """
-
-    path: str
-    action: str
-    kind: str
-    label: str
+    path: str  # its name relative to the data
+    action: str  # exclude, or keep where only a person can decide
+    kind: str  # of finding
+    label: str  # its class; `suggestion` the one that it looks like
     suggestion: str
-    other: str
+    other: str  # the image that it equals, or is most like
 
 
 def collect(splits: Splits, *, workers: int | None = None) -> Evidence:
@@ -129,18 +121,6 @@ def actions(evidence: Evidence) -> Iterator[Action]:
         yield Action(seen.keys[each.image], "keep", "suspect-label", *names, seen.keys[each.neighbors[0]])
 
 
-def write_actions(file: Path, rows: Iterable[Action]) -> Path:
-    """Write the CSV."""
-    with (
-        whole(file) as beside,
-        beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
-    ):
-        table = csv.writer(text)
-        table.writerow(Action._fields)
-        table.writerows(rows)
-    return file
-
-
 def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
     """Move the files that cannot be read out of a folder of images, to the same places below `folder`. Raises
     InputError: the data are not a folder of files, or `folder` is in it or cannot be written."""
@@ -162,7 +142,7 @@ def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
 def data_findings(splits: Splits) -> Iterator[Finding]:
     """Yield what can be known without decoding the images: labels, and files that are in two parts."""
     yield from findings_of(splits)
-    shown = class_counts(splits.train)
+    shown = shown_classes(splits.train)
     yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)))
     train = {digest: index for index, digest in digests(splits.train)}
     for part in filter(None, (splits.validation, splits.test)):
@@ -215,19 +195,11 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
 
 def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator[Finding]:
     """A split of a list that was sorted by class leaves whole classes on one side."""
-    ours, theirs = (counts / max(counts.sum(), 1) for counts in map(class_counts, (train, part)))
+    ours, theirs = (counts / max(counts.sum(), 1) for counts in map(shown_classes, (train, part)))
     distance = float(np.abs(ours - theirs).sum()) / 2
     unseen = [train.classes[c] for c in np.flatnonzero((theirs > 0) & (ours == 0))]
     if unseen or distance > OTHER_CLASSES:
         yield from finding("split", unseen, 1, share=distance, part=name, unseen=unseen[:5])
-
-
-def class_counts(images: ImageDataset) -> NDArray[np.int64]:
-    """Return how many images show each class, (classes,)."""
-    classes = len(images.classes)
-    if images.targets.ndim > 1:
-        return np.bincount(images.targets.indices, minlength=classes)
-    return np.bincount(images.targets.clip(0), minlength=classes)[:classes]
 
 
 def image_pairs(seen: DataSurvey) -> dict[str, list[tuple[int, int]]]:
@@ -253,9 +225,8 @@ def image_pairs(seen: DataSurvey) -> dict[str, list[tuple[int, int]]]:
 def image_findings(
     seen: DataSurvey, labels: str, of_kind: Mapping[str, list[tuple[int, int]]] | None = None
 ) -> Iterator[Finding]:
-    """Yield what the images tell: those that cannot be read; those that are there twice, in two splits, so
-    that what is measured on them is not what will be seen, with two labels, or for nothing; those much
-    smaller than the others, and gray ones among colored ones.
+    """Yield what the images tell: those that are broken, cut off, there twice, much smaller than the others,
+    or gray among colored ones.
 
     Args:
         labels: what an image's label is called.
@@ -279,18 +250,12 @@ def suspects(seen: DataSurvey) -> list[Suspect]:
     chosen = np.arange(len(seen.names))
     if len(chosen) > MOST_COMPARED:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:MOST_COMPARED])
+    pixels = seen.thumbs[chosen].reshape(len(chosen), -1).astype(np.float32)
+    pixels -= pixels.mean(axis=1, keepdims=True)  # brightness is not compared
     return [
         Suspect(int(chosen[row]), answer, tuple(chosen[neighbors].tolist()))
-        for row, answer, neighbors in unlike_neighbors(
-            centered(seen.thumbs[chosen]), seen.labels[chosen], AGREEING
-        )
+        for row, answer, neighbors in unlike_neighbors(pixels, seen.labels[chosen], AGREEING)
     ]
-
-
-def centered(thumbs: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return the pixels of each thumbnail without their mean, (N, pixels): brightness is not compared."""
-    pixels = thumbs.reshape(len(thumbs), -1).astype(np.float32)
-    return pixels - pixels.mean(axis=1, keepdims=True)
 
 
 def unlike_neighbors(

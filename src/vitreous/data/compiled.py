@@ -195,8 +195,7 @@ def columns_first(pixels, top, left, down, across, out):
 @machine_code
 @no_type_check
 def rows_first(pixels, top, left, down, across, out):
-    """As `columns_first`, but rows are rounded to bytes before the columns are resized. Quicker where there
-    will be fewer of them."""
+    """As `columns_first`, but rows are rounded to bytes first: quicker where there will be fewer of them."""
     starts, weights, _ = down
     scratch, words = room(across), np.empty((BLOCK, out.shape[2]), np.int32)
     lines = pixels.reshape(len(pixels), -1)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from vitreous.models.config_parts import Config, Positive, Probability
+from vitreous.models.config_parts import Config, Positive, Probability, setting
 
 # What the labels of a source are; "unlabeled": images of one class, where not all have a label.
 Targets = Literal["classes", "numbers", "unlabeled"]
@@ -18,74 +18,52 @@ NotNegative = Annotated[float, Field(ge=0)]
 class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
-    split_seed: int = Field(default=0, ge=0, description="another number samples another split")
-    split_by: Literal["name", "time", "random"] = Field(
-        default="name",
-        description="a hash of each image's name, so that other images do not matter; time: the newest are "
-        "held out; random: of all images, as runs without split.csv",
+    split_seed: int = setting(0, "another number samples another split", ge=0)
+    split_by: Literal["name", "time", "random"] = setting(
+        "name",
+        "a hash of each image's name, so that other images do not matter; time: the newest are held out; "
+        "random: of all images, as runs without split.csv",
     )
-    time: str = Field(
-        default="exif",
+    time: str = setting(
+        "exif",
+        "of split_by=time: when the camera took an image; file: when it was changed; or a manifest's column",
         min_length=1,
-        description="of split_by=time: when the camera took an image; file: when it was changed; or a "
-        "manifest's column",
     )
-    folds: int | None = Field(default=None, ge=2, description="of cross-validation; None: none")
-    fold: int = Field(default=0, ge=0, description="which of the folds is the test part, from 0")
-    exclude: str | None = Field(
-        default=None, description="a CSV with the column path: images that are left out of every part"
+    folds: int | None = setting(None, "of cross-validation; None: none", ge=2)
+    fold: int = setting(0, "which of the folds is the test part, from 0", ge=0)
+    exclude: str | None = setting(None, "a CSV with the column path: images that are left out of every part")
+    group_by: str | None = setting(None, "a group is in one part: a manifest's column, or a pattern of names")
+    split_file: str | None = setting(None, "split.csv of another run, whose parts these data get")
+    new_images: bool = setting(False, "take in images that split.csv does not list, where there is one")
+    test_fraction: Probability = setting(0.2, "held out, class by class, of a source without a split")
+    validation_fraction: Literal["auto"] | Probability = setting(
+        "auto",
+        "taken from what is left for training, for curves, calibration and model selection; auto: 300 "
+        "images, but 1 to 10 %, where there are 200 and more, and 10 of a class",
     )
-    group_by: str | None = Field(
-        default=None,
-        description="images of one group are in one part: a manifest's column, or a pattern of names",
+    nested: Literal["ask", "inner", "outer"] = setting(
+        "ask", "the classes of a folder whose folders all hold the same folders"
     )
-    split_file: str | None = Field(
-        default=None, description="split.csv of another run, whose parts these data get"
+    workers: int | None = setting(None, "threads that decode; None: the process's share of the cores", ge=0)
+    worker_processes: bool = setting(
+        False, "processes and not threads decode, in training: the same batches, for many workers"
     )
-    new_images: bool = Field(
-        default=False, description="take in images that split.csv does not list, where there is one"
+    in_memory: Literal["auto"] | bool = setting(
+        "auto", "decode once and keep; auto: if it fits a quarter of the memory"
     )
-    test_fraction: Probability = Field(
-        default=0.2, description="held out of a source that has no split of its own, class by class"
+    class_balance: bool = setting(False, "sample every class equally often")
+    strict: bool = setting(False, "an image that cannot be read is an error")
+    bad_files: Fraction = setting(0.01, "part of images that cannot be read, from which on training stops")
+    streaming: bool = setting(
+        False,
+        "hf: sources are fetched while training, not downloaded before; shards on this machine are read one"
+        " after the other, as suits a network's file system",
     )
-    validation_fraction: Literal["auto"] | Probability = Field(
-        default="auto",
-        description="taken from what is left for training, for curves, calibration and model selection; "
-        "auto: 300 images, but 1 to 10 %, where there are 200 and more, and 10 of a class",
-    )
-    nested: Literal["ask", "inner", "outer"] = Field(
-        default="ask", description="the classes of a folder whose folders all hold the same folders"
-    )
-    workers: int | None = Field(
-        default=None, ge=0, description="threads that decode; None: the process's share of the cores"
-    )
-    worker_processes: bool = Field(
-        default=False,
-        description="processes and not threads decode, in training: the same batches, for many workers",
-    )
-    in_memory: Literal["auto"] | bool = Field(
-        default="auto", description="decode once and keep; auto: if it fits a quarter of the memory"
-    )
-    class_balance: bool = Field(default=False, description="sample every class equally often")
-    strict: bool = Field(default=False, description="an image that cannot be read is an error")
-    bad_files: Fraction = Field(
-        default=0.01, description="part of the images that cannot be read, from which on training stops"
-    )
-    streaming: bool = Field(
-        default=False,
-        description="hf: sources are fetched while training, not downloaded before; shards on this machine "
-        "are read one after the other, as suits a network's file system",
-    )
-    cache_gb: float = Field(
-        default=100.0, gt=0, description="of shards that are fetched (s3://, https://), on this machine"
-    )
-    label_separator: str = Field(
-        default="|", min_length=1, description="between the labels of one image in a manifest"
-    )
+    cache_gb: float = setting(100.0, "of shards that are fetched (s3://, https://), on this machine", gt=0)
+    label_separator: str = setting("|", "between the labels of one image in a manifest", min_length=1)
 
     def with_split(self, file: Path | None) -> DataConfig:
-        """Return the same with the parts of a run's split.csv, if it has one. That lists what was excluded,
-        too."""
+        """Return the same with the parts, and what was excluded, of a run's split.csv, if it has one."""
         recorded = {"split_file": str(file), "exclude": None}
         return self.model_copy(update=recorded) if file and file.is_file() else self
 
@@ -107,12 +85,12 @@ class DataConfig(Config):
 class RandomResizedCropConfig(Config):
     """A random part of the image, resized to the model's size (Inception's crop; arXiv 1409.4842)."""
 
-    scale: tuple[float, float] = Field(default=(0.08, 1.0), description="part of the area, least and most")
-    ratio: tuple[float, float] = Field(default=(3 / 4, 4 / 3), description="width / height, least and most")
-    sampler: Literal["log-uniform", "uniform"] = Field(
-        default="log-uniform",
-        description="distribution of the ratio: log-uniform in torchvision and timm, uniform in TensorFlow "
-        "and big_vision",
+    scale: tuple[float, float] = setting((0.08, 1.0), "part of the area, least and most")
+    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "width / height, least and most")
+    sampler: Literal["log-uniform", "uniform"] = setting(
+        "log-uniform",
+        "distribution of the ratio: log-uniform in torchvision and timm, uniform in TensorFlow and "
+        "big_vision",
     )
 
     @model_validator(mode="after")
@@ -127,16 +105,12 @@ class RandomResizedCropConfig(Config):
 class RandAugmentConfig(Config):
     """RandAugment (arXiv 1909.13719): `layers` operations, sampled for each image, at one magnitude."""
 
-    layers: Positive = Field(default=2, description="operations for each image [N]")
-    magnitude: NotNegative = Field(
-        default=9.0, description="[M] of 10; of 30 in torchvision's and big_vision's lists"
-    )
-    magnitude_std: NotNegative = Field(
-        default=0.0, description="standard deviation of the magnitude; 0.5 in DeiT"
-    )
-    probability: Fraction = Field(default=1.0, description="of each operation; timm uses 0.5")
-    operations: Literal["paper", "torchvision", "timm", "big_vision"] = Field(
-        default="paper", description="the list of operations and their ranges; the frameworks disagree"
+    layers: Positive = setting(2, "operations for each image [N]")
+    magnitude: NotNegative = setting(9.0, "[M] of 10; of 30 in torchvision's and big_vision's lists")
+    magnitude_std: NotNegative = setting(0.0, "standard deviation of the magnitude; 0.5 in DeiT")
+    probability: Fraction = setting(1.0, "of each operation; timm uses 0.5")
+    operations: Literal["paper", "torchvision", "timm", "big_vision"] = setting(
+        "paper", "the list of operations and their ranges; the frameworks disagree"
     )
 
     @model_validator(mode="after")
@@ -153,57 +127,44 @@ class RandAugmentConfig(Config):
 class ColorJitterConfig(Config):
     """Brightness, contrast, saturation by factors in 1 ± value; hue by turns of ± value; in random order."""
 
-    brightness: NotNegative = Field(default=0.3, description="factor 1 ± this")
-    contrast: NotNegative = Field(default=0.3, description="factor 1 ± this")
-    saturation: NotNegative = Field(default=0.3, description="factor 1 ± this")
-    hue: Annotated[float, Field(ge=0, le=0.5)] = Field(
-        default=0.0, description="± this part of the color circle, up to 0.5"
-    )
+    brightness: NotNegative = setting(0.3, "factor 1 ± this")
+    contrast: NotNegative = setting(0.3, "factor 1 ± this")
+    saturation: NotNegative = setting(0.3, "factor 1 ± this")
+    hue: Annotated[float, Field(ge=0, le=0.5)] = setting(0.0, "± this part of the color circle, up to 0.5")
 
 
 class AffineConfig(Config):
     """Rotation, shift, scale and shear of each image, sampled uniformly; and bending, on top of them."""
 
-    rotate: Annotated[float, Field(ge=0, le=180)] = Field(default=0.0, description="± degrees")
-    translate: Fraction = Field(default=0.0, description="± part of each side")
-    scale: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.0, description="1 ± this")
-    shear: Annotated[float, Field(ge=0, lt=80)] = Field(default=0.0, description="± degrees")
-    elastic: Fraction = Field(
-        default=0.0, description="smooth bending: standard deviation at 4 x 4 points, as a part of each side"
-    )
-    fill: Literal["border", "mean", "darkest"] = Field(
-        default="border",
-        description="of what comes in: the edge repeated, the mean color, or the image's darkest value",
+    rotate: Annotated[float, Field(ge=0, le=180)] = setting(0.0, "± degrees")
+    translate: Fraction = setting(0.0, "± part of each side")
+    scale: Annotated[float, Field(ge=0, lt=1)] = setting(0.0, "1 ± this")
+    shear: Annotated[float, Field(ge=0, lt=80)] = setting(0.0, "± degrees")
+    elastic: Fraction = setting(0.0, "smooth bending: deviation at 4 x 4 points, as a part of each side")
+    fill: Literal["border", "mean", "darkest"] = setting(
+        "border", "of what comes in: the edge repeated, the mean color, or the image's darkest value"
     )
 
 
 class AugmentationConfig(Config):
     """What is done to training images, in the order of the fields. Nothing, unless set."""
 
-    repeated_augmentation: Positive = Field(
-        default=1, description="copies of an image in a batch (arXiv 1902.05509)"
+    repeated_augmentation: Positive = setting(1, "copies of an image in a batch (arXiv 1902.05509)")
+    random_resized_crop: RandomResizedCropConfig | None = setting(
+        None, "a random part, resized; None: the evaluation's crop"
     )
-    random_resized_crop: RandomResizedCropConfig | None = Field(
-        default=None, description="a random part, resized; None: the evaluation's crop"
+    flip: Fraction = setting(0.0, "probability of mirroring left and right")
+    three_augment: bool = setting(False, "one of gray, solarize, blur (DeiT-III, arXiv 2204.07118)")
+    rand_augment: RandAugmentConfig | None = setting(None, "random operations (1909.13719); None: off")
+    color_jitter: ColorJitterConfig | None = setting(
+        None, "random brightness, contrast, saturation and hue; None: off"
     )
-    flip: Fraction = Field(default=0.0, description="probability of mirroring left and right")
-    three_augment: bool = Field(
-        default=False, description="one of gray, solarize, blur (DeiT-III, arXiv 2204.07118)"
-    )
-    rand_augment: RandAugmentConfig | None = Field(
-        default=None, description="random operations (1909.13719); None: off"
-    )
-    color_jitter: ColorJitterConfig | None = Field(
-        default=None, description="random brightness, contrast, saturation and hue; None: off"
-    )
-    affine: AffineConfig | None = Field(
-        default=None, description="random rotation, shift, scale and shear; None: off"
-    )
-    noise: NotNegative = Field(default=0.0, description="standard deviation, of normalized values")
-    random_erasing: Fraction = Field(default=0.0, description="probability of one rectangle (1708.04896)")
-    mixup: NotNegative = Field(default=0.0, description="alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
-    cutmix: NotNegative = Field(default=0.0, description="alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
-    mix_probability: Fraction = Field(default=1.0, description="of a batch being mixed at all")
+    affine: AffineConfig | None = setting(None, "random rotation, shift, scale and shear; None: off")
+    noise: NotNegative = setting(0.0, "standard deviation, of normalized values")
+    random_erasing: Fraction = setting(0.0, "probability of one rectangle (1708.04896)")
+    mixup: NotNegative = setting(0.0, "alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
+    cutmix: NotNegative = setting(0.0, "alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
+    mix_probability: Fraction = setting(1.0, "of a batch being mixed at all")
 
     @property
     def mixes(self) -> bool:

@@ -29,33 +29,22 @@ ROWS = 1 << 20  # images whose numbers are handled together: they stay in the pr
 
 class ImageDataset:
     """Images numbered from 0, each with a target. A source overrides `encoded`, or `image` if it holds
-    pixels.
-
-    Attributes:
-        targets: (N,) int64 class numbers; for several or soft labels a sparse matrix (SciPy's csr_array), (N,
-            classes) float32; or (N,) float32 numbers to predict, where there are no classes.
-        source: what its images are named after.
-        blocks: (N,) the block that each image is read with, ascending; None where any order costs the same.
-        hashes: (N,) 64 bits of the key of each image, where the source has them.
-        cache: the folder where large arrays that follow from the images are stored; None: nowhere.
-        groups: (N,) names of the groups that the images belong to, where the source has them.
-        times: (N,) when each was taken, in numbers that ascend, where the source says it.
-        listed: whether the images are there to be listed, and not composed when they are asked for.
-        findings: what the user should know of how they were opened.
-        excluded: images of the source that the user has left out.
-    """
+    pixels."""
 
     classes: tuple[str, ...]
+    # (N,) int64 class numbers; of several or soft labels SciPy's csr_array, (N, classes) float32; or (N,)
+    # float32 numbers to predict, where there are no classes
     targets: Any
-    source: str
+    source: str  # what its images are named after
+    # (N,) the block that each is read with, ascending; None where any order costs the same
     blocks: NDArray[np.int32] | None = None
-    hashes: NDArray[np.uint64] | None = None
-    cache: Path | None = None
-    groups: NDArray[Any] | None = None
-    times: NDArray[np.float64] | None = None
-    listed = True
-    findings: tuple[Finding, ...] = ()
-    excluded: tuple[ImageDataset, ...] = ()
+    hashes: NDArray[np.uint64] | None = None  # (N,) 64 bits of each image's key, where the source has them
+    cache: Path | None = None  # for large arrays that follow from the images; None: nowhere
+    groups: NDArray[Any] | None = None  # (N,) names of their groups, where the source has them
+    times: NDArray[np.float64] | None = None  # (N,) when each was taken, where the source says it
+    listed = True  # False: they are composed when they are asked for
+    findings: tuple[Finding, ...] = ()  # what the user should know of how they were opened
+    excluded: tuple[ImageDataset, ...] = ()  # those that the user has left out
 
     def __len__(self) -> int:
         return int(self.targets.shape[0])
@@ -82,8 +71,7 @@ class ImageDataset:
         return list(zip(self.targets.indices[row].tolist(), self.targets.data[row], strict=True))
 
     def digest(self, index: int) -> str:
-        """Return what tells the stored image from others, whatever its name; "" where that takes long.
-        Raises BadImage."""
+        """Return what tells the stored image from others; "" where that takes long. Raises BadImage."""
         content = self.encoded(index)
         if content is None:
             image = self.image(index)
@@ -130,11 +118,7 @@ class ImageDataset:
 
 
 class Subset(ImageDataset):
-    """Some of a source's images.
-
-    Args:
-        targets: theirs, where they are known already.
-    """
+    """Some of a source's images. targets: theirs, where they are known already."""
 
     def __init__(self, images: ImageDataset, indices: NDArray[Any], targets: Any = None) -> None:
         self.images, self.classes = images, images.classes
@@ -184,7 +168,6 @@ class DataSummary(NamedTuple):
 
     images: int
     classes: int
-    smallest_class: int
     height: int
     width: int
     channels: Literal[1, 3]
@@ -236,11 +219,11 @@ def strata(targets: Any) -> NDArray[np.int64]:
     return numbers
 
 
-def class_counts(targets: Any, classes: int) -> NDArray[np.int64]:
+def class_counts(targets: Any) -> NDArray[np.int64]:
     """Return how many images each class has, by `strata`; a part of them at a time."""
-    counts = np.zeros(classes, dtype=np.int64)
+    counts = np.zeros(1, dtype=np.int64)
     for rows in slices(targets.shape[0]):
-        found = np.bincount(strata(targets[rows]), minlength=classes)
+        found = np.bincount(strata(targets[rows]), minlength=len(counts))
         counts = found + np.pad(counts, (0, len(found) - len(counts)))
     return counts
 
@@ -253,7 +236,7 @@ def slices(count: int) -> Iterator[slice]:
 
 def members_of_few(targets: Any, held: NDArray[np.bool_], fraction: float) -> tuple[Any, Indices]:
     """Return (targets, numbers) of the images of classes of which too few are held out, or all of them."""
-    all_images = class_counts(targets, 1)
+    all_images = class_counts(targets)
     held_images = np.zeros_like(all_images)
     for rows in slices(len(held)):
         held_images += np.bincount(strata(targets[rows])[held[rows]], minlength=len(all_images))
@@ -283,8 +266,7 @@ def members_of_classes(targets: Any) -> list[Indices]:
 def hashes_of(
     images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: Any
 ) -> NDArray[np.float64]:
-    """Return a number in 0 ... 1 for some images: that of their names, or of the hashes that the source has
-    of them."""
+    """Return a number in 0 ... 1 for some images: by their names, or by the hashes that the source has."""
     if names is not None:
         return names[rows]
     hashes = images.hashes_at(rows)

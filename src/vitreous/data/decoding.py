@@ -39,8 +39,7 @@ class BadImage(Exception):
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(marker, where its content begins, where it ends) up to the pixels, SCAN; or up to where a file cannot
-    be followed."""
+    """(marker, begin of its content, end) up to the pixels, SCAN, or to where a file cannot be followed."""
     place = 2
     while place + 4 <= len(data) and data[place] == 0xFF:
         end = place + 2 + int.from_bytes(data[place + 2 : place + 4])
@@ -63,10 +62,8 @@ def may_be_rotated(data: bytes) -> bool:
 
 
 def truncated_jpeg(data: bytes, row: int) -> bytes | None:
-    """The same image, said to be only `row` pixels high, so that nothing below is decoded. Its decoder will
-    complain of bytes after the end. None where the image is not one scan, whose rows simply follow each
-    other, and where the file has no end: that complaint must not be lost.
-    """
+    """The same image, said to be only `row` pixels high, so that nothing below is decoded. None where it is
+    not one scan, whose rows simply follow each other, or has no end, of which its decoder must complain."""
     if not data.endswith(JPEG_END):
         return None
     frame, colors = 0, b""
@@ -216,9 +213,8 @@ def decoding_error(error: Exception) -> str:
 
 def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
     """(H, W) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow takes to open
-    it; None for any other file: another format or color space, a rotated image, a giant, a broken one. (The
-    gray of a colored image would differ a little: the brightness that was stored, not what RGB comes to.)
-    """
+    it; None for any other file: another format or color space (also where gray is wanted of colors, which
+    Pillow rounds otherwise), rotated, giant, broken."""
     if simplejpeg is None or not data.startswith(JPEG_START) or may_be_rotated(data):
         return None
     try:
@@ -258,15 +254,13 @@ class EncodedImage:
     Args:
         stored: a file's bytes, or an image whose pixels are there.
 
-    Attributes:
-        repaired: whether the file ended too early, and missing rows of the pixels are gray.
-
     Raises:
         BadImage: it cannot be opened.
     """
 
     def __init__(self, stored: bytes | Image.Image, name: str, channels: int) -> None:
-        self.name, self.channels, self.repaired = name, channels, False
+        self.name, self.channels = name, channels
+        self.repaired = False  # whether the file ended too early, and missing rows are gray
         self.data = stored if isinstance(stored, bytes) else None
         self.raw = pixmap(self.data) if self.data and channels == 3 else None
         size = plain_size(self.data, channels) if self.data else None
@@ -285,15 +279,13 @@ class EncodedImage:
         return open_image(self.data, self.name)
 
     def pixels(self, *, until: int | None = None) -> UInt8[torch.Tensor, "C H W"]:
-        """All upright 8-bit pixels. What is below row `until` is perhaps not decoded: anything may be
-        there. Raises BadImage."""
+        """All upright 8-bit pixels; below row `until` there may be anything. Raises BadImage."""
         return self.channels_first(self.turbo(1, until or self.size[0]))
 
     def rough(self, at_least: tuple[int, int], *, until: int | None = None) -> UInt8[torch.Tensor, "C H W"]:
         """Upright pixels for training: of a JPEG with the faster cosine transform and enlargement of color,
-        and at a half, a quarter or an eighth of its size where that is not below `at_least` (H, W), since
-        libjpeg then leaves out coefficients. (Its other fractions are slower than the whole.) `until` as
-        for `pixels`."""
+        and at 1/2, 1/4 or 1/8 of its size where that is not below `at_least` (H, W), since libjpeg leaves out
+        coefficients then. (Its other fractions are slower than the whole.) `until` as for `pixels`."""
         (height, width), (tall, wide) = self.size, at_least
         part = next((n for n in (8, 4, 2) if height >= n * tall and width >= n * wide), 1)
         return self.channels_first(self.turbo(part, until or height, fastdct=True, fastupsample=True))

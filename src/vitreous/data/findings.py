@@ -25,26 +25,19 @@ WARNINGS = {
     *("relabeled images", "moved images", "not excluded"),
     *("no text", "unseen character", "unseen", "ignored"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
-    *("explained", "overfitting", "not learning.early", "blank images.flat", "patch size"),
+    *("explained", "overfitting", "other looks", "not learning.early", "blank images.flat", "patch size"),
     *("image size.small", "image size.large"),
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that keeps a model from learning, or its accuracy from being true.
+    """Something that keeps a model from learning, or its accuracy from being true."""
 
-    Attributes:
-        name: in the catalog of languages: its kind and, after a dot, which of its sentences.
-        values: that its sentences need.
-        found: how often.
-        images: names of the images, or of pairs of them; the first hundred.
-    """
-
-    name: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    found: int = 1
-    images: tuple[Any, ...] = ()
+    name: str  # in the catalog of languages: its kind and, after a dot, which of its sentences
+    values: Mapping[str, Any] = field(default_factory=dict)  # that its sentences need
+    found: int = 1  # how often
+    images: tuple[Any, ...] = ()  # names of the images, or of pairs of them; the first hundred
 
     @property
     def kind(self) -> str:

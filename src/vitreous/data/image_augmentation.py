@@ -99,18 +99,13 @@ Operation = Callable[[Image.Image, Strength], Image.Image]
 
 
 class Operations(NamedTuple):
-    """A framework's list.
-
-    Attributes:
-        levels: the strongest magnitude, which is level 1.
-        most: the largest level: big_vision goes on beyond it.
-    """
+    """A framework's list."""
 
     table: Mapping[str, Operation]
     fill: tuple[int, int, int]
     resample: Image.Resampling
-    levels: int
-    most: float = 1.0
+    levels: int  # the strongest magnitude, which is level 1
+    most: float = 1.0  # the largest level: big_vision goes on beyond it
 
 
 def rand_augment(image: Image.Image, config: RandAugmentConfig, rng: np.random.Generator) -> Image.Image:

@@ -29,11 +29,8 @@ class Failure:
 
 
 class ImageList(ImageDataset):
-    """Images without labels, decoded when they are asked for.
-
-    Args:
-        images: paths of files, PIL images, arrays of one image each.
-    """
+    """Images without labels, decoded when they are asked for. images: paths of files, PIL images, arrays of
+    one image each."""
 
     classes, source = ("",), "image"
 
@@ -94,13 +91,8 @@ def is_many(images: Any) -> bool:
 
 
 def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
-    """Return the files that files, folders and globs mean, each once; and what was not found.
-
-    A file is taken whatever its name; in folders those that are named like images are.
-
-    Raises:
-        InputError: nothing was found at all.
-    """
+    """Return the files that files (whatever their names), folders and globs mean, each once; and what was not
+    found. Raises InputError: nothing was found at all."""
     found: dict[str, None] = {}
     missing: list[Failure] = []
     for each in wanted:

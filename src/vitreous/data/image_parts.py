@@ -11,10 +11,9 @@ import glob
 import hashlib
 import os
 import shutil
-import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
-from itertools import chain
+from itertools import chain, groupby, islice
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
@@ -23,12 +22,13 @@ import numpy as np
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts
-from vitreous.data.decoding import EXTENSIONS, BadImage
+from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, is_url, matches
 from vitreous.data.sources import open_spec
-from vitreous.data.sources.hub import find_files, parquet_file
+from vitreous.data.sources.hub import find_files, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import delimiter_of
 from vitreous.data.sources.remote import expanded, missing
+from vitreous.data.sources.shard_index import members
 from vitreous.errors import InputError, require_packages
 
 ROWS = 2048  # images of a part, where the data have no parts of their own
@@ -38,17 +38,11 @@ NOT_IMAGES = (".csv", ".tsv", ".parquet", ".tar")
 
 
 class ImagePart(NamedTuple):
-    """Images that are answered together.
+    """Images that are answered together."""
 
-    Attributes:
-        number: its place among all parts.
-        key: a digest of which images they are.
-        open: returns them; can be pickled.
-    """
-
-    number: int
-    key: str
-    open: Callable[[], ImageDataset]
+    number: int  # its place among all parts
+    key: str  # a digest of which images they are
+    open: Callable[[], ImageDataset]  # returns them; can be pickled
 
 
 class Piece(NamedTuple):
@@ -72,32 +66,21 @@ def image_parts(data: Any, rows: int = ROWS) -> Iterator[ImagePart]:
     if not specs or not all(isinstance(each, str | Path) for each in specs):
         raise InputError("what is answered into a folder is named: give paths, URLs or DATA such as shards")
     found = [entries(str(each), rows) for each in specs]  # before the first part: each is there
-    return numbered(chain.from_iterable(found), rows)
+    pieces = enumerate(together(chain.from_iterable(found), rows))
+    return (ImagePart(number, digest_of(piece.key), piece.open) for number, piece in pieces)
 
 
-def numbered(found: Iterable[str | Piece], rows: int) -> Iterator[ImagePart]:
+def together(found: Iterable[str | Piece], rows: int) -> Iterator[Piece]:
     """Yield pieces as they are, and paths many at a time."""
-    number, paths = 0, list[str]()
+    for are_paths, some in groupby(found, lambda each: isinstance(each, str)):
+        if not are_paths:
+            yield from some  # type: ignore[misc]
+        while paths := list(islice(some, rows)):
+            yield Piece("\n".join(map(str, paths)), partial(ImageList, paths))
 
-    def part(key: str, opened: Callable[[], ImageDataset]) -> ImagePart:
-        nonlocal number
-        number += 1
-        return ImagePart(number - 1, hashlib.blake2b(os.fsencode(key), digest_size=16).hexdigest(), opened)
 
-    def listed() -> ImagePart:
-        chosen = paths.copy()
-        paths.clear()
-        return part("\n".join(chosen), partial(ImageList, chosen))
-
-    for each in found:
-        if isinstance(each, str):
-            paths.append(each)
-        if paths and (len(paths) == rows or not isinstance(each, str)):
-            yield listed()
-        if not isinstance(each, str):
-            yield part(*each)
-    if paths:
-        yield listed()
+def digest_of(key: str) -> str:
+    return hashlib.blake2b(os.fsencode(key), digest_size=16).hexdigest()
 
 
 def entries(spec: str, rows: int) -> Iterator[str | Piece]:
@@ -221,11 +204,7 @@ class RowGroupImages(ImageDataset):
         return f"{self.source}[{self.first + index}]"
 
     def encoded(self, index: int) -> bytes:
-        row = self.rows[index]
-        data = row.get("bytes") if isinstance(row, dict) else row
-        if not data:
-            raise BadImage(self.name(index), "no image in this row")
-        return bytes(data)
+        return stored_bytes(self.rows[index], self.name(index))
 
 
 class TarImages(ImageDataset):
@@ -235,27 +214,13 @@ class TarImages(ImageDataset):
 
     def __init__(self, system: Any, path: str) -> None:
         self.source = address(system, path)
-        with system.open(path, "rb") as file:
-            if is_local(system):
-                self.file = os.dup(file.fileno())
-            else:
-                with TemporaryFile() as copy:
-                    shutil.copyfileobj(file, copy, CHUNK)
-                    copy.seek(0)
-                    self.file = os.dup(copy.fileno())
-        try:
-            with (
-                open(self.file, "rb", closefd=False) as file,
-                tarfile.open(fileobj=file, mode="r:") as archive,
-            ):
-                plain = (each for each in archive if each.isreg() and not each.issparse())
-                self.members = [
-                    (each.name, each.offset_data, each.size)
-                    for each in plain
-                    if Path(each.name).suffix.lower() in EXTENSIONS
-                ]
-        except tarfile.TarError as error:
-            raise InputError(f"{path} is not a tar file that can be read: {error}") from None
+        with system.open(path, "rb") as file, TemporaryFile() as copy:
+            if not is_local(system):
+                shutil.copyfileobj(file, copy, CHUNK)
+                copy.flush()
+            self.file = os.dup((file if is_local(system) else copy).fileno())
+        plain = members(path, self.file)
+        self.members = [each for each in plain if Path(each[0]).suffix.lower() in EXTENSIONS]
         self.targets = np.zeros(len(self.members), dtype=np.int64)
 
     def __del__(self) -> None:

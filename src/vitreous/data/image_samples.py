@@ -160,8 +160,7 @@ class PixelReader:
         self.bad = BadFiles()
 
     def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Fill the cache at the first call; note in `bad` what is repaired from now on. Returns whether
-        nothing is left to do image by image."""
+        """Fill the cache at the first call. Returns whether nothing is left to do image by image."""
         self.bad = bad
         if self.caches and self.cache is None:
             size = None if self.augmentation.random_resized_crop else self.preprocessing.size
@@ -221,8 +220,7 @@ class PixelReader:
 
     @contextmanager
     def opened(self, index: int) -> Iterator[EncodedImage]:
-        """An image to be decoded in the block. Raises BadImage, also where it takes more memory than there
-        is."""
+        """An image to be decoded in the block. Raises BadImage, also where memory is short."""
         encoded = self.images.opened(index, self.preprocessing.channels)
         try:
             yield encoded
@@ -258,10 +256,7 @@ class PixelReader:
 
 class ImageCache:
     """The decoded images, in memory that all threads share, channels last: what the resize is fastest on.
-
-    Args:
-        size: (height, width, channels) of every image, which are then in one block; None: each has its own.
-    """
+    size: (height, width, channels) of every image, which are then in one block; None: each has its own."""
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
-"""Batches for every task, in training and in evaluation: read by threads or processes, deterministic in
-(seed, epoch, step); then moved to the device, as bytes, while the model still computes, and transformed
-there."""
+"""Batches for every task, read by threads or processes, deterministic in (seed, epoch, step); then moved to
+the device, as bytes, while the model still computes, and transformed there."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -34,24 +34,16 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Transform = Callable[[BatchT, int, int], BatchT]
 
 
+@dataclass(eq=False, kw_only=True)
 class BadFiles:
-    """The images that could not be read, each once, and when to stop because of them.
+    """The images that could not be read, each once, and when to stop because of them."""
 
-    Args:
-        strict: one is an error.
-        allowed: the part of an epoch of which more is too much; up to three files never are, since in a set
-            of 50 one is already 2 %.
+    ALWAYS_ALLOWED = 3  # in a set of 50 one is already 2 %
 
-    Attributes:
-        repaired: names of files that end too early, whose missing rows are gray.
-    """
-
-    ALWAYS_ALLOWED = 3
-
-    def __init__(self, *, strict: bool = False, allowed: float = 0.01) -> None:
-        self.strict, self.allowed = strict, allowed
-        self.reasons: dict[str, str] = {}
-        self.repaired: set[str] = set()
+    strict: bool = False  # one is an error
+    allowed: float = 0.01  # the part of an epoch of which more is too much; up to three files never are
+    reasons: dict[str, str] = field(default_factory=dict, init=False)  # by name
+    repaired: set[str] = field(default_factory=set, init=False)  # end too early: missing rows are gray
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -267,8 +259,7 @@ class DevicePrefetcher(Generic[BatchT]):
                 yield self.received(*waiting)
 
     def received(self, batch: BatchT, ready: torch.cuda.Event) -> BatchT:
-        """Return a batch that the current stream may use; its memory is not given away before that stream is
-        done."""
+        """Return a batch that the current stream may use, and whose memory stays until that is done."""
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(ready)
         for each in batch:
@@ -288,7 +279,6 @@ def with_tensors(batch: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:
 
 
 def pinned(numbered: tuple[int, BatchT]) -> tuple[int, BatchT]:
-    """Return (step, batch) with the batch's tensors in page-locked memory, from which copies are
-    asynchronous."""
+    """Return (step, batch) with tensors in page-locked memory, from which copies are asynchronous."""
     step, batch = numbered
     return step, with_tensors(batch, Tensor.pin_memory)

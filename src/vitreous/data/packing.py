@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
@@ -16,12 +14,13 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
+from vitreous.checkpoints.whole_files import folder_for, whole
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles
 from vitreous.data.sources.shards import CLASSES
 from vitreous.data.workers import in_threads, one_core
-from vitreous.errors import InputError, writing_to
+from vitreous.errors import InputError, check_free, writing_to
 from vitreous.results import Result
 
 Sample = dict[str, bytes]  # an image and its label: files by their names
@@ -64,43 +63,25 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     nothing of the packing is kept."""
     if any("\n" in name for name in splits.train.classes):
         raise InputError(f"{splits.name} has a class with a line break in its name: rename it")
-    with writing_to(folder, "make room, or name another folder"), begun(folder):
-        return write_shards(splits, folder, packing, BadFiles(strict=strict))
-
-
-@contextmanager
-def begun(folder: Path) -> Iterator[None]:
-    """A folder that was not there or is empty. When the block fails, what was begun in it goes again: a
-    part of a packing is of no use, and would be in the way of the next."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already: name a new folder, nothing is written over")
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for pattern in ("*.tar", "*.partial", CLASSES):
-            for file in folder.glob(pattern):
-                file.unlink()
-        for each in new:
-            if not any(each.iterdir()):
-                each.rmdir()
-        raise
-
-
-def write_shards(splits: Splits, folder: Path, packing: Packing, bad: BadFiles) -> Packed:
-    """All parts, and the names of the classes."""
-    images = size = shards = 0
-    for name, part in (("train", splits.train), ("val", splits.validation), ("test", splits.test)):
-        samples = iter(()) if part is None else encoded(part, packing, bad)
-        for number in count():
-            shard = folder / f"{name}-{number:05}.tar"
-            written = write_shard(shard, samples, packing.per_shard)
-            if not written:
-                break
-            images, shards, size = images + written, shards + 1, size + shard.stat().st_size
-    (folder / CLASSES).write_text("".join(f"{name}\n" for name in splits.train.classes), encoding="utf-8")
-    return Packed(folder, images, shards, size, bad)
+    check_free(folder, "name a new folder")
+    images, bad = 0, BadFiles(strict=strict)
+    with (
+        writing_to(folder, "make room, or name another folder"),
+        folder_for(folder),
+        whole(folder) as beside,
+    ):
+        beside.mkdir()
+        for name, part in (("train", splits.train), ("val", splits.validation), ("test", splits.test)):
+            samples = iter(()) if part is None else encoded(part, packing, bad)
+            for number in count():
+                written = write_shard(beside / f"{name}-{number:05}.tar", samples, packing.per_shard)
+                images += written
+                if not written:
+                    break
+        names = "".join(f"{name}\n" for name in splits.train.classes)
+        (beside / CLASSES).write_text(names, encoding="utf-8")
+    sizes = [shard.stat().st_size for shard in folder.glob("*.tar")]
+    return Packed(folder, images, len(sizes), sum(sizes), bad)
 
 
 def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[Sample]:
@@ -151,10 +132,9 @@ def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadIma
 
 
 def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
-    """Up to `most` samples to a tar file, beside and renamed; how many there were. None: no file."""
-    beside = path.with_suffix(".partial")
+    """Up to `most` samples to a tar file; how many there were. None: no file."""
     written = 0
-    with tarfile.open(beside, "w", format=tarfile.USTAR_FORMAT) as archive:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
         for sample in islice(samples, most):
             for name, data in sample.items():
                 # Without date or owner, so that the same images give the same shard.
@@ -162,8 +142,6 @@ def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
             written += 1
-    if written:
-        os.replace(beside, path)
-    else:
-        beside.unlink()
+    if not written:
+        path.unlink()
     return written

@@ -45,16 +45,14 @@ class Rows(NamedTuple):
 
 
 class Sampler:
-    """The batches of each epoch, which all processes share.
-
-    A last batch that is not full is left out, but for `exact`.
+    """The batches of each epoch, which all processes share; without a last one that is not full, but for
+    `exact`.
 
     Args:
         order: of the samples in an epoch, by the epoch's number; the same in every process.
         count: samples in an epoch.
         batch_size: rows of a whole batch, a multiple of `world_size`.
-        exact: for evaluation, in one process: every sample comes exactly once, and one that cannot be read is
-            not replaced.
+        exact: for evaluation, in one process: every sample comes exactly once, and none is replaced.
 
     Raises:
         InputError: there are fewer samples than one batch needs.
@@ -137,8 +135,8 @@ class BlockOrder(Counted):
 
     The blocks come in random order and are dealt out to the processes, so that each block is read by one of
     them; the samples of each window of a process's blocks are mixed. Each process has the same number of
-    samples: some samples of the last blocks are left out of an epoch or come twice. Where there are fewer
-    blocks than processes, they share all of them.
+    samples, so some are left out of an epoch or come twice. Where there are fewer blocks than processes, they
+    share all of them.
 
     Args:
         blocks: of each sample, ascending.
@@ -180,9 +178,9 @@ class BlockOrder(Counted):
 def shuffled_by_length(lengths: NDArray[np.int64], batch_size: int, *, seed: int, epoch: int) -> Order:
     """Return samples arranged so that each batch holds samples of similar length.
 
-    The samples are shuffled, sorted by length within pools of many batches, and split into batches, which are
-    shuffled, as are the rows of each, so that every process has long and short ones. The last samples that
-    do not fill a batch are left out of this epoch.
+    They are shuffled, sorted by length within pools of many batches, and split into batches, which are
+    shuffled, as are the rows of each, so that every process has long and short ones. The last ones that do
+    not fill a batch are left out of this epoch.
     """
     rng = numpy_generator(seed, "order", epoch)
     rows = rng.permutation(len(lengths))[: len(lengths) // batch_size * batch_size]

@@ -1,17 +1,17 @@
-"""split.csv, which a run writes when it begins and which gives the same parts again; and the images that a
-user leaves out."""
+"""split.csv, which a run writes when it begins and which gives the same parts again; and images left out."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from sys import intern
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitreous.checkpoints.whole_files import whole
+from vitreous.checkpoints.whole_files import write_csv
 from vitreous.data.dataset import ImageDataset, Indices, Parts, in_columns, name_hashes
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
@@ -20,7 +20,6 @@ from vitreous.errors import InputError
 from vitreous.languages import speaking
 
 SPLIT = "split.csv"
-COLUMNS = ("path", "label", "part", "digest")
 MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon
 MOST_LISTED = 20_000_000  # images
 EXCLUDED = "excluded"  # the part of images that the user has left out
@@ -30,8 +29,7 @@ LISTERS = 16  # threads, which wait for the disk or the network
 
 
 class SplitRow(NamedTuple):
-    """An image as a run has recorded it. part: train, validation, test or excluded. digest: "" where there
-    is none."""
+    """An image of a run. part: train, validation, test or excluded. digest: "" where there is none."""
 
     path: str
     label: str
@@ -47,21 +45,19 @@ def digests_of(images: ImageDataset) -> list[str]:
         hashes = name_hashes([images.key(index) for index in range(len(images))], "digest")
         wanted = np.sort(np.argsort(hashes)[:MOST_DIGESTS])
 
+    def of_image(index: int) -> str:
+        with suppress(BadImage):  # counted and named when it is loaded
+            return images.digest(index)
+        return ""
+
     def some(indices: Indices) -> list[str]:
-        return [digest_or_nothing(images, int(index)) for index in indices]
+        return list(map(of_image, indices.tolist()))
 
     groups = [wanted[first : first + TOGETHER] for first in range(0, len(wanted), TOGETHER)]
     for indices, digests in zip(groups, in_threads(some, groups, workers=LISTERS), strict=True):
         for index, digest in zip(indices.tolist(), digests, strict=True):
             found[index] = digest
     return found
-
-
-def digest_or_nothing(images: ImageDataset, index: int) -> str:
-    try:
-        return images.digest(index)
-    except BadImage:
-        return ""  # counted and named when it is loaded
 
 
 def rows_of_parts(parts: Mapping[str, ImageDataset]) -> Iterator[SplitRow]:
@@ -79,13 +75,7 @@ def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
         return
     if sum(map(len, parts.values())) > MOST_LISTED:
         return
-    with (
-        whole(file) as beside,
-        beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
-    ):
-        table = csv.writer(text)
-        table.writerow(COLUMNS)
-        table.writerows(rows_of_parts(parts))
+    write_csv(file, SplitRow._fields, rows_of_parts(parts))
 
 
 def read_split(file: Path) -> dict[str, SplitRow]:
@@ -93,8 +83,8 @@ def read_split(file: Path) -> dict[str, SplitRow]:
     try:
         with file.open(newline="", encoding="utf-8", errors="surrogateescape") as text:
             table = csv.reader(text)
-            if tuple(next(table, ())) != COLUMNS:
-                raise InputError(f"{file} does not begin with the columns {', '.join(COLUMNS)}")
+            if tuple(next(table, ())) != SplitRow._fields:
+                raise InputError(f"{file} does not begin with the columns {', '.join(SplitRow._fields)}")
             rows = (SplitRow(*row) for row in table)
             return {row.path: row._replace(label=intern(row.label), part=intern(row.part)) for row in rows}
     except (OSError, TypeError, csv.Error) as error:

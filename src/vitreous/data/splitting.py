@@ -1,9 +1,8 @@
 """How the images of a source are split into parts for training, validation and testing.
 
-An image is held out by a hash of its name, which does not depend on the other names: where images are added
-or removed, no other image moves to another part. Only a class of which the hashes hold out less than half of
-what they should, as happens with a few images, gives those with the lowest hashes as well. The folds of
-cross-validation are equal shares of each class, in the order of the hashes.
+An image is held out by a hash of its name: where images are added or removed, no other image moves to another
+part. Only a class of which the hashes hold out less than half of what they should gives those with the lowest
+hashes as well. The folds of cross-validation are equal shares of each class, in the order of the hashes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ from vitreous.errors import InputError
 VALIDATED = 300  # images of an automatic validation part
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
 MOST_HELD_OUT = 2000  # texts: writing them takes long
-VALIDATION = ("val", "valid", "validation", "dev")
+# The names that parts may have, and what they are called here.
+PARTS = {"train": "train", "test": "test", **dict.fromkeys(("val", "valid", "validation", "dev"), "val")}
 STORED = ("numbers", "targets")  # the arrays of a part that is stored
 
 
@@ -108,7 +108,7 @@ def with_own_parts(
 
 def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
     """(train, validation, test) as each image's split says. A single held-out part is the test set."""
-    part = np.array([dict.fromkeys(VALIDATION, "val").get(name.lower(), name.lower()) for name in names])
+    part = np.array([PARTS.get(name.lower(), name.lower()) for name in names])
     if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
         raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
     parts = {
@@ -250,11 +250,8 @@ def fold_numbers(images: ImageDataset, config: DataConfig) -> Indices:
 
 
 def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_]:
-    """Return which images are the newest `fraction`; those of one moment are in one part.
-
-    Raises:
-        InputError: it is not known when an image was taken, or all are of one moment.
-    """
+    """Return which images are the newest `fraction`; those of one moment are in one part. Raises InputError:
+    it is not known when an image was taken, or all are of one moment."""
     if not fraction:
         return np.zeros(len(images), dtype=bool)
     times = image_times(images, time)

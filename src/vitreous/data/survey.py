@@ -107,8 +107,8 @@ class ImageFacts(NamedTuple):
 
 class DataSurvey(NamedTuple):
     """All good images, in columns of N. images: how many each part has. keys: names relative to the source.
-    places: the number of each image in its part; parts: the number of that part. counts: how many images show
-    each class; those with several labels count for each. bad_keys: of images that cannot be read, by name."""
+    places: the number of each image in its part; parts: the number of that part. counts: `shown_classes` of
+    all parts. bad_keys: of images that cannot be read, by name."""
 
     images: dict[str, int]
     names: list[str]
@@ -131,48 +131,44 @@ class DataSurvey(NamedTuple):
 
 def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = None) -> DataSurvey:
     """Decode every image once, in threads."""
-    bad = BadFiles()
-    sizes = dict.fromkeys(parts, 0)
-    names: list[str] = []
-    keys: list[str] = []
+    bad, bad_keys = BadFiles(), dict[str, str]()
+    good: list[ImageDataset] = []
     places: list[int] = []
-    bad_keys: dict[str, str] = {}
-    labels: list[int] = []
     facts: list[ImageFacts] = []
-    counts = np.zeros(len(next(iter(parts.values())).classes), dtype=np.int64)
-    for part, images in parts.items():
-        groups = strata(images.targets)
+    for images in parts.values():
+        first = len(places)
         found = in_threads(partial(examine, images), range(len(images)), workers=workers)
         for index, seen in enumerate(found):
             if isinstance(seen, BadImage):
                 bad.add(seen)
                 bad_keys[seen.name] = images.key(index)
                 continue
-            names.append(images.name(index))
-            keys.append(images.key(index))
-            places.append(index)
             if seen.repaired:
-                bad.repaired.add(names[-1])
-            labels.append(int(groups[index]))
+                bad.repaired.add(images.name(index))
+            places.append(index)
             facts.append(seen)
-            sizes[part] += 1
-            several = images.targets.ndim == 2
-            counts[[place for place, _ in images.weights(index)] if several else images.targets[index]] += 1
+        good.append(images.subset(np.array(places[first:], dtype=np.int64)))
     return DataSurvey(
-        sizes,
-        names,
-        keys,
-        np.array(places, dtype=np.int64),
-        np.repeat(np.arange(len(parts)), list(sizes.values())),
-        np.array(labels, dtype=np.int64),
-        [seen.digest for seen in facts],
-        np.array([seen.thumb for seen in facts], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
-        np.array([seen.size for seen in facts], dtype=np.int64).reshape(-1, 2),
-        np.array([seen.gray for seen in facts], dtype=bool),
-        counts,
-        bad,
-        bad_keys,
+        images=dict(zip(parts, map(len, good), strict=True)),
+        names=[images.name(row) for images in good for row in range(len(images))],
+        keys=[images.key(row) for images in good for row in range(len(images))],
+        places=np.array(places, dtype=np.int64),
+        parts=np.repeat(np.arange(len(parts)), [len(images) for images in good]),
+        labels=np.concatenate([strata(images.targets) for images in good]),
+        digests=[seen.digest for seen in facts],
+        thumbs=np.array([seen.thumb for seen in facts], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
+        sizes=np.array([seen.size for seen in facts], dtype=np.int64).reshape(-1, 2),
+        gray=np.array([seen.gray for seen in facts], dtype=bool),
+        counts=np.sum([shown_classes(images) for images in good], axis=0),
+        bad=bad,
+        bad_keys=bad_keys,
     )
+
+
+def shown_classes(images: ImageDataset) -> NDArray[np.int64]:
+    """Return how many images show each class, (classes,); those with several labels count for each."""
+    shown = images.targets if images.targets.ndim == 1 else images.targets.indices
+    return np.bincount(shown.clip(0), minlength=len(images.classes))[: len(images.classes)]
 
 
 def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:

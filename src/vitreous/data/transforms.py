@@ -1,8 +1,7 @@
 """An image at the model's size: the evaluation's geometry, the random crop, and Pillow's resizing.
 
-Pillow resizes number by number. The loops of `compiled` compute the same integer sums several at a time, and
-only for the part of the result that is used: the same bytes in a sixth of the time. They need Numba (the
-extra "data").
+The loops of `compiled` compute the same integer sums as Pillow, only for the part of the result that is used,
+in a sixth of the time. They need Numba (the extra "data").
 """
 
 from __future__ import annotations
@@ -81,8 +80,7 @@ TRIES = 10  # of a crop that fits, before the center is taken
 def evaluation_pixels(
     encoded: EncodedImage, preprocessing: Preprocessing, *, compiled: bool = True
 ) -> UInt8[Tensor, "C H W"]:
-    """What `preprocessing.image` gives; if wanted by the compiled loops, where they do the same. Raises
-    BadImage."""
+    """What `preprocessing.image` gives; if wanted by the compiled loops, where they can. Raises BadImage."""
     kernel, size = preprocessing.interpolation, preprocessing.rescaled(encoded.size)
     if (
         preprocessing.resize != "fit"

@@ -32,13 +32,11 @@ R = TypeVar("R")
 
 
 def worker_count(asked: int | None) -> int:
-    """Return the number of workers asked for; None: one for each core that this process may use.
+    """Return the number of workers asked for; None: one for each core that this process may use. Raises
+    InputError: the number is negative.
 
     By default they are threads, which do what processes would without a copy of the dataset in each: Pillow,
     libjpeg-turbo and torch release the interpreter's lock while they work.
-
-    Raises:
-        InputError: the number is negative.
     """
     if asked is not None and asked < 0:
         raise InputError(
@@ -68,8 +66,7 @@ def pool(threads: int) -> AbstractContextManager[Executor | None]:
 
 
 def one_core() -> None:
-    """Keep torch from starting threads of its own inside each of ours, where they would compete for the
-    cores."""
+    """Keep torch from starting threads inside each of ours, where they would compete for the cores."""
     if "torch" in sys.modules:
         torch.set_num_threads(1)
 
@@ -82,10 +79,7 @@ def in_threads(
     initializer: Callable[[], None] | None = None,
 ) -> Iterator[R]:
     """Yield function(item) for each item, in order, computed by threads; a few are started early.
-
-    Args:
-        initializer: is called in each thread; `one_core` where they compute with torch.
-    """
+    initializer: is called in each thread; `one_core` where they compute with torch."""
     with ThreadPoolExecutor(worker_count(workers) or 1, initializer=initializer) as executor:
         yield from in_order(executor, function, items, ahead=QUEUED)
 
@@ -129,9 +123,8 @@ work: Callable[[Any], Any]  # in a worker process: what it does
 
 
 def forked(count: int, function: Callable[[Any], Any]) -> ProcessPoolExecutor:
-    """Return processes in which `in_worker` is `function`. They are forked from this one, so that they share
-    its memory: an index or a cache of images is not copied. Raises InputError: this system has no such
-    processes."""
+    """Return processes in which `in_worker` is `function`, forked from this one so that they share its
+    memory: an index or a cache of images is not copied. Raises InputError: this system has none."""
     if "fork" not in multiprocessing.get_all_start_methods():
         raise InputError("worker processes need a system that can fork: use data.worker_processes=false")
     functions = [function]

@@ -126,12 +126,10 @@ class Optimized(NamedTuple):
     """What `vitreous optimize` has chosen for a model.
 
     Attributes:
-        folder: of the weights.
         file: what computes it; None where PyTorch does.
         sentence: about it.
     """
 
-    folder: Path
     file: Path | None
     engine: str
     precision: str
@@ -161,8 +159,9 @@ def optimized(spec: Any) -> Optimized | None:
                     stacklevel=2,
                 )
                 return None
-            parts = chosen["engine"], chosen["precision"], int(chosen["merged"]), chosen["sentence"]
-            return Optimized(folder, file, *parts)
+            return Optimized(
+                file, chosen["engine"], chosen["precision"], int(chosen["merged"]), chosen["sentence"]
+            )
         except (OSError, ValueError, KeyError, TypeError):
             continue
     return None
@@ -222,7 +221,6 @@ def predict_exported(
     images: ImageList,
     *,
     top: int = 5,
-    threshold: float | None = None,
     batch_size: int = BATCH,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -257,10 +255,7 @@ def predict_exported(
                 for (index, _), row in zip(
                     good, probabilities(found, [each for _, each in good]), strict=True
                 ):
-                    reached = None
-                    if threshold is not None:
-                        reached = tuple(labels[place] for place in np.flatnonzero(row >= threshold))
-                    answers.append(Prediction.of(images.name(index), choices(labels, row, top), reached))
+                    answers.append(Prediction.of(images.name(index), choices(labels, row, top)))
             if progress:
                 progress(len(answers) + len(failed), len(images))
     return Predictions(found.about["task"], answers, failed, len(answers))

@@ -24,10 +24,7 @@ class FromPixels(nn.Module):
 
     Resizing is what Pillow (13) does: a weighted mean of columns, rounded to bytes, then one of rows; or the
     other way round where that is less work. Each is a product with a matrix of weights that is computed from
-    the size of the image.
-
-    Raises:
-        InputError: the model's images are resized in a way that is not supported.
+    the size of the image. Raises InputError: the model's images are resized in a way that is not supported.
     """
 
     def __init__(self, model: Model) -> None:

@@ -92,9 +92,6 @@ class Optimization(Result):
     chosen: str
     file: Path | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "file": None if self.file is None else str(self.file)}
-
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each candidate."""
         return [asdict(each) for each in self.rows]
@@ -102,11 +99,8 @@ class Optimization(Result):
 
 def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> list[str]:
     """Return the engines to try: those that are named; else PyTorch, and on a CPU the installed ones that
-    compute files, on a GPU compilation, which takes minutes on a CPU.
-
-    Raises:
-        InputError: there is no such engine, or it is not installed.
-    """
+    compute files, on a GPU compilation, which takes minutes on a CPU. Raises InputError: there is no such
+    engine, or it is not installed."""
     known = ["eager", "compiled", *FILES]
     for name in wanted or ():
         if name not in known:
@@ -196,7 +190,7 @@ def optimize(
     labels = class_labels(model, images)
     samples = calibration_images(model, images)
     rows: list[Row] = []
-    files: dict[Path, str] = {}
+    best: Path | None = None
     chosen: tuple[Row, Candidate] | None = None
     first: Tensor | None = None
     with TemporaryDirectory(dir=folder, prefix=".optimizing-") as place:
@@ -228,9 +222,9 @@ def optimize(
             rows.append(row)
             if row.within_budget and (chosen is None or times > chosen[0].times):
                 chosen = row, candidate
-                files = {kept: FILES[candidate.engine]} if kept else {}
+                best = kept
         assert chosen  # the first is always within the budget
-        written = keep(folder, files, *chosen, rows)
+        written = keep(folder, best, *chosen, rows)
     return Optimization(
         **about,
         count=len(images),
@@ -242,17 +236,12 @@ def optimize(
     )
 
 
-def keep(
-    folder: Path, files: dict[Path, str], row: Row, candidate: Candidate, rows: Sequence[Row]
-) -> Path | None:
+def keep(folder: Path, file: Path | None, row: Row, candidate: Candidate, rows: Sequence[Row]) -> Path | None:
     """Write what was chosen beside the weights, and return its file."""
-    target = None
     for old in ("optimized.onnx", "optimized-openvino"):
         path = folder / old
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    for path, ending in files.items():
-        target = folder / f"optimized{ending}"
-        path.rename(target)
+    target = file and file.rename(folder / f"optimized{FILES[candidate.engine]}")
     sentence = (
         f"{candidate}: {row.times:.2f} times PyTorch's fp32, {percent(row.metric)} against "
         f"{percent(rows[0].metric)} on validation images (vitreous optimize)"
@@ -278,9 +267,7 @@ def open_chosen(model: Any, chosen: Optimized) -> Any:
 def calibration_images(model: Any, images: ImageDataset, *, pixels: bool = False) -> list[NDArray[Any]]:
     """Return some images, evenly spaced, as the model takes them (1, C, H, W), or as pixels (1, H, W, C)."""
     how, found = model.preprocessing, []
-    for _, image in images.readable(
-        np.unique(np.linspace(0, len(images) - 1, CALIBRATION).astype(int)).tolist()
-    ):
+    for _, image in images.readable(images.sample(CALIBRATION)):
         shown = upright(image, how.channels)
         shape = 1, *shown.size[::-1], how.channels
         found.append(np.asarray(shown).reshape(shape) if pixels else how([shown]).numpy())

@@ -40,14 +40,9 @@ class Baseline(NamedTuple):
 
 
 def digits_baselines(splits: Splits) -> tuple[Baseline, ...]:
-    """A tuned SVM and k-NN for images that are small and all of one size.
-
-    What is tuned is chosen by cross-validation inside the training part (with the validation part, where one
-    was split from it); the held-out part is used once, at the end.
-
-    Raises:
-        InputError: there is no held-out part.
-    """
+    """A tuned SVM and k-NN for images that are small and all of one size, tuned by cross-validation inside
+    the training (and validation) part; the held-out part is used once, at the end. Raises InputError: there
+    is none."""
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.svm import SVC

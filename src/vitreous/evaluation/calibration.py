@@ -1,9 +1,5 @@
 """Calibration: a temperature, fitted on the validation part, by which the logits are divided (Guo et al.,
-arXiv 1706.04599).
-
-It becomes part of the weights of the head: whatever computes the model's logits, or is written from its
-weights, has calibrated probabilities, and no class changes its rank.
-"""
+arXiv 1706.04599). It becomes part of the weights of the head; no class changes its rank."""
 
 from __future__ import annotations
 
@@ -26,7 +22,9 @@ from vitreous.models.names import Model
 from vitreous.training.distributed import ALONE
 
 FEWEST = 10  # images that a temperature can be fitted on
-MOST_LOGITS = 1 << 26  # numbers: of 21,841 classes those of 3,072 images, which are enough for one number
+MOST_LOGITS = (
+    1 << 26
+)  # numbers: of 21,841 classes 3,072 images (768 of several labels), enough for one number
 IN_DOUBLE = 1 << 20  # numbers that are handled in double precision together
 MOST_LEARNED = 2000  # images of those that the model learned from
 SEARCHED = (0.05, 20.0)  # temperatures
@@ -60,14 +58,15 @@ def calibrate_model(
             f"{len(images)}: hold out more"
         )
     labels, world = class_labels(model, images), batching.get("world", ALONE)
-    if len(images) * len(labels) > MOST_LOGITS:
-        images = images.subset(np.array(images.sample(max(MOST_LOGITS // len(labels), FEWEST))))
+    several = images.targets.ndim == 2  # labels an image: each of them tells something of the temperature
+    most = max(MOST_LOGITS // len(labels) // (4 if several else 1), FEWEST)
+    if len(images) > most:
+        images = images.subset(np.array(images.sample(most)))
     outputs = compute_outputs(model, images, **batching)
     before = label_evaluation(labels, images, outputs, model.temperature)
     other = None
     if learned is not None:
-        most = min(MOST_LEARNED, max(MOST_LOGITS // len(labels), FEWEST))
-        some = learned.subset(np.array(learned.sample(most)))
+        some = learned.subset(np.array(learned.sample(min(MOST_LEARNED, most))))
         silent: Batching = {**batching, "progress": None}
         seen = compute_outputs(model, some, **silent)
         other = seen.values, torch.from_numpy(dense(some.targets[seen.indices]))

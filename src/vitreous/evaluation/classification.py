@@ -256,11 +256,8 @@ class MultiLabelEvaluation(LabelEvaluation):
 def evaluate(
     model: Runnable | AveragedViews, images: ImageDataset, **batching: Unpack[Batching]
 ) -> ClassificationEvaluation | MultiLabelEvaluation:
-    """Classify every one of `images` once and compare with its class, or its classes.
-
-    Raises:
-        InputError: the model does not know the classes, or no image could be decoded.
-    """
+    """Classify every one of `images` once and compare with its class, or its classes. Raises InputError: the
+    model does not know the classes, or no image could be decoded."""
     labels, several = class_labels(model, images), images.targets.ndim == 2
     if several and len(labels) <= MOST_KEPT:
         return label_evaluation(labels, images, compute_outputs(model, images, **batching), model.temperature)

@@ -21,20 +21,14 @@ SIGNIFICANT = 0.05
 
 
 class ComparedRun(NamedTuple):
-    """A run that is compared.
-
-    Attributes:
-        rows: of metrics.jsonl.
-        settings: the leaves of its configuration.
-        evaluation: of its whole held-out part; None where single examples have no answers.
-    """
+    """A run that is compared."""
 
     name: str
     path: Path
     parameters: int
-    rows: Sequence[Mapping[str, Any]]
-    settings: Mapping[str, Any]
-    evaluation: Evaluation | None = None
+    rows: Sequence[Mapping[str, Any]]  # of metrics.jsonl
+    settings: Mapping[str, Any]  # the leaves of its configuration
+    evaluation: Evaluation | None = None  # of its held-out part; None: single examples have no answers
 
 
 @dataclass(frozen=True)

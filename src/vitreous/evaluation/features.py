@@ -38,10 +38,7 @@ def cached_features(
     precision: str = "fp32",
     **batching: Unpack[Batching],
 ) -> Features:
-    """Return `extract`'s features, computed once for the same weights, precision, preprocessing and images.
-
-    They are cached in `cache_folder`, named by a hash of all four. A damaged file is written again.
-    """
+    """Return `extract`'s features, cached by a hash of the weights, precision, preprocessing and images."""
     device = torch.device(batching.get("device", "cpu"))
     precision = answering_precision(precision, device)
     path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
@@ -72,8 +69,7 @@ def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpac
 def feature_outputs(
     model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]
 ) -> Outputs:
-    """Compute what the head of a model sees of every image, (N, D). Raises InputError where no image can be
-    decoded."""
+    """Compute what the head of a model sees of every image, (N, D). Raises InputError: no image is good."""
 
     encoder: Any = model
 

@@ -84,11 +84,8 @@ def words(values: Tensor) -> str:
 
 
 def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None = None) -> Iterator[Finding]:
-    """Patches against the image, and the image against what there is to see.
-
-    Args:
-        usual: the size that the recipe shows such images at; no such size is found fault with.
-    """
+    """Patches against the image, and the image against what there is to see. usual: the size that the recipe
+    shows such images at; no such size is found fault with."""
     config = model.config
     height, width = config.image_size
     if isinstance(config, ViTConfig) and config.grid[0] * config.grid[1] < FEWEST_TOKENS:
@@ -107,9 +104,9 @@ def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None =
     if not sides:
         return
     shorter, side = float(np.median(sides)), min(height, width)
-    largest, fit = (min(usual) if usual else SMALLEST), min(usual or (SMALLEST, SMALLEST))
+    fit = min(usual) if usual else SMALLEST
     seen: dict[str, Any] = {"shorter": shorter, "height": height, "width": width}
-    if shorter * 3 < side and side > largest:
+    if shorter * 3 < side and side > fit:
         better = fit if usual else max(16, round(shorter / 16) * 16)
         yield from finding("image size.small", better=better, **seen)
     elif usual and side * 2 <= min(*usual, shorter):

@@ -55,21 +55,13 @@ class Batching(TypedDict, total=False):
 
 
 class Outputs(NamedTuple):
-    """The outputs for the images that could be decoded.
+    """The outputs for the images that could be decoded."""
 
-    Attributes:
-        indices: the number of each image in its dataset.
-        names: its name there.
-        values: a row for each, on the CPU.
-        failed: images that could not be decoded, and why.
-        seconds: from the first image to the last.
-    """
-
-    indices: Int[np.ndarray, " N"]
-    names: tuple[str, ...]
-    values: Shaped[Tensor, "N ..."]
-    failed: Mapping[str, str]
-    seconds: float
+    indices: Int[np.ndarray, " N"]  # the number of each image in its dataset
+    names: tuple[str, ...]  # its name there
+    values: Shaped[Tensor, "N ..."]  # a row for each, on the CPU
+    failed: Mapping[str, str]  # images that could not be decoded, and why
+    seconds: float  # from the first image to the last
 
     @property
     def about(self) -> dict[str, Any]:
@@ -180,11 +172,8 @@ def class_columns(labels: tuple[str, ...], images: ImageDataset) -> Int[Tensor, 
 
 
 def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple[str, ...]:
-    """Return the label of each output of the model; every class of `images` is among them.
-
-    The images may show some of the model's classes only. A model without labels takes those of the
-    images, when their number is right.
-    """
+    """Return the label of each output of the model, among which every class of `images` is; those of the
+    images where the model has none, when their number is right."""
     outputs = model.config.num_classes
     if outputs is None:
         raise InputError("the model has no head, so it cannot classify: train one, or use vitreous probe")
@@ -209,8 +198,7 @@ def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple
 def image_batches(
     images: ImageDataset, batch_size: int, failed: dict[str, str], world: World = ALONE
 ) -> Iterator[list[tuple[int, Image.Image]]]:
-    """Yield the decoded images with their numbers, a batch at a time, of several processes every
-    `world.size`-th batch; `failed` takes what cannot be read."""
+    """Yield decoded images with their numbers, this process's batches; `failed` takes what cannot be read."""
     for start in range(world.rank * batch_size, len(images), world.size * batch_size):
         some = []
         for row in range(start, min(start + batch_size, len(images))):
@@ -276,8 +264,7 @@ def automatic_precision(
 
 def agreement(model: Any, images: ImageDataset, device: torch.device, workers: int) -> tuple[int, int]:
     """Return for how many images, and of how many, the answers in bf16 are those in fp32."""
-    rows = np.unique(np.linspace(0, len(images) - 1, MEASURED).astype(int)).tolist()
-    some = ImageList([image for _, image in images.readable(rows)])
+    some = ImageList([image for _, image in images.readable(images.sample(MEASURED))])
     answers = []
     for precision in ("fp32", "bf16"):
         with computing(precision, device):

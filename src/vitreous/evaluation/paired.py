@@ -17,19 +17,12 @@ AT_ONCE = 1 << 22  # numbers that are sampled together
 
 
 class ExampleScores(NamedTuple):
-    """How good the answer to each example is, for paired comparisons.
+    """How good the answer to each example is, for paired comparisons."""
 
-    Attributes:
-        name: of the score, in the catalog of the pages.
-        values: one for each example; NaN where nothing can be said.
-        rate: whether they are shares, written in percent.
-        lower: whether a lower one is better.
-    """
-
-    name: str
-    values: Float[np.ndarray, " N"]
-    rate: bool = True
-    lower: bool = False
+    name: str  # of the score, in the catalog of the pages
+    values: Float[np.ndarray, " N"]  # one for each example; NaN where nothing can be said
+    rate: bool = True  # whether they are shares, written in percent
+    lower: bool = False  # whether a lower one is better
 
     @property
     def right(self) -> Bool[np.ndarray, " N"] | None:
@@ -38,20 +31,13 @@ class ExampleScores(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """The score of a model minus that of another on the same examples.
-
-    Attributes:
-        interval: 95 %, from bootstrap samples of the examples.
-        p_value: of no difference: McNemar's exact test of answers that are right or wrong, else a
-            permutation test of the signs.
-        better, worse: examples with a higher and a lower score.
-    """
+    """The score of a model minus that of another on the same examples."""
 
     difference: float
-    interval: Interval
-    p_value: float
-    better: int
-    worse: int
+    interval: Interval  # 95 %, from bootstrap samples of the examples
+    p_value: float  # of no difference: McNemar's exact test, or a permutation test of the signs
+    better: int  # examples with a higher score
+    worse: int  # those with a lower one
 
 
 def paired_difference(scores: ExampleScores, others: ExampleScores) -> PairedDifference:

@@ -174,10 +174,8 @@ def probe(
 
 
 def knn_hits(train: Features, test: Features, *, classes: int, neighbors: int = NEIGHBORS) -> int:
-    """Return how many of `test` are classified correctly by their nearest images.
-
-    They vote with weight exp(cosine similarity / temperature). Of a train set with fewer images all vote.
-    """
+    """Return how many of `test` are classified correctly by their nearest images, or all where there are
+    fewer, with votes exp(cosine similarity / temperature)."""
     bank = F.normalize(torch.from_numpy(train.values), dim=1)
     queries = F.normalize(torch.from_numpy(test.values), dim=1)
     labels, targets = torch.from_numpy(train.targets), torch.from_numpy(test.targets)
@@ -192,10 +190,8 @@ def knn_hits(train: Features, test: Features, *, classes: int, neighbors: int = 
 
 
 def linear_hits(train: Features, test: Features, *, classes: int, seed: int = 0) -> int:
-    """Return how many of `test` are classified correctly by logistic regression with an l2 penalty.
-
-    The penalty is chosen on a fifth of the training images, then all of them are fitted.
-    """
+    """Return how many of `test` are classified correctly by logistic regression with an l2 penalty, which is
+    chosen on a fifth of the training images."""
     from sklearn.linear_model import LogisticRegression
 
     mean, std = train.values.mean(axis=0), train.values.std(axis=0) + 1e-6
@@ -221,11 +217,7 @@ def fewshot(
     l2: float = L2,
 ) -> dict[int, FewShot]:
     """Accuracy on all of `test` after 1, 5, ... images of each class; numbers of shots that not every class
-    has are left out.
-
-    Raises:
-        InputError: a class has fewer images than the fewest shots.
-    """
+    has are left out. Raises InputError: a class has fewer images than the fewest shots."""
     smallest = int(np.bincount(train.targets, minlength=classes).min())
     possible = [number for number in shots if number <= smallest]
     if not possible:
@@ -293,13 +285,9 @@ def summary(accuracies: Sequence[float]) -> FewShot:
 
 
 def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
-    """Return what measures the closed-form accuracy on the validation part while a model learns, always from
-    the same few training images. It takes the model and how its features are computed; of several processes
-    the first one has the result.
-
-    Raises:
-        InputError: there is no validation part, or an image may have several labels.
-    """
+    """Return what measures the closed-form accuracy on the validation part while a model learns, from the
+    same few training images, given the model and a `Batching`; of several processes the first one has the
+    result. Raises InputError: there is no validation part, or an image may have several labels."""
     validating = splits.validation
     if validating is None:
         raise InputError("evaluation.fewshot needs held-out images: set data.validation_fraction=0.1")
@@ -321,9 +309,8 @@ def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
 
 
 def knn_measure(train: ImageDataset, held_out: ImageDataset) -> Callable[..., Mapping[str, float]]:
-    """Return what measures the accuracy of nearest neighbors while a model learns, always on the same images:
-    at most `BANK` of the training part, which vote, and as many held-out ones. It takes what that of
-    `fewshot_measure` takes, and every process classifies its share of the images."""
+    """Return what measures, as that of `fewshot_measure`, the accuracy of nearest neighbors: always of the
+    same images, at most `BANK` of the training part, which vote, and as many held-out ones."""
     parts = [Subset(each, np.array(each.sample(min(BANK, len(each))))) for each in (train, held_out)]
 
     def measure(model: nn.Module, **batching: Unpack[Batching]) -> Mapping[str, float]:

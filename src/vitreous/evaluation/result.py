@@ -15,19 +15,12 @@ from vitreous.results import Result, percent
 
 
 class Metric(NamedTuple):
-    """A measured number.
+    """A measured number."""
 
-    Attributes:
-        value: the number; NaN where nothing can be said.
-        label: its name for people.
-        interval: 95 % confidence; None where there is none.
-        rate: whether it is a share, printed in percent.
-    """
-
-    value: float
-    label: str
-    interval: Interval | None = None
-    rate: bool = True
+    value: float  # the number; NaN where nothing can be said
+    label: str  # its name for people
+    interval: Interval | None = None  # 95 % confidence; None where there is none
+    rate: bool = True  # whether it is a share, printed in percent
 
     def text(self, number: float | None = None) -> str:
         """Return a number of this metric (its value by default) as people write it."""
@@ -47,24 +40,15 @@ class TextTable(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """The answer to each example, beside what is true.
+    """The answer to each example, beside what is true."""
 
-    Attributes:
-        classes: what class numbers mean; none where the answers are numbers or texts themselves.
-        true, given: for each example a class number, a list of them, a number or a text.
-        loss: how far the answer is from what is true, in the unit of `loss_name`.
-        confidence: the probability of the answer; None where there is none.
-        right: whether the answer is right; None where it is more or less so.
-        loss_name: in the catalog of the pages.
-    """
-
-    classes: Sequence[str]
-    true: Sequence[Any]
-    given: Sequence[Any]
-    loss: Float[np.ndarray, " N"]
-    confidence: Float[np.ndarray, " N"] | None = None
-    right: np.ndarray | None = None
-    loss_name: str = "loss"
+    classes: Sequence[str]  # what class numbers mean; none where the answers are numbers or texts themselves
+    true: Sequence[Any]  # of each example a class number, a list of them, a number or a text
+    given: Sequence[Any]  # likewise
+    loss: Float[np.ndarray, " N"]  # how far the answer is from what is true, in the unit of `loss_name`
+    confidence: Float[np.ndarray, " N"] | None = None  # the answer's probability
+    right: np.ndarray | None = None  # whether the answer is right; None where it is more or less so
+    loss_name: str = "loss"  # in the catalog of the pages
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> Answers:
         """Return the answers to some of the examples."""

@@ -29,6 +29,13 @@ class Interval(NamedTuple):
     high: float
 
 
+def resamples(count: int, times: int = 1000) -> Float[np.ndarray, "times count"]:
+    """Return how often each of `count` examples is in each sample of as many, with replacement; in float64,
+    whose products BLAS computes."""
+    rng = np.random.default_rng(0)
+    return rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=times).astype(float)
+
+
 def quantile_interval(resampled: Sequence[float] | Float[np.ndarray, " N"]) -> Interval:
     """Return the 95 % interval of a score from its values in bootstrap samples."""
     low, high = np.nanquantile(resampled, (0.025, 0.975))
@@ -178,8 +185,7 @@ class LabelLevels:
         self.counts.view(-1).scatter_add_(0, place, torch.ones_like(place, dtype=torch.int32))
 
     def precision(self, images: int) -> list[float]:
-        """Return what `average_precision` gives for each class, with logits rounded to levels; NaN where
-        other images than these were counted."""
+        """Return what `average_precision` gives for each class, of rounded logits; NaN for other images."""
         found, seen = (counts.flip(-1).cumsum(-1) for counts in (self.counts[1], self.counts.sum(dim=0)))
         steps = found.diff(dim=-1, prepend=found.new_zeros(len(found), 1))
         precision = ((steps * found).double() / seen.clamp(min=1)).sum(dim=-1) / found[:, -1]
@@ -206,10 +212,9 @@ def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> 
 
 
 def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classes"]) -> Interval:
-    """Return the 95 % interval of the mean average precision of the classes when the images are sampled
-    again, with replacement (bootstrap)."""
-    count, found = len(scores), []
-    sampled = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    """Return the 95 % interval of the mean average precision of the classes by a bootstrap of the images."""
+    found = []
+    sampled = resamples(len(scores), RESAMPLES)
     sampled = np.ascontiguousarray(sampled.T, dtype=np.int32)  # (N, resamples): rows are read in any order
     for known, column in zip(relevant.T > 0, scores.T, strict=True):
         order = np.argsort(-column, kind="stable")

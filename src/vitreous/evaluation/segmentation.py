@@ -23,12 +23,11 @@ from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, Mask
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval
+from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval, resamples
 from vitreous.models.preprocessing import upright
 from vitreous.models.segmenter import Segmenter, argmax_at_size
 from vitreous.results import percent
 
-RESAMPLES = 1000  # of the bootstrap
 BACKGROUND = "background"  # the name of class 0 that makes "something or nothing" a question of its own
 
 
@@ -65,10 +64,8 @@ class SegmentationEvaluation(Evaluation):
     def resampled(self) -> Float[np.ndarray, "resamples classes"]:
         """The IoU of each class when the images are sampled again, with replacement (bootstrap)."""
         count, classes = self.confusions.shape[:2]
-        rng = np.random.default_rng(0)
-        sampled = rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES)
-        # In float64, whose product BLAS computes; exact, since counts of pixels stay below 2^53.
-        again = sampled.astype(float) @ self.confusions.reshape(count, -1).astype(float)
+        # Exact in float64, since counts of pixels stay below 2^53.
+        again = resamples(count) @ self.confusions.reshape(count, -1).astype(float)
         return ious(again.reshape(-1, classes, classes))
 
     @property

@@ -14,7 +14,7 @@ from vitreous.checkpoints import load
 from vitreous.checkpoints.native import is_native, read_tokenizer
 from vitreous.data.text.batches import padded
 from vitreous.data.text.published_tokenizers import PublishedTokenizer, published_tokenizer
-from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json, up_to_end
+from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
 from vitreous.models.decoding import beam_search, greedy
 from vitreous.models.transformer import Captioner, Memory, Transformer
@@ -40,14 +40,11 @@ class WrittenText(NamedTuple):
 class TextModel:
     """A model that writes text, and the tokenizer that it was trained with.
 
-    Attributes:
-        kind: the class of the model.
-
     Raises:
         InputError: the tokenizer has tokens that the model does not know.
     """
 
-    kind: ClassVar[type[Captioner] | type[Transformer]]
+    kind: ClassVar[type[Captioner] | type[Transformer]]  # the class of the model
 
     def __init__(self, model: Any, tokenizer: Tokenizer | PublishedTokenizer) -> None:
         self.model: Any = model
@@ -98,8 +95,9 @@ class TextModel:
         return [WrittenText(self.tokenizer.decode(row), score, self.written(row)) for row, score in best]
 
     def written(self, ids: list[int]) -> list[int]:
-        """Written ids without the padding after the end mark."""
-        return up_to_end(ids, self.tokenizer.end)
+        """Written ids without the padding after the end mark; the first may be a start mark of its number."""
+        end = self.tokenizer.end
+        return ids[: ids.index(end, 1) + 1] if end in ids[1:] else ids
 
 
 class Reader(TextModel):
@@ -130,11 +128,8 @@ class Translator(TextModel):
     model: Transformer
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of a source text.
-
-        Raises:
-            InputError: it is empty, or longer than the model can read.
-        """
+        """Return the token ids of a source text. Raises InputError: it is empty, or longer than the model can
+        read."""
         if not text.strip():
             raise InputError("there is no text to translate in an empty line: write some")
         ids = [*self.tokenizer.encode(text.strip()), self.tokenizer.end]
@@ -154,12 +149,9 @@ class Translator(TextModel):
         max_length: int | None = None,
         batch_size: int = TEXT_BATCH,
     ) -> list[WrittenText]:
-        """Return a translation of each text, in order. One beam decodes greedily.
-
-        Args:
-            max_length: tokens that a translation may have; by default 50 more than its source (section 6.1),
-                and never more than the model can write.
-        """
+        """Return a translation of each text, in order. One beam decodes greedily. max_length: tokens that a
+        translation may have; by default 50 more than its source (section 6.1), and never more than the model
+        can write."""
         rows = [self.encode(text) for text in texts]
         by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]))
         results: dict[int, WrittenText] = {}

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
@@ -17,12 +17,11 @@ from vitreous.errors import require_packages
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import Interval, quantile_interval, wilson_interval
+from vitreous.evaluation.scores import Interval, quantile_interval, resamples, wilson_interval
 from vitreous.evaluation.text_models import IMAGE_BATCH, TEXT_BATCH, Reader, Translator
 from vitreous.training.distributed import ALONE, World
 
 SHOWN = 20  # mistakes in the JSON
-RESAMPLES = 1000  # of the bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +76,7 @@ class CaptioningEvaluation(TextEvaluation):
     @cached_property
     def wrong(self) -> Int[np.ndarray, " texts"]:
         """The edits between the known text and the model's, of each."""
-        return np.array([edits(want, text) for want, text in zip(self.wanted, self.texts, strict=True)])
+        return np.array([edits(want, text) for want, text in self.pairs()])
 
     @property
     def characters(self) -> float:
@@ -128,7 +127,7 @@ class TranslationEvaluation(TextEvaluation):
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
         some = super().subset(rows)
-        return replace(some, **corpus_scores(some.texts, some.wanted)._asdict())
+        return replace(some, **corpus_scores(some.texts, some.wanted))
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -199,7 +198,6 @@ def evaluate_translator(
     texts = [written.get(row, "") for row in range(len(pairs))]
     seconds = time.perf_counter() - began
     wanted = [pair.target for pair in pairs]
-    scores = corpus_scores(texts, wanted)
     return TranslationEvaluation(
         names=[pair.source for pair in pairs],
         indices=range(len(pairs)),
@@ -208,48 +206,32 @@ def evaluate_translator(
         failed={},
         seconds=seconds,
         too_long=len(pairs) - len(readable),
-        **scores._asdict(),
+        **corpus_scores(texts, wanted),
     )
 
 
-class CorpusScores(NamedTuple):
-    """What sacrebleu says of a corpus; `signature` is of BLEU."""
-
-    bleu: float
-    chrf: float
-    signature: str
-    bleu_interval: Interval | None
-    chrf_interval: Interval | None
-
-
-def corpus_scores(texts: Sequence[str], wanted: Sequence[str]) -> CorpusScores:
-    """Return BLEU and chrF of a corpus, with intervals where it has more than one pair."""
+def corpus_scores(texts: Sequence[str], wanted: Sequence[str]) -> dict[str, Any]:
+    """Return what a `TranslationEvaluation` has of sacrebleu: BLEU and chrF of a corpus, with intervals where
+    it has more than one pair, and BLEU's signature."""
     require_packages("sacrebleu", extra="text", what="a translator's BLEU and chrF")
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    found, intervals, count = [], [], len(texts)
-    resampled = resamples(count)
-    metrics: tuple[Any, ...] = BLEU(), CHRF()
-    for metric in metrics:
-        found.append(metric.corpus_score(list(texts), [list(wanted)]).score)
+    resampled = resamples(len(texts))
+    metrics: dict[str, Any] = {"bleu": BLEU(), "chrf": CHRF()}
+    found: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        found[name] = metric.corpus_score(list(texts), [list(wanted)]).score
         # What the score is computed from, summed over the pairs: sacrebleu's own way to its bootstrap.
         parts = np.array(metric._extract_corpus_statistics(list(texts), [list(wanted)]))
         scores = [metric._compute_score_from_stats(list(each)).score for each in resampled @ parts]
-        intervals.append(quantile_interval([float(each) for each in scores]) if count > 1 else None)
-    return CorpusScores(found[0], found[1], str(metrics[0].get_signature()), intervals[0], intervals[1])
-
-
-def resamples(count: int) -> Float[np.ndarray, "resamples count"]:
-    """Return how often each of `count` examples is in each sample of as many, with replacement; in float64,
-    whose products BLAS computes."""
-    rng = np.random.default_rng(0)
-    return rng.multinomial(count, np.full(count, 1 / max(count, 1)), size=RESAMPLES).astype(float)
+        interval = quantile_interval([float(each) for each in scores]) if len(texts) > 1 else None
+        found[f"{name}_interval"] = interval
+    return {**found, "signature": str(metrics["bleu"].get_signature())}
 
 
 def edits(wanted: str, text: str) -> int:
-    """Return the fewest insertions, deletions and replacements from one text to the other (Levenshtein,
-    1966)."""
+    """Return the fewest insertions, deletions and replacements between two texts (Levenshtein, 1966)."""
     row = list(range(len(text) + 1))
     for i, letter in enumerate(wanted, start=1):
         above, row[0] = row[0], i

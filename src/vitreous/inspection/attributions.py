@@ -19,9 +19,8 @@ from markupsafe import Markup
 from torch import Tensor, nn
 
 from vitreous.evaluation.outputs import Progress
-from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import Pixels, contact_sheet, overlay
-from vitreous.inspection.measures import flow, map_words, readout_of, rollout, to_grid
+from vitreous.inspection.measures import map_words, readout_of, rollout_map
 from vitreous.inspection.page import HTML, Exhibit, exhibit
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase
@@ -46,8 +45,8 @@ class Attribution:
     Attributes:
         classes: which is explained, for each image.
         maps: of each method; not negative.
-        randomized: the same for the same class, of the model with weights that were drawn again.
-        correlation: of the ranks of the patches in both, for each method and image: 1 for the same order.
+        correlation: of the ranks of the patches in these and in those of the model with weights that were
+            drawn again, for each method and image: 1 for the same order.
         total: what the integrated gradients of an image add up to.
         difference: of the logit at the image and at the baseline, which they should add up to.
         steps: of integrated gradients.
@@ -55,7 +54,6 @@ class Attribution:
 
     classes: Int[Tensor, "B"]
     maps: Maps
-    randomized: Maps
     correlation: Mapping[str, Float[Tensor, "B"]]
     total: Float[Tensor, "B"]
     difference: Float[Tensor, "B"]
@@ -101,7 +99,7 @@ def attribute_batch(
     own, drawn = found
     correlation = {name: rank_correlation(own[name], drawn[name]) for name in METHODS}
     total, difference = torch.cat(added, dim=1)
-    return Attribution(classes, own, drawn, correlation, total, difference, steps)
+    return Attribution(classes, own, correlation, total, difference, steps)
 
 
 def all_maps(
@@ -111,22 +109,13 @@ def all_maps(
     evidence = relevance(model, image, target)
     pixels, difference = integrated_gradients(model, image, target, steps=steps)
     maps = {
-        "rollout": rollout_map(model, image),
+        "rollout": rollout_map(model, image, readout_of(model, image)),
         "relevance": evidence.patches.cpu(),
         "attention-gradient": evidence.gradient.cpu(),
         # What speaks for the class; a patch that speaks against it has none.
         "integrated-gradients": per_patch(pixels, model.config.grid).clamp_min(0).cpu(),
     }
     return maps, torch.stack([pixels.sum(dim=(1, 2, 3)), difference]).cpu()
-
-
-@torch.inference_mode()
-def rollout_map(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B rows columns"]:
-    """Return what arrives of each patch, through all layers, at the tokens that the head reads."""
-    weights = readout_of(model, images)
-    with capture_attention(model, reduce=lambda maps: flow(maps.float()).cpu()) as attention:
-        model(images)
-    return to_grid(torch.einsum("bt,bts->bs", weights, rollout(attention.maps)), model.config)
 
 
 def integrated_gradients(

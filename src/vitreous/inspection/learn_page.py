@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from torch import Tensor, nn
 
 import vitreous
 from vitreous import __version__
-from vitreous.checkpoints.whole_files import whole
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError
-from vitreous.inspection.page import TEMPLATES
+from vitreous.inspection.page import TEMPLATES, framed
 from vitreous.languages import CURRENT, LANGUAGES, catalog
 from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
@@ -55,9 +54,7 @@ class LearnPage(Result):
     rounding: float
 
     def _repr_html_(self) -> str:
-        """Return the page itself, in a frame."""
-        page = escape(self.page.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{page}" width="100%" height="720" style="border: 0"></iframe>'
+        return framed(self.page)
 
 
 def write_learn_page(
@@ -118,8 +115,7 @@ def write_learn_page(
         language=CURRENT.get(), data=data, words={each: catalog(each)["learn"] for each in LANGUAGES}
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as unfinished:
-        unfinished.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return LearnPage(path, parameters, recorded, rounding)
 
 

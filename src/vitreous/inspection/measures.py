@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vitreous.errors import InputError
+from vitreous.inspection.capture import capture_attention
 from vitreous.languages import phrase
 from vitreous.layers.pooling import AttentionPooling
 from vitreous.models.config import ViTConfig
@@ -103,6 +104,16 @@ def rollout(flows: Sequence[Float[Tensor, "B T T"]]) -> Float[Tensor, "B T T"]:
     for layer in flows[1:]:
         total = layer @ total
     return total
+
+
+@torch.inference_mode()
+def rollout_map(
+    model: ViT, images: Float[Tensor, "B C H W"], weights: Float[Tensor, "B T"]
+) -> Float[Tensor, "B rows columns"]:
+    """Return what arrives of each patch, through all layers, at the tokens that have weights."""
+    with capture_attention(model, reduce=lambda maps: flow(maps.float()).cpu()) as attention:
+        model(images)
+    return to_grid(torch.einsum("bt,bts->bs", weights, rollout(attention.maps)), model.config)
 
 
 def attention_distance(

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, check_free, nearest
 from vitreous.evaluation.outputs import Progress
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.attributions import affordable, attribute_batch, attributions_figure
@@ -89,8 +89,7 @@ def write_model_report(
     """
     if not images:
         raise InputError("there is no image to inspect: give at least one")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} exists already, and nothing is overwritten: choose another --out")
+    check_free(folder)
     if model.preprocessing.channels not in (1, 3):
         raise InputError(
             f"the model takes {model.preprocessing.channels} channels: only gray and RGB images can be read"

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vitreous import __version__
-from vitreous.checkpoints.whole_files import whole
+from vitreous.checkpoints.whole_files import whole, write_text
 from vitreous.data.image_list import Failure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
@@ -112,9 +112,13 @@ class Inspection(Result):
         }
 
     def _repr_html_(self) -> str:
-        """Return the page itself, in a frame."""
-        page = escape(self.report.read_text(encoding="utf-8"))
-        return f'<iframe srcdoc="{page}" width="100%" height="720" style="border: 0"></iframe>'
+        return framed(self.report)
+
+
+def framed(page: Path) -> str:
+    """Return a page as a notebook shows it."""
+    content = escape(page.read_text(encoding="utf-8"))
+    return f'<iframe srcdoc="{content}" width="100%" height="720" style="border: 0"></iframe>'
 
 
 def words_of(name: str, values: Mapping[str, Any]) -> dict[str, str]:
@@ -197,8 +201,7 @@ def write_page(
         version=__version__,
         **contents,
     )
-    with whole(path) as unfinished:
-        unfinished.write_text(page, encoding="utf-8")
+    write_text(path, page)
     return path
 
 

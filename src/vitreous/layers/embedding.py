@@ -238,7 +238,17 @@ class SinCosPositions2d(AddedPositions):
 def sincos_2d(grid: Grid, width: int, temperature: float) -> Float[Tensor, "N D"]:
     """The table of `SinCosPositions2d` for the patches alone; frequencies end at exactly 1/temperature."""
     quarter = width // 4
-    omega = temperature ** -(torch.arange(quarter, dtype=torch.float32) / max(quarter - 1, 1))
+    return waves(grid, temperature ** -(torch.arange(quarter, dtype=torch.float32) / max(quarter - 1, 1)))
+
+
+def sincos_of_mae(grid: Grid, width: int) -> Float[Tensor, "N D"]:
+    """The positions of MAE and AIMv2, whose frequencies 10000^(-4i/D) stop short of 1/10000."""
+    quarter = width // 4
+    return waves(grid, 10_000.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)).float()
+
+
+def waves(grid: Grid, omega: Float[Tensor, "quarter"]) -> Float[Tensor, "N D"]:
+    """[sin x, cos x, sin y, cos y] of every patch, at the frequencies omega."""
     y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     x_angle, y_angle = x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega
     return torch.cat([x_angle.sin(), x_angle.cos(), y_angle.sin(), y_angle.cos()], dim=-1)

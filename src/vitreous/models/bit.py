@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.layers.resnet import PostActivationResNet, PreActivationResNet, ResNet
 from vitreous.models.config import Origin
-from vitreous.models.config_parts import Positive, ResNetConfig, Sides
+from vitreous.models.config_parts import Positive, ResNetConfig, Sides, setting
 from vitreous.models.parts import build_resnet
 from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
@@ -25,20 +25,18 @@ class BiTConfig(ResNetConfig):
     kernels by std + 1e-5.
     """
 
-    image_size: Sides = Field(default=(224, 224), description="(H, W) in pixels; any size works")
-    channels: Positive = Field(default=3, description="of the image")
-    num_classes: Positive | None = Field(default=1000, description="None: no head, features come out")
-    layers: tuple[Positive, ...] = Field(
-        default=(3, 4, 6, 3), min_length=1, description="bottleneck units in each stage"
+    image_size: Sides = setting((224, 224), "(H, W) in pixels; any size works")
+    channels: Positive = setting(3, "of the image")
+    num_classes: Positive | None = setting(1000, "None: no head, features come out")
+    layers: tuple[Positive, ...] = setting((3, 4, 6, 3), "bottleneck units in each stage", min_length=1)
+    order: Literal["pre-activation", "post-activation"] = setting(
+        "pre-activation", "GroupNorm and ReLU before each convolution (v2), or after it"
     )
-    order: Literal["pre-activation", "post-activation"] = Field(
-        default="pre-activation", description="GroupNorm and ReLU before each convolution (v2), or after it"
+    standardization: Literal["std", "variance"] = setting(
+        "variance", "weights divided by std + eps or by sqrt(variance + eps)"
     )
-    standardization: Literal["std", "variance"] = Field(
-        default="variance", description="weights divided by std + eps or by sqrt(variance + eps)"
-    )
-    standardization_eps: float = Field(default=1e-10, description="added to the deviation or to the variance")
-    norm_eps: float = Field(default=1e-5, description="added to the variance in each GroupNorm")
+    standardization_eps: float = setting(1e-10, "added to the deviation or to the variance")
+    norm_eps: float = setting(1e-5, "added to the variance in each GroupNorm")
 
     @model_validator(mode="after")
     def _published(self) -> BiTConfig:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from vitreous.models.config_parts import (
     Config,
@@ -18,6 +18,7 @@ from vitreous.models.config_parts import (
     RotaryConfig,
     Sides,
     Stem,
+    setting,
 )
 
 
@@ -34,76 +35,64 @@ class Origin(Config):
 class ViTConfig(Config):
     """A Vision Transformer. Field names are the field's; letters of the paper in brackets."""
 
-    image_size: Sides = Field(default=(224, 224), description="(H, W) in pixels")
-    channels: Positive = Field(default=3, description="[C]")
-    patch_size: Sides = Field(default=(16, 16), description="[P] rows and columns")
-    pad: bool = Field(default=False, description="pad images with zeros to a multiple of the patch")
-    drop_remainder: bool = Field(
-        default=False, description="ignore pixels right and below that fill no patch, as a convolution does"
+    image_size: Sides = setting((224, 224), "(H, W) in pixels")
+    channels: Positive = setting(3, "[C]")
+    patch_size: Sides = setting((16, 16), "[P] rows and columns")
+    pad: bool = setting(False, "pad images with zeros to a multiple of the patch")
+    drop_remainder: bool = setting(
+        False, "ignore pixels right and below that fill no patch, as a convolution does"
     )
-    num_classes: Positive | None = Field(default=1000, description="None: no head, features come out")
+    num_classes: Positive | None = setting(1000, "None: no head, features come out")
 
-    width: Positive = Field(default=768, description="[D]")
-    depth: Positive = Field(default=12, description="[L] encoder layers")
-    heads: Positive = Field(default=12, description="[k]")
-    head_dim: Positive | None = Field(default=None, description="[D_h] None: width / heads")
-    mlp_dim: Positive = Field(default=3072, description="hidden numbers of each MLP")
+    width: Positive = setting(768, "[D]")
+    depth: Positive = setting(12, "[L] encoder layers")
+    heads: Positive = setting(12, "[k]")
+    head_dim: Positive | None = setting(None, "[D_h] None: width / heads")
+    mlp_dim: Positive = setting(3072, "hidden numbers of each MLP")
 
-    stem: Stem = Field(
-        default=PatchStemConfig(), description="what turns pixels into tokens: patch, convolution or resnet"
-    )
+    stem: Stem = setting(PatchStemConfig(), "what turns pixels into tokens: patch, convolution or resnet")
     position: PositionConfig = PositionConfig()
-    rotary: RotaryConfig | None = Field(
-        default=None, description="rotary positions beside those of `position`, or how rotary-2d is computed"
+    rotary: RotaryConfig | None = setting(
+        None, "rotary positions beside those of `position`, or how rotary-2d is computed"
     )
-    class_token: bool = Field(default=True, description="a learned token before the patches")
-    distillation_token: bool = Field(default=False, description="DeiT's second token, with a second head")
-    registers: int = Field(default=0, ge=0, description="tokens without position or meaning (2309.16588)")
-    embedding_norm: bool = Field(default=False, description="LayerNorm on the tokens before layer 1 (CLIP)")
+    class_token: bool = setting(True, "a learned token before the patches")
+    distillation_token: bool = setting(False, "DeiT's second token, with a second head")
+    registers: int = setting(0, "tokens without position or meaning (2309.16588)", ge=0)
+    embedding_norm: bool = setting(False, "LayerNorm on the tokens before layer 1 (CLIP)")
     pooling: Literal[
         "class", "mean", "mean-all", "attention", "attention-all", "class+mean", "class+distillation"
-    ] = Field(default="class", description="what the head reads of the tokens")
-    pool_heads: Positive | None = Field(default=None, description="of attention pooling; None: heads")
-    pool_mlp_dim: Positive | None = Field(default=None, description="of attention pooling; None: mlp_dim")
+    ] = setting("class", "what the head reads of the tokens")
+    pool_heads: Positive | None = setting(None, "of attention pooling; None: heads")
+    pool_mlp_dim: Positive | None = setting(None, "of attention pooling; None: mlp_dim")
 
-    norm: Literal["pre", "post", "post-branch"] = Field(
-        default="pre", description="LayerNorm before each branch, after the sum, or on the branch's output"
+    norm: Literal["pre", "post", "post-branch"] = setting(
+        "pre", "LayerNorm before each branch, after the sum, or on the branch's output"
     )
-    norm_kind: Literal["layer", "rms"] = Field(
-        default="layer", description="LayerNorm, or RMSNorm: without mean and bias (1910.07467)"
+    norm_kind: Literal["layer", "rms"] = setting(
+        "layer", "LayerNorm, or RMSNorm: without mean and bias (1910.07467)"
     )
-    norm_eps: float = Field(default=1e-6, gt=0, description="added to the variance in each LayerNorm")
-    final_norm: OrNone[Literal["tokens", "pooled", "none"]] = Field(
-        default="tokens", description="the last LayerNorm: on the tokens, on what was pooled, or not at all"
+    norm_eps: float = setting(1e-6, "added to the variance in each LayerNorm", gt=0)
+    final_norm: OrNone[Literal["tokens", "pooled", "none"]] = setting(
+        "tokens", "the last LayerNorm: on the tokens, on what was pooled, or not at all"
     )
-    qkv_bias: bool = Field(default=True, description="whether q, k and v have a bias")
-    qk_norm: bool = Field(default=False, description="LayerNorm on q and k of each head")
-    qk_norm_per_head: bool = Field(
-        default=False, description="with qk_norm: unit length, times a gain of each head and channel"
+    qkv_bias: bool = setting(True, "whether q, k and v have a bias")
+    qk_norm: bool = setting(False, "LayerNorm on q and k of each head")
+    qk_norm_per_head: bool = setting(False, "with qk_norm: unit length times a gain of each head and channel")
+    qk_norm_joint: bool = setting(False, "with qk_norm: one norm over all heads' channels (InternViT-6B)")
+    attention_sub_norm: bool = setting(False, "LayerNorm in the attention before its projection (2210.06423)")
+    mlp_sub_norm: bool = setting(False, "LayerNorm inside the MLP, before its last matrix (2210.06423)")
+    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = setting(
+        "gelu", "activation function of the MLP"
     )
-    qk_norm_joint: bool = Field(
-        default=False, description="with qk_norm: one norm over the channels of all heads (InternViT-6B)"
+    layer_scale: float | None = setting(None, "initial value; None: no LayerScale")
+    representation_size: Positive | None = setting(
+        None, "width of the tanh layer before the head, for pre-training (pre_logits)"
     )
-    attention_sub_norm: bool = Field(
-        default=False, description="LayerNorm inside the attention, before its projection (2210.06423)"
-    )
-    mlp_sub_norm: bool = Field(
-        default=False, description="LayerNorm inside the MLP, before its last matrix (2210.06423)"
-    )
-    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = Field(
-        default="gelu", description="activation function of the MLP"
-    )
-    layer_scale: float | None = Field(default=None, description="initial value; None: no LayerScale")
-    representation_size: Positive | None = Field(
-        default=None, description="width of the tanh layer before the head, for pre-training (pre_logits)"
-    )
-    head_bias: bool = Field(default=True, description="whether the head has a bias")
+    head_bias: bool = setting(True, "whether the head has a bias")
 
-    dropout: Probability = Field(default=0.0, description="of tokens, and of each branch's output")
-    attention_dropout: Probability = Field(default=0.0, description="of the attention weights")
-    drop_path: Probability = Field(
-        default=0.0, description="stochastic depth of the last layer; linear in depth"
-    )
+    dropout: Probability = setting(0.0, "of tokens, and of each branch's output")
+    attention_dropout: Probability = setting(0.0, "of the attention weights")
+    drop_path: Probability = setting(0.0, "stochastic depth of the last layer; linear in depth")
 
     if TYPE_CHECKING:  # a type checker does not know that one number is a square
 

@@ -33,6 +33,11 @@ T = TypeVar("T")
 OrNone = Annotated[T, BeforeValidator(in_words)]
 
 
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """Return the field of a configuration. limits: of its values, as pydantic's `Field` has them."""
+    return Field(default=default, description=description, **limits)
+
+
 class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
@@ -59,13 +64,13 @@ class Config(BaseModel):
 class PatchStemConfig(Config):
     """Patches of P x P pixels, projected linearly (Eq. 1)."""
 
-    kind: Literal["patch"] = Field(default="patch", description="one linear map of each patch")
-    bias: bool = Field(default=True, description="whether the projection adds a bias")
-    form: Literal["convolution", "linear"] = Field(
-        default="convolution", description="a convolution with stride P, or cut and multiply: the same map"
+    kind: Literal["patch"] = setting("patch", "one linear map of each patch")
+    bias: bool = setting(True, "whether the projection adds a bias")
+    form: Literal["convolution", "linear"] = setting(
+        "convolution", "a convolution with stride P, or cut and multiply: the same map"
     )
-    norm_before: bool = Field(default=False, description="LayerNorm on the flat patch (linear form)")
-    norm_after: bool = Field(default=False, description="LayerNorm on the projected patch (linear form)")
+    norm_before: bool = setting(False, "LayerNorm on the flat patch (linear form)")
+    norm_after: bool = setting(False, "LayerNorm on the projected patch (linear form)")
 
     @model_validator(mode="after")
     def _norms_of_the_linear_form(self) -> PatchStemConfig:
@@ -79,18 +84,11 @@ class PatchStemConfig(Config):
 class ConvolutionStemConfig(Config):
     """3x3 convolutions before the tokens (arXiv 2106.14881); the strides' product is the patch size."""
 
-    kind: Literal["convolution"] = Field(
-        default="convolution", description="a few convolutions before the tokens"
-    )
-    widths: tuple[Positive, ...] = Field(
-        default=(48, 96, 192, 384), min_length=1, description="output channels of each convolution"
-    )
-    strides: tuple[Positive, ...] = Field(
-        default=(2, 2, 2, 2), min_length=1, description="of each convolution"
-    )
-    norm: Literal["layer", "instance"] = Field(
-        default="layer",
-        description="over all channels together, or each by itself: blind to brightness and contrast",
+    kind: Literal["convolution"] = setting("convolution", "a few convolutions before the tokens")
+    widths: tuple[Positive, ...] = setting((48, 96, 192, 384), "channels of each convolution", min_length=1)
+    strides: tuple[Positive, ...] = setting((2, 2, 2, 2), "of each convolution", min_length=1)
+    norm: Literal["layer", "instance"] = setting(
+        "layer", "over all channels together, or each by itself: blind to brightness and contrast"
     )
 
     @model_validator(mode="after")
@@ -105,15 +103,13 @@ class ConvolutionStemConfig(Config):
 class ResNetConfig(Config):
     """A ResNet with GroupNorm and weight standardization."""
 
-    layers: tuple[Positive, ...] = Field(default=(3, 4, 6, 3), description="bottleneck units in each stage")
-    width_factor: float = Field(
-        default=1.0, gt=0, description="times 64 channels in the root, 256 in stage 1"
+    layers: tuple[Positive, ...] = setting((3, 4, 6, 3), "bottleneck units in each stage")
+    width_factor: float = setting(1.0, "times 64 channels in the root, 256 in stage 1", gt=0)
+    standardization: Literal["std", "variance"] = setting(
+        "std", "weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
     )
-    standardization: Literal["std", "variance"] = Field(
-        default="std", description="weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
-    )
-    standardization_eps: float = Field(default=1e-5, description="added to the deviation or to the variance")
-    norm_eps: float = Field(default=1e-6, description="GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
+    standardization_eps: float = setting(1e-5, "added to the deviation or to the variance")
+    norm_eps: float = setting(1e-6, "GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
 
     @model_validator(mode="after")
     def _groups(self) -> ResNetConfig:
@@ -150,12 +146,10 @@ class ResNetStemConfig(ResNetConfig):
     """A ResNet's feature map instead of pixels: the hybrids of section 3.1. The patch then counts cells of
     the feature map times the ResNet's stride, so `patch_size` stays in pixels."""
 
-    kind: Literal["resnet"] = Field(default="resnet", description="the feature map of a ResNet: a hybrid")
-    layers: tuple[Positive, ...] = Field(
-        default=(3, 4, 9), description="bottleneck units in each stage; empty: the root alone"
-    )
-    widths: tuple[Positive, ...] | None = Field(
-        default=None, description="output channels of each stage; None: width_factor * 256, 512, 1024, 2048"
+    kind: Literal["resnet"] = setting("resnet", "the feature map of a ResNet: a hybrid")
+    layers: tuple[Positive, ...] = setting((3, 4, 9), "bottleneck units in each stage; empty: the root alone")
+    widths: tuple[Positive, ...] | None = setting(
+        None, "output channels of each stage; None: width_factor * 256, 512, 1024, 2048"
     )
 
     @property
@@ -181,18 +175,16 @@ class PositionConfig(Config):
 
     kind: OrNone[
         Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "relative-bias", "rotary-2d"]
-    ] = Field(
-        default="learned",
-        description="learned in 1-D (the paper) or 2-D, computed, relative, a bias per offset (BEiT), rotary "
-        "alone, or none",
+    ] = setting(
+        "learned",
+        "learned in 1-D (the paper) or 2-D, computed, relative, a bias per offset (BEiT), rotary alone, or "
+        "none",
     )
-    where: Literal["stem", "every-layer", "every-layer-shared"] = Field(
-        default="stem", description="relative and rotary positions live in the attention: of every layer"
+    where: Literal["stem", "every-layer", "every-layer-shared"] = setting(
+        "stem", "relative and rotary positions live in the attention: of every layer"
     )
-    temperature: float | None = Field(
-        default=None, gt=0, description="longest wave; 10000 for sincos-2d, 100 for rotary-2d"
-    )
-    init_std: float = Field(default=0.02, ge=0, description="of learned tables, at initialization")
+    temperature: float | None = setting(None, "longest wave; 10000 for sincos-2d, 100 for rotary-2d", gt=0)
+    init_std: float = setting(0.02, "of learned tables, at initialization", ge=0)
 
     @model_validator(mode="after")
     def _temperature_of_waves(self) -> PositionConfig:
@@ -207,32 +199,26 @@ class PositionConfig(Config):
 class RotaryConfig(Config):
     """How rotary positions turn queries and keys (arXiv 2104.09864), alone or beside added positions."""
 
-    kind: Literal["axial", "mixed"] = Field(
-        default="axial",
-        description="each pair of channels has one axis, or both with learned frequencies (2403.13298)",
+    kind: Literal["axial", "mixed"] = setting(
+        "axial", "each pair of channels has one axis, or both with learned frequencies (2403.13298)"
     )
-    temperature: float | None = Field(
-        default=None, gt=0, description="longest wave; None: 100, of mixed frequencies at the start 10"
+    temperature: float | None = setting(None, "longest wave; None: 100, if mixed 10 at the start", gt=0)
+    periods: tuple[Annotated[float, Field(gt=0)], ...] | None = setting(
+        None, "wavelengths of one axis, instead of a temperature", min_length=1
     )
-    periods: tuple[Annotated[float, Field(gt=0)], ...] | None = Field(
-        default=None, min_length=1, description="wavelengths of one axis, instead of a temperature"
+    pairs: Literal["interleaved", "halves"] = setting(
+        "interleaved", "which channels are a pair: neighbors, or i and i + D_h / 2"
     )
-    pairs: Literal["interleaved", "halves"] = Field(
-        default="interleaved", description="which channels are a pair: neighbors, or i and i + D_h / 2"
+    axes: Literal["xy", "yx"] = setting("xy", "the axis of the first half of the pairs")
+    coordinates: Literal["index", "centered", "centered-min", "centered-max"] = setting(
+        "index", "0, 1, 2 ..., or centers from -1 to 1, on each axis or by the shorter or longer one"
     )
-    axes: Literal["xy", "yx"] = Field(default="xy", description="the axis of the first half of the pairs")
-    coordinates: Literal["index", "centered", "centered-min", "centered-max"] = Field(
-        default="index",
-        description="0, 1, 2 ..., or centers from -1 to 1, on each axis or by the shorter or longer one",
-    )
-    offset: float = Field(default=0.0, description="added to an index")
-    reference: tuple[Positive, Positive] | None = Field(
-        default=None, description="the grid (rows, columns) of pre-training that indices are scaled to"
+    offset: float = setting(0.0, "added to an index")
+    reference: tuple[Positive, Positive] | None = setting(
+        None, "the grid (rows, columns) of pre-training that indices are scaled to"
     )
 
-    class_angles: bool = Field(
-        default=False, description="the class token is rotated by learned angles, those of all layers (MLCD)"
-    )
+    class_angles: bool = setting(False, "the class token is rotated by learned angles, of all layers (MLCD)")
 
     @model_validator(mode="after")
     def _with_effect(self) -> RotaryConfig:

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,25 +63,14 @@ class Stage:
         return "x".join(map(str, self.shape))
 
 
-class LayerCost(NamedTuple):
-    """A row of 1706.03762's Table 1 for n tokens of width d."""
-
-    layer: str
-    formula: str
-    work: int
-    sequential: int
-    path: int
-
-
 @dataclass(frozen=True)
 class Description(Result):
-    """The stages of a model, and what it costs. `sequence` is (n, d) of `layer_costs`; `memory` is that of
-    `batch_size` images, everything else that of one."""
+    """The stages of a model, and what it costs. `sequence` is the number of tokens and their width; `memory`
+    is that of `batch_size` images, everything else that of one."""
 
     stages: tuple[Stage, ...]
     memory: Memory
     sequence: tuple[int, int]
-    layer_costs: tuple[LayerCost, ...]
     batch_size: int = 1
 
     @property
@@ -107,12 +96,11 @@ class Description(Result):
             "batch_size": self.batch_size,
             "tokens": self.sequence[0],
             "width": self.sequence[1],
-            "layer_costs": [cost._asdict() for cost in self.layer_costs],
         }
 
     def __str__(self) -> str:
         """Return what `vitreous describe` prints."""
-        memory, (n, d) = self.memory, self.sequence
+        memory = self.memory
         images = "one image" if self.batch_size == 1 else f"{self.batch_size} images"
         stages = [
             (
@@ -134,18 +122,12 @@ class Description(Result):
             ("activations", byte_size(memory.working), byte_size(memory.activations)),
             ("total", byte_size(memory.inference), byte_size(memory.training)),
         ]
-        costs = [
-            (cost.layer, cost.formula, si(cost.work), f"{cost.sequential:,}", f"{cost.path:,}")
-            for cost in self.layer_costs
-        ]
-        per_layer = (f"a layer on n={n} tokens, d={d}", "formula", "work", "sequential", "longest path")
         return (
             f"{text_table(headers, [*stages, total], words=3)}\n\n"
             f"{si(self.parameters)} parameters, {si(self.macs)}MACs for one image, counted as fvcore does "
             "(five for\neach number of a normalization). Equations: arXiv 2010.11929, others named.\n\n"
             f"{text_table((f'memory, fp32, {images}', 'inference', 'training'), sizes)}\n"
-            "Activations are measured on the meta device, with attention fused.\n\n"
-            f"{text_table(per_layer, costs, words=2)}"
+            "Activations are measured on the meta device, with attention fused."
         )
 
 
@@ -160,10 +142,9 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     shapes = on_meta(model)
     inputs = example_inputs(shapes.config, 1)
     image = [] if isinstance(shapes, Transformer) else [Stage("image", "x", tuple(inputs[0].shape))]
-    n_and_d = sequence_of(shapes.config)
     memory = memory_of(shapes, example_inputs(shapes.config, batch_size))
     stages = [*image, *StageRecorder(shapes.eval().requires_grad_(False)).run(inputs)]
-    return Description(tuple(stages), memory, n_and_d, layer_costs(*n_and_d), batch_size)
+    return Description(tuple(stages), memory, sequence_of(shapes.config), batch_size)
 
 
 def on_meta(model: nn.Module | Config) -> Any:
@@ -313,20 +294,8 @@ NORMALIZATIONS: dict[Any, Any] = {
 }
 
 
-def layer_costs(n: int, d: int, kernel: int = 3, near: int = 64) -> tuple[LayerCost, ...]:
-    """Work per layer, steps that must follow one another, and the longest way from one token to another.
-    Restricted attention is to the `near` tokens around each."""
-    levels = max(1, math.ceil(math.log(n, kernel)))
-    return (
-        LayerCost("self-attention", "n^2 d", n * n * d, 1, 1),
-        LayerCost(f"restricted to r={near}", "r n d", min(n, near) * n * d, 1, math.ceil(n / near)),
-        LayerCost("recurrent", "n d^2", n * d * d, n, n),
-        LayerCost(f"convolution, kernel {kernel}", "k n d^2", kernel * n * d * d, 1, levels),
-    )
-
-
 def sequence_of(config: Any) -> tuple[int, int]:
-    """(n, d): tokens and their width; for a BiT the cells of the last feature map."""
+    """The number of tokens and their width; for a BiT the cells of the last feature map."""
     if isinstance(config, CaptionerConfig):
         return sequence_of(config.encoder)
     if isinstance(config, DecoderConfig):

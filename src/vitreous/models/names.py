@@ -77,9 +77,13 @@ PUBLISHED = {
 EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1, Seg-B-Mask/16"
 
 
-def config_of(name: str, **overrides: Any) -> ViTConfig | BiTConfig:
-    """The configuration that `name` stands for, with any field changed. Raises InputError: an unknown name
-    (the nearest known one is given), or values that do not fit together."""
+def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig | BiTConfig:
+    """The configuration that `name` stands for, or a given one, with any field changed. Raises InputError: an
+    unknown name (the nearest known one is given), or values that do not fit together."""
+    if isinstance(name, ViTConfig | BiTConfig):
+        return change(name, overrides)
+    if not isinstance(name, str):
+        raise InputError(f"a model is created from a name ({EXAMPLES}) or a configuration, not {name!r}")
     if match := re.fullmatch(r"BiT-(R\d+)x(\d+)", name):
         check_part("ResNet", match[1], BITS, name)
         return BiTConfig.checked({"layers": BITS[match[1]], "width_factor": float(match[2])}, overrides)
@@ -153,14 +157,14 @@ def source_of(name: str) -> str:
     return next(source for start, source in SOURCES.items() if name.startswith(start))
 
 
-def create(name: str, *, seed: int = 0, **overrides: Any) -> Model:
+def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: Any) -> Model:
     """Create a model with fresh weights.
 
         create("ViT-B/16", num_classes=10, image_size=224, seed=0)
 
     Args:
-        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", "BiT-R50x1", or a segmenter
-            "Seg-B-Mask/16".
+        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", "BiT-R50x1", a segmenter
+            "Seg-B-Mask/16", or a configuration.
         seed: of the weights; the same seed draws the same numbers.
         overrides: any field of `ViTConfig` (or `BiTConfig`, `SegmenterConfig`).
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from pydantic import Field, model_validator
 
 from vitreous.errors import InputError, LazyModule
-from vitreous.models.config_parts import Config, Positive, Sides
+from vitreous.models.config_parts import Config, Positive, Sides, setting
 
 if TYPE_CHECKING:
     import torch
@@ -38,22 +38,20 @@ class Preprocessing(Config):
     or "floored" as in transformers.
     """
 
-    size: Sides = Field(default=(224, 224), description="(H, W) that the model takes")
-    channels: Positive = Field(default=3, description="3 for color, 1 for gray")
-    resize: Literal["crop", "squash", "fit"] = Field(
-        default="crop", description="shorter side and center crop, squashed to the size, or padded"
+    size: Sides = setting((224, 224), "(H, W) that the model takes")
+    channels: Positive = setting(3, "3 for color, 1 for gray")
+    resize: Literal["crop", "squash", "fit"] = setting(
+        "crop", "shorter side and center crop, squashed to the size, or padded"
     )
-    crop_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0, description="part of the resized image that the center crop takes"
+    crop_fraction: Annotated[float, Field(gt=0, le=1)] = setting(
+        1.0, "part of the resized image that the center crop takes"
     )
-    crop_start: Literal["rounded", "floored"] = Field(
-        default="rounded", description="half of what is cut off: to even (torchvision, timm), or down"
+    crop_start: Literal["rounded", "floored"] = setting(
+        "rounded", "half of what is cut off: to even (torchvision, timm), or down"
     )
-    interpolation: Interpolation = Field(default="bicubic", description="filter of the resizing")
-    mean: tuple[float, ...] = Field(default=HALF, description="subtracted from each channel, in 0 ... 1")
-    std: tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        default=HALF, description="divides each channel, after the mean"
-    )
+    interpolation: Interpolation = setting("bicubic", "filter of the resizing")
+    mean: tuple[float, ...] = setting(HALF, "subtracted from each channel, in 0 ... 1")
+    std: tuple[Annotated[float, Field(gt=0)], ...] = setting(HALF, "divides each channel, after the mean")
 
     @model_validator(mode="before")
     @classmethod
@@ -231,9 +229,12 @@ def to_tensor(image: Image.Image) -> UInt8[torch.Tensor, "C H W"]:
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
 
-def check_channels(images: torch.Tensor, channels: int) -> None:
-    """Check that `images` is a batch (B, C, H, W) of that many channels. Raises InputError: another number of
-    dimensions or of channels."""
+def check_channels(images: object, channels: int) -> None:
+    """Check that `images` is a batch (B, C, H, W) of that many channels. Raises InputError: no tensor, or
+    another number of dimensions or of channels."""
+    if not isinstance(images, torch.Tensor):
+        kind = type(images).__name__
+        raise InputError(f"the model takes a tensor, not {kind}: model.preprocessing of images gives one")
     if images.ndim != 4:
         several = "a list of images" if images.ndim == 3 else "single images"
         raise InputError(

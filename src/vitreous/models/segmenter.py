@@ -14,14 +14,14 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, UInt8
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from vitreous.layers.initialization import fresh_weights
 from vitreous.layers.pooling import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.config_parts import Positive
+from vitreous.models.config_parts import Positive, setting
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import Images, ViT
 
@@ -31,18 +31,16 @@ MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 class SegmenterConfig(ViTConfig):
     """A Vision Transformer, and the decoder of its patches."""
 
-    num_classes: Positive = Field(default=150, le=MOST_CLASSES, description="maps [K]; ADE20K's by default")
-    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = Field(
-        default="mean", description="what features are made of; maps are made of the patches"
+    num_classes: Positive = setting(150, "maps [K]; ADE20K's by default", le=MOST_CLASSES)
+    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = setting(
+        "mean", "what features are made of; maps are made of the patches"
     )
-    decoder: Literal["linear", "mask-transformer"] = Field(
-        default="mask-transformer",
-        description="one linear layer for each patch, or class tokens with attention (Segmenter)",
+    decoder: Literal["linear", "mask-transformer"] = setting(
+        "mask-transformer", "one linear layer for each patch, or class tokens with attention (Segmenter)"
     )
-    decoder_depth: Positive = Field(default=2, description="layers of the mask Transformer [M]")
-    cells: Positive = Field(
-        default=1,
-        description="each patch gives cells x cells logits of a class: 1 in the paper, up to the patch size",
+    decoder_depth: Positive = setting(2, "layers of the mask Transformer [M]")
+    cells: Positive = setting(
+        1, "each patch gives cells x cells logits of a class: 1 in the paper, up to the patch size"
     )
 
     @model_validator(mode="after")

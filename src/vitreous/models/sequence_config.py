@@ -4,51 +4,42 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, OrNone, Positive, Probability
+from vitreous.models.config_parts import Config, OrNone, Positive, Probability, setting
 
 
 class DecoderConfig(Config):
     """A decoder that writes tokens. Letters of 1706.03762 in brackets; the defaults are its base model."""
 
-    vocabulary: Positive = Field(default=37000, description="tokens that can be written [V]")
-    width: Positive = Field(default=512, description="[d_model]")
-    depth: Positive = Field(default=6, description="decoder layers [N]")
-    heads: Positive = Field(default=8, description="[h]")
-    mlp_dim: Positive = Field(default=2048, description="[d_ff]")
-    max_length: Positive = Field(default=512, description="the longest sequence, in tokens")
+    vocabulary: Positive = setting(37000, "tokens that can be written [V]")
+    width: Positive = setting(512, "[d_model]")
+    depth: Positive = setting(6, "decoder layers [N]")
+    heads: Positive = setting(8, "[h]")
+    mlp_dim: Positive = setting(2048, "[d_ff]")
+    max_length: Positive = setting(512, "the longest sequence, in tokens")
 
-    norm: Literal["pre", "post"] = Field(default="post", description="LayerNorm before or after each branch")
-    norm_eps: float = Field(default=1e-5, gt=0, description="added to the variance in each LayerNorm")
-    final_norm: bool = Field(default=False, description="LayerNorm after the last layer; pre-norm needs it")
-    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = Field(
-        default="relu", description="of the MLP"
-    )
+    norm: Literal["pre", "post"] = setting("post", "LayerNorm before or after each branch")
+    norm_eps: float = setting(1e-5, "added to the variance in each LayerNorm", gt=0)
+    final_norm: bool = setting(False, "LayerNorm after the last layer; pre-norm needs it")
+    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = setting("relu", "of the MLP")
     position: OrNone[Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"]] = (
-        Field(
-            default="sinusoidal",
-            description="halves: all sines, then all cosines; fairseq: its own waves as well",
-        )
+        setting("sinusoidal", "halves: all sines, then all cosines; fairseq: its own waves as well")
     )
-    position_offset: int = Field(default=0, ge=0, description="unused rows before a learned table's first")
-    scale_embedding: bool = Field(default=True, description="tokens are multiplied by sqrt(width)")
-    embedding_norm: bool = Field(
-        default=False, description="LayerNorm on tokens and positions before layer 1"
-    )
-    logits_bias: bool = Field(default=False, description="whether the logits have a bias for each token")
-    dropout: Probability = Field(
-        default=0.1, description="of embeddings and of each branch's output [P_drop]"
-    )
-    attention_dropout: Probability = Field(default=0.0, description="of the attention weights")
-    mlp_dropout: Probability = Field(default=0.0, description="after the MLP's activation")
+    position_offset: int = setting(0, "unused rows before a learned table's first", ge=0)
+    scale_embedding: bool = setting(True, "tokens are multiplied by sqrt(width)")
+    embedding_norm: bool = setting(False, "LayerNorm on tokens and positions before layer 1")
+    logits_bias: bool = setting(False, "whether the logits have a bias for each token")
+    dropout: Probability = setting(0.1, "of embeddings and of each branch's output [P_drop]")
+    attention_dropout: Probability = setting(0.0, "of the attention weights")
+    mlp_dropout: Probability = setting(0.0, "after the MLP's activation")
 
-    pad: int = Field(default=0, ge=0, description="the token that fills a batch's shorter rows")
-    start: int = Field(default=1, ge=0, description="the token that a decoder begins with")
-    end: int = Field(default=2, ge=0, description="the token that ends a sequence")
-    never: tuple[int, ...] = Field(default=(), description="tokens that decoding must not write")
-    end_at_limit: bool = Field(default=False, description="decoding writes `end` at the longest length")
+    pad: int = setting(0, "the token that fills a batch's shorter rows", ge=0)
+    start: int = setting(1, "the token that a decoder begins with", ge=0)
+    end: int = setting(2, "the token that ends a sequence", ge=0)
+    never: tuple[int, ...] = setting((), "tokens that decoding must not write")
+    end_at_limit: bool = setting(False, "decoding writes `end` at the longest length")
 
     @model_validator(mode="after")
     def _consistent(self) -> DecoderConfig:
@@ -68,12 +59,10 @@ class DecoderConfig(Config):
 class TransformerConfig(DecoderConfig):
     """The encoder-decoder of "Attention Is All You Need" (1706.03762, Table 3)."""
 
-    encoder_depth: Positive = Field(default=6, description="encoder layers [N]")
-    encoder_heads: Positive | None = Field(default=None, description="of the encoder; None: heads")
-    encoder_mlp_dim: Positive | None = Field(default=None, description="of the encoder; None: mlp_dim")
-    source_vocabulary: Positive | None = Field(
-        default=None, description="None: source and target share one vocabulary and one embedding"
-    )
+    encoder_depth: Positive = setting(6, "encoder layers [N]")
+    encoder_heads: Positive | None = setting(None, "of the encoder; None: heads")
+    encoder_mlp_dim: Positive | None = setting(None, "of the encoder; None: mlp_dim")
+    source_vocabulary: Positive | None = setting(None, "None: source and target share one, and its embedding")
 
     @classmethod
     def base(cls, **overrides: Any) -> TransformerConfig:

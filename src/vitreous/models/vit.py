@@ -156,11 +156,8 @@ class ViT(nn.Module):
         return self.head(self.features(images))
 
     def whole_patches(self, images: Images) -> Float[Tensor, "B C H2 W2"]:
-        """Pad or crop images to whole patches where the configuration says so.
-
-        Raises:
-            InputError: images of another size or number of channels.
-        """
+        """Pad or crop images to whole patches where the configuration says so. Raises InputError: images of
+        another size or number of channels."""
         if tuple(images.shape[1:]) != (self.config.channels, *self.config.image_size):
             check_channels(images, self.config.channels)
             (height, width), (rows, columns) = images.shape[2:], self.config.image_size

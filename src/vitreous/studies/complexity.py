@@ -1,9 +1,5 @@
 """The cost of four layers that map n vectors of width d to n others (1706.03762, Table 1): how it grows with
-n and d, measured, beside the formula.
-
-What is measured is what the table counts: the attention itself (softmax(q k^T) v, one head, without the
-projections before and after it), a recurrent layer, a convolution.
-"""
+n and d, measured, beside the formula. Of attention softmax(q k^T) v is measured, without projections."""
 
 from __future__ import annotations
 
@@ -141,8 +137,8 @@ def operations(run: Layer, length: int, width: int) -> float:
 
 
 def exponent(values: Sequence[int], costs: Sequence[float]) -> float:
-    """The slope in double logarithms over the upper values, where what a call costs in any case counts
-    least."""
+    """The slope in double logarithms over the upper values, where what a call costs in any case
+    counts least."""
     upper = slice(len(values) - 3, None)
     return float(np.polyfit([math.log(v) for v in values[upper]], np.log(costs[upper]), 1)[0])
 

@@ -112,10 +112,7 @@ def run_study(
     study: Study, laboratory: Laboratory, seeds: int, *, progress: Callable[[str], None]
 ) -> Findings:
     """Train every variant with every seed, seed by seed, so that an interrupted study has whole comparisons.
-
-    Args:
-        progress: called with a line for each trial.
-    """
+    progress: called with a line for each trial."""
     results: list[list[TrialResult]] = [[] for _ in study.variants]
     for seed in range(seeds):
         for place, variant in enumerate(study.variants):
@@ -145,11 +142,8 @@ class Ledger(Result):
 
     @classmethod
     def read(cls, folder: Path) -> Ledger:
-        """Return the ledger of the results that are kept in the sub-folders of `folder`.
-
-        Raises:
-            InputError: there are none.
-        """
+        """Return the ledger of the results that are kept in the sub-folders of `folder`. Raises InputError:
+        there are none."""
         found: list[tuple[str, Verdict]] = []
         for name, study in STUDIES.items():
             file = folder / name / "results.json"

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -74,17 +74,12 @@ def world_of(trial: Trial) -> World:
 
 
 class OwnImages(NamedTuple):
-    """Images of a user instead of the image world: each seed holds out a quarter of its own, class by class.
+    """Images of a user instead of the image world: each seed holds out a quarter of its own."""
 
-    Attributes:
-        name: with a hash of all pixels and labels, so that trials of other images are not theirs.
-        size: what the models take.
-    """
-
-    name: str
+    name: str  # with a hash of all pixels and labels, so that trials of other images are not theirs
     pixels: UInt8[Tensor, "N H W 3"]
     targets: NDArray[np.int64]
-    size: tuple[int, int]
+    size: tuple[int, int]  # what the models take
 
     @property
     def classes(self) -> int:
@@ -118,11 +113,8 @@ class OwnImages(NamedTuple):
 
     @classmethod
     def read(cls, source: Any, size: tuple[int, int]) -> OwnImages:
-        """Read all images of DATA, each as large as the models take it.
-
-        Raises:
-            InputError: DATA are none, or without one class for each image.
-        """
+        """Read all images of DATA, each as large as the models take it. Raises InputError: DATA are none, or
+        without one class for each image."""
         splits = open_data(source, DataConfig())
         parts = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
         if any(part.targets.ndim > 1 for part in parts):
@@ -157,28 +149,23 @@ def normalized(
     return F.interpolate(images, size, mode="bilinear", antialias=True)
 
 
+@dataclass(frozen=True)
 class Laboratory:
-    """Runs trials.
+    """Runs trials."""
 
-    Args:
-        cache: the folder of the trials.
-        share: of the steps of each trial that are trained; less than 1 for a quick look.
-        own: what is learned instead of the image world.
-    """
+    cache: Path  # the folder of the trials
+    device: torch.device
+    share: float = 1.0  # of the steps of each trial that are trained; less than 1 for a quick look
+    own: OwnImages | None = None  # what is learned instead of the image world
 
-    def __init__(
-        self, *, cache: Path, device: torch.device, share: float = 1.0, own: OwnImages | None = None
-    ) -> None:
-        self.cache, self.device, self.share, self.own = cache, device, share, own
-        # On a CPU the backward pass of attention in bf16 takes many times as long as in fp32.
-        self.precision = "fp32" if device.type == "cpu" else "bf16"
+    @property
+    def precision(self) -> str:
+        """On a CPU the backward pass of attention in bf16 takes many times as long as in fp32."""
+        return "fp32" if self.device.type == "cpu" else "bf16"
 
     def run(self, trial: AnyTrial, seed: int) -> tuple[Path, TrialResult]:
-        """The folder of a trial, and its result, from the cache or new.
-
-        Raises:
-            InputError: settings that do not fit.
-        """
+        """The folder of a trial, and its result, from the cache or new. Raises InputError: settings that do
+        not fit."""
         folder = self.cache / cache_key(trial, seed, self.share)
         cached = folder / "result.json"
         if cached.is_file():
@@ -192,8 +179,7 @@ class Laboratory:
         return folder, result
 
     def learn_images(self, trial: Trial, seed: int) -> tuple[Model | None, TrialResult]:
-        """Train and measure a model of images; it is returned where nothing is measured, since others are
-        fine-tuned from it."""
+        """Train and measure a model of images; it is returned where others are fine-tuned from it."""
         model = self.starting_model(trial, seed)
         begun = time.process_time()
         self.train(model, trial, seed)

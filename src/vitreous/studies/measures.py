@@ -151,16 +151,8 @@ def equivariance(model: Model, images: Images) -> dict[str, float]:
     }
 
 
-def moved_accuracy(model: Model, images: Images) -> dict[str, float]:
-    return {"moved": accuracy(model, images)["accuracy"]}
-
-
 def as_learned(world: World) -> World:
     return world
-
-
-def moved_objects(world: World) -> World:
-    return replace(world, test_shift=1.0)
 
 
 def larger_canvas(world: World) -> World:
@@ -184,5 +176,9 @@ MEASURES: dict[str, tuple[Callable[[Model, Images], dict[str, Any]], Callable[[W
     "positions": (position_plane, as_learned, 1),
     "shuffled": (shuffled, as_learned, 1),
     "shifts": (equivariance, larger_canvas, 2),
-    "moved": (moved_accuracy, moved_objects, 1),
+    "moved": (
+        lambda model, images: {"moved": accuracy(model, images)["accuracy"]},
+        lambda world: replace(world, test_shift=1.0),
+        1,
+    ),
 }

@@ -1,6 +1,5 @@
-"""Trials that learn sequences: a small Transformer of 2017 on tasks that are generated, so that each seed has
-sequences of its own. Whether greedy decoding would write the whole target is seen in one pass: it does if
-each token is the most probable one after those before it."""
+"""Trials that learn sequences: a small Transformer of 2017 on generated tasks. Greedy decoding would write
+the whole target if each token is the most probable one after those before it, which one pass shows."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitreous.data.text.batches import padded
-from vitreous.data.text.parallel import JOINS, grammar_pairs
+from vitreous.data.text.parallel import grammar_pairs, grammar_words
 from vitreous.data.text.tokenizer import END, PAD, START
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.models.description import describe
@@ -41,7 +40,7 @@ SHORTEST, LONGEST = 4, 12  # symbols of a sequence to copy
 LONGER = 18
 PRECEDENCE = {"^": 3, "*": 2, "/": 2, "+": 1, "-": 1}  # of operators; all bind to the left
 LEAVES, OPERATORS = "abcd", tuple(PRECEDENCE)
-JOINED = tuple(JOINS.values())  # the words before a pronoun
+JOINED = tuple(grammar_words()["join"].values())  # the words before a pronoun
 CHUNK = 256  # sequences at a time
 SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
 SMALL: dict[str, Any] = {
@@ -150,27 +149,19 @@ def encoded(pairs: Sequence[tuple[Tokens, Tokens]], numbers: dict[str, int]) -> 
 
 @dataclass(frozen=True)
 class SequenceTrial:
-    """One training run of a Transformer without its seed.
-
-    Attributes:
-        task: one of TASKS.
-        model: fields of a Transformer, over those of SMALL.
-        key_size: d_k, of queries and keys alone; None: that of the values.
-        train, test: the number of sequences.
-        rate: the peak, after a warm-up of a tenth; then a cosine.
-    """
+    """One training run of a Transformer without its seed."""
 
     settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "train", "test")
     config: ClassVar[Any] = TransformerConfig
 
-    task: str = "parsing"
-    model: Tree = field(default_factory=lambda: dict(SMALL))
-    key_size: int | None = None
-    train: int = 6000
+    task: str = "parsing"  # one of TASKS
+    model: Tree = field(default_factory=lambda: dict(SMALL))  # fields of a Transformer, over those of SMALL
+    key_size: int | None = None  # d_k, of queries and keys alone; None: that of the values
+    train: int = 6000  # sequences
     test: int = 1000
     steps: int = 300
     batch_size: int = 64
-    rate: float = 3e-3
+    rate: float = 3e-3  # the peak, after a warm-up of a tenth; then a cosine
 
     @property
     def data(self) -> str:

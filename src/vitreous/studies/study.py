@@ -25,29 +25,19 @@ VIT: dict[str, Any] = {"width": 64, "depth": 3, "heads": 4, "mlp_dim": 128, "pat
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What one trial with one seed gave.
+    """What one trial with one seed gave."""
 
-    Attributes:
-        values: by the name of a measure.
-        macs: multiply-accumulate operations for one example.
-        seconds: of processor time in training.
-    """
-
-    values: dict[str, float]
+    values: dict[str, float]  # by the name of a measure
     parameters: int
-    macs: int
-    seconds: float
+    macs: int  # multiply-accumulate operations for one example
+    seconds: float  # of processor time in training
 
 
 @runtime_checkable
 class AnyTrial(Protocol):
-    """One run without its seed: a frozen dataclass, whose fields name its result in the cache.
+    """One run without its seed: a frozen dataclass, whose fields name its result in the cache."""
 
-    Attributes:
-        settings: the fields that a user may change.
-    """
-
-    settings: ClassVar[tuple[str, ...]]
+    settings: ClassVar[tuple[str, ...]]  # the fields that a user may change
 
     @property
     def data(self) -> str: ...
@@ -63,35 +53,26 @@ class AnyTrial(Protocol):
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run without its seed.
-
-    Attributes:
-        data: the training and test images; each seed draws its own.
-        labels: what is learned of them: a kind of labels of the image world.
-        model: fields of a ViT, over those of VIT; or of a BiT, if there are `layers`.
-        steps, batch_size, rate, optimizer, weight_decay: a cosine after a warm-up of a tenth; without a step
-            the model stays as it was initialized.
-        start: what it is fine-tuned from; None: from scratch.
-        objective: None: the labels; else a self-supervised objective, whose encoder is the result.
-        fresh_positions: the positions of `start` are initialized again instead of resized.
-        measures: what is measured at the end, by name.
-    """
+    """One training run without its seed."""
 
     settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "weight_decay")
     config: ClassVar[Any] = ViTConfig
 
-    data: str = WORLD
-    labels: str = "textures"
+    data: str = WORLD  # the training and test images; each seed draws its own
+    labels: str = "textures"  # what is learned of them: a kind of labels of the image world
+    # fields of a ViT, over those of VIT; or of a BiT, if there are `layers`
     model: Tree = field(default_factory=lambda: dict(VIT))
+    # of a cosine after a warm-up of a tenth; without one the model stays as it was initialized
     steps: int = 150
     batch_size: int = 64
     rate: float = 3e-3
     optimizer: Literal["adamw", "sgd"] = "adamw"
     weight_decay: float = 0.05
-    start: Trial | None = None
+    start: Trial | None = None  # what it is fine-tuned from; None: from scratch
+    # None: the labels; else self-supervised, whose encoder is the result
     objective: Literal["masked-patch", "mae"] | None = None
-    fresh_positions: bool = False
-    measures: tuple[str, ...] = ("accuracy", "few-shot")
+    fresh_positions: bool = False  # those of `start` are initialized again instead of resized
+    measures: tuple[str, ...] = ("accuracy", "few-shot")  # at the end, by name
 
     def change(self, model: Tree | None = None, **fields: Any) -> Trial:
         """Return the trial with other fields; those of the model are merged."""
@@ -106,18 +87,13 @@ BASE = Trial()  # of which most variants change one thing
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the table.
-
-    Attributes:
-        paper: the paper's number, as written there; empty where it has none.
-        group, x: its curve and its place on it; of several learning rates, what they are rates of.
-    """
+    """A row of the table."""
 
     name: str
     trial: AnyTrial
-    paper: str = ""
-    group: str = ""
-    x: float = 0.0
+    paper: str = ""  # the paper's number, as written there; empty where it has none
+    group: str = ""  # its curve, of several rates what they are rates of
+    x: float = 0.0  # its place on it
 
 
 @dataclass(frozen=True)
@@ -126,46 +102,32 @@ class Claim:
 
     The value of a seed is the sum of `terms`: a sign times the measure of a variant. A name of a group stands
     for its variant with the best mean on the validation images.
-
-    Attributes:
-        name: of the sentence among the words of its study.
-        source: who says it: the paper, that of 2017, a later one, or this project.
-        place: where it stands.
-        paper: the same difference in the paper, with its unit.
-        rule: "more": the value is above 0. "alike": it is within ± margin. "none": it is 0 exactly.
-        margin: the smallest difference that matters, in the measure's unit.
-        points: whether the measure is a share, and printed as points of a hundred.
     """
 
-    name: str
+    name: str  # of the sentence among the words of its study
     terms: tuple[tuple[int, str], ...]
+    # who says it: the paper, that of 2017, a later one, or this project
     source: Literal["paper", "2017", "later", "ours"]
-    place: str
-    paper: str = ""
+    place: str  # where it stands
+    paper: str = ""  # the same difference in the paper, with its unit
     measure: str = "accuracy"
+    # more: the value is above 0; alike: within ± margin; none: 0 exactly
     rule: Literal["more", "alike", "none"] = "more"
-    margin: float = 0.01
-    points: bool = True
+    margin: float = 0.01  # the smallest difference that matters, in the measure's unit
+    points: bool = True  # whether the measure is a share, and printed as points of a hundred
 
 
 @dataclass(frozen=True)
 class Study:
-    """One experiment: its variants, and the claims about them.
-
-    Attributes:
-        measure: what the table shows.
-        points: whether it is a share, and printed in %.
-        arxiv: the paper.
-        world: what the variants learn from.
-    """
+    """One experiment: its variants, and the claims about them."""
 
     name: str
     variants: tuple[Variant, ...]
     claims: tuple[Claim, ...]
-    measure: str = "accuracy"
-    points: bool = True
-    arxiv: str = VIT_PAPER
-    world: Literal["images", "sequences", "layers", "own"] = "images"
+    measure: str = "accuracy"  # what the table shows
+    points: bool = True  # whether it is a share, and printed in %
+    arxiv: str = VIT_PAPER  # the paper
+    world: Literal["images", "sequences", "layers", "own"] = "images"  # what the variants learn from
 
     @property
     def words(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vitreous.evaluation.paired import holm
 from vitreous.evaluation.scores import Interval, half_width
 from vitreous.languages import phrase, words
 from vitreous.studies.study import Claim, TrialResult, Variant
@@ -19,15 +20,11 @@ LEVEL, POWER = 0.05, 0.8
 
 @dataclass(frozen=True)
 class TableRow:
-    """A variant and its results, one for each seed.
-
-    Attributes:
-        overlap: test images for each image that is learned from, where the seeds split the same images.
-    """
+    """A variant and its results, one for each seed."""
 
     variant: Variant
     results: Sequence[TrialResult]
-    overlap: float = 0.0
+    overlap: float = 0.0  # test images for each image that is learned from, where seeds split the same images
 
     def values(self, measure: str) -> list[float]:
         return [result.values[measure] for result in self.results]
@@ -44,20 +41,13 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the seeds say about a claim.
-
-    Attributes:
-        seeds: its value for each seed.
-        chosen: of each group that it names, the variant with the best validation.
-        holm: its verdict stays where all claims of a ledger are tested together (Holm 1979).
-        overlap: as that of the rows.
-    """
+    """What the seeds say about a claim."""
 
     claim: Claim
-    seeds: tuple[float, ...]
-    chosen: tuple[str, ...] = ()
-    holm: bool | None = None
-    overlap: float = 0.0
+    seeds: tuple[float, ...]  # its value for each seed
+    chosen: tuple[str, ...] = ()  # of each group that it names, the variant with the best validation
+    holm: bool | None = None  # its verdict stays where all claims of a ledger are tested together (Holm 1979)
+    overlap: float = 0.0  # as that of the rows
 
     @property
     def mean(self) -> float:
@@ -174,14 +164,9 @@ def row_named(name: str, rows: Sequence[TableRow]) -> TableRow:
 
 
 def with_holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the verdicts with whether each of the decided ones stays when all are tested together: from the
-    smallest p-value on, p (m - i) <= 0.05, until the first that fails."""
-    order = sorted(range(len(verdicts)), key=lambda place: verdicts[place].p_value)
-    holds, found = True, dict[int, bool]()
-    for rank, place in enumerate(order):
-        holds = holds and verdicts[place].p_value * (len(order) - rank) <= LEVEL
-        found[place] = holds
+    """Return the verdicts with whether each of the decided ones stays when all are tested together (Holm)."""
+    adjusted = holm([each.p_value for each in verdicts])
     return [
-        replace(each, holm=found[place] if each.verdict != "undecided" else None)
-        for place, each in enumerate(verdicts)
+        replace(each, holm=p_value <= LEVEL if each.verdict != "undecided" else None)
+        for each, p_value in zip(verdicts, adjusted, strict=True)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
@@ -14,44 +14,35 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from vitreous.checkpoints.whole_files import folder_for
 from vitreous.errors import writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase
 from vitreous.studies.study import Study, variant_label
 from vitreous.studies.verdicts import TableRow
 
+ADVICE = "free some space, or choose another --out"
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
 
 
 @contextmanager
 def results_folder(folder: Path) -> Iterator[Path]:
-    """`folder`, made before the time of a study is spent. What was made here, parents too, and stays
-    empty goes again.
-
-    Raises:
-        InputError: it takes no files.
-    """
-    new = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
-    with atomic_files(folder):
-        pass
-    try:
+    """`folder`, made before the time of a study is spent. What was made here, parents too, and stays empty
+    goes again. Raises InputError: it takes no files."""
+    with ExitStack() as stack:
+        with writing_to(folder, ADVICE):
+            stack.enter_context(folder_for(folder))
+        with atomic_files(folder):
+            pass
         yield folder
-    finally:
-        for each in new:
-            if not any(each.iterdir()):
-                each.rmdir()
 
 
 @contextmanager
 def atomic_files(folder: Path) -> Iterator[Path]:
     """A place for files that come into `folder` together, when all are whole; when one cannot be written,
-    nothing is left of them.
-
-    Raises:
-        InputError: the disk is full, or the folder takes no files.
-    """
-    with writing_to(folder, "free some space, or choose another --out"):
+    nothing is left of them. Raises InputError: the disk is full, or the folder takes no files."""
+    with writing_to(folder, ADVICE):
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".unfinished-") as beside:
             yield Path(beside)

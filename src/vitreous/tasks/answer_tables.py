@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.deployment.answering import Answer
-from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.errors import InputError, check_free, require_packages, writing_to
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
 TOGETHER = 1024  # rows of a Parquet row group
@@ -28,8 +28,7 @@ def check_table(path: Path) -> None:
             f"{path}: answers are written as .csv, .jsonl or .parquet, or into a folder: end the name in one "
             "of them, or without an ending"
         )
-    if path.exists():
-        raise InputError(f"{path} exists already, and nothing is overwritten: choose another --out")
+    check_free(path)
     if path.suffix == ".parquet":
         require_packages("pyarrow", extra="data", what=f"writing {path}")
 

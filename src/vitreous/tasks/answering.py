@@ -1,7 +1,4 @@
-"""Models of every task: which task a model has, opening and asking it.
-
-Nothing here prints, and nothing reads a command line: commands and the Python functions call this.
-"""
+"""Models of every task: which task a model has, opening and asking it."""
 
 from __future__ import annotations
 
@@ -40,11 +37,8 @@ def has_weights(spec: str) -> bool:
 def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
     """Return the task of a MODEL: a run, a folder of the native format, a name, or a model itself.
 
-    None where it does not say: a foreign checkpoint that is not opened yet, or an encoder without a task.
-    No weights are loaded.
-
-    Raises:
-        InputError: a run that was stopped has no model yet.
+    None where it does not say: a foreign checkpoint that is not opened yet, or an encoder without a task. No
+    weights are loaded. Raises InputError: a run that was stopped has no model yet.
     """
     if isinstance(model, nn.Module | TextModel):
         name = getattr(module_of(model), "task", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,36 +15,7 @@ from vitreous.evaluation.result import Evaluation
 if TYPE_CHECKING:
     from vitreous.tasks.running import RunResult
 
-TEMPLATE = """# {name}
-
-{about}, trained with vitreous {version}.
-
-| | |
-|---|---|
-{rows}
-
-## Use
-
-```bash
-vitreous {use}{evaluate}
-```
-
-```python
-import vitreous as vt
-
-model = vt.load("{path}")
-{python}
-```
-
-## Reproduce
-
-`vitreous {command} --config config.toml` repeats the run. `metrics.jsonl` has its course,
-`report.html` its figures.
-
-## Limits
-
-{limits}
-"""
+TEMPLATE = Path(__file__).with_suffix(".md")  # with names in braces
 IMAGES = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
 MOST_CLASSES = 50  # that a card names
 
@@ -52,19 +24,13 @@ class Card(NamedTuple):
     """What a task says of its models.
 
     The texts are filled in with the fields of the run's configuration and of its result, `classes` in words.
-
-    Attributes:
-        about: what the model is, a sentence.
-        facts: rows of the table.
-        use: a command, its RUN in place, and lines of Python.
-        limits: what the numbers do not say.
     """
 
-    about: str
-    facts: Mapping[str, str]
-    use: str
+    about: str  # what the model is, a sentence
+    facts: Mapping[str, str]  # rows of the table
+    use: str  # a command, its RUN in place, and lines of Python
     python: str
-    limits: str
+    limits: str  # what the numbers do not say
 
 
 def write_card(card: Card, result: RunResult) -> None:
@@ -84,7 +50,7 @@ def write_card(card: Card, result: RunResult) -> None:
         "Parameters": f"{result.parameters:,}",
         "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
     }
-    text = TEMPLATE.format(
+    text = TEMPLATE.read_text(encoding="utf-8").format(
         name=run.path.name,
         about=card.about.format(**known),
         version=__version__,

@@ -78,16 +78,11 @@ def true_reasons(reasons: Sequence[str], config: Any) -> tuple[str, ...]:
 
 
 class Choice(NamedTuple):
-    """A configuration before a checkpoint's and the user's settings, and why it is this one.
-
-    Attributes:
-        reasons: a sentence for each part.
-        imposed: fields of its model that a checkpoint does not change.
-    """
+    """A configuration before a checkpoint's and the user's settings, and why it is this one."""
 
     config: Any
-    reasons: tuple[str, ...]
-    imposed: tuple[str, ...] = ()
+    reasons: tuple[str, ...]  # a sentence for each part
+    imposed: tuple[str, ...] = ()  # fields of its model that a checkpoint does not change
 
 
 def packaged_config(kind: type[AnyConfig], name: str, settings: Tree | None = None) -> AnyConfig:
@@ -120,8 +115,7 @@ def choose(
 
 
 def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> Choice:
-    """Return the recipe for training from scratch on data of this number and size. named: the model, at the
-    size of `published_size`."""
+    """Return the recipe for training from scratch on such data. named: the model, at its `published_size`."""
     if source == "digits" and named is None:
         config = configure(recipe("digits").config, {"evaluation": {"temperature": DIGITS_TEMPERATURE}})
         return Choice(config, ("the recipe made for the bundled digits",))
@@ -167,26 +161,24 @@ def recipe_reasons(
     seen = f"{data.images} images{classes}, about {data.width}x{data.height}"
     training, length = config.training, ("training.epochs", "training.steps", "training.minutes")
     height, width = config.model.image_size
-    pixels = f"{width}x{height}"
+    model = f"{SMALL_VIT}, at {width}x{height} in patches of 8x8"
     if named is not None:
-        shown = about(("model.",), f"{seen}: {named} at {pixels}, at a rate for its width", seen)
+        model = f"{named} at {width}x{height}, at a rate for its width"
     elif small:
         why = "as more pixels than that would be made up"
-        shown = about(("model.",), f"{seen}: {SMALL_VIT}, at {pixels} in patches of 4x4, {why}", seen)
-    else:
-        shown = about(("model.",), f"{seen}: {SMALL_VIT}, at {pixels} in patches of 8x8", seen)
+        model = f"{SMALL_VIT}, at {width}x{height} in patches of 4x4, {why}"
     why = "so few images must be seen often"
     if training.epochs == EPOCHS[0]:
         why = "with so many images each need not be seen more often"
     times = f"{training.epochs:g} epochs in batches of {training.batch_size}: {why}"
-    mixed = about(
-        ("augmentation.mixup", *length), "no Mixup: in a short training it would cost more than it gives"
-    )
+    mixed = "no Mixup: in a short training it would cost more than it gives"
     if config.augmentation.mixup:
-        mixed = about(
-            ("augmentation.mixup", *length), "Mixup, as every image will be seen a hundred times and more"
-        )
-    reasons = [shown, about((*length, "training.batch_size"), times), mixed]
+        mixed = "Mixup, as every image will be seen a hundred times and more"
+    reasons = [
+        about(("model.",), f"{seen}: {model}", seen),
+        about((*length, "training.batch_size"), times),
+        about(("augmentation.mixup", *length), mixed),
+    ]
     if data.multi_label:
         reasons.append(about(("training.loss",), "several labels for an image: one yes or no for each class"))
     if data.channels == 3 and min(data.height, data.width) >= PHOTO:
@@ -211,7 +203,10 @@ def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTC
     """Return the recipe for training from scratch on these data, at rates that suit trained weights: AdamW
     whose rate falls with the model's width, and in a ViT from layer to layer towards the image."""
     own = choose_recipe(source, data).config
-    small = encoder_weights(encoder) < SMALL_ENCODER
+    weights = SMALL_ENCODER  # about as many as the layers of the encoder have
+    if isinstance(encoder, ViTConfig):
+        weights = encoder.depth * encoder.width * (4 * encoder.width + 2 * encoder.mlp_dim)
+    small = weights < SMALL_ENCODER
     epochs = own.training.epochs
     if not small:
         fewest, most = TUNING_EPOCHS
@@ -235,13 +230,6 @@ def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTC
         Reason.about(config, ("augmentation",), changes),
     )
     return Choice(config, reasons)
-
-
-def encoder_weights(config: ViTConfig | BiTConfig) -> int:
-    """Return about how many weights the layers of an encoder have."""
-    if isinstance(config, BiTConfig):
-        return SMALL_ENCODER
-    return config.depth * config.width * (4 * config.width + 2 * config.mlp_dim)
 
 
 def fitted_to_count(config: AnyRun, images: int) -> tuple[AnyRun, tuple[str, ...]]:

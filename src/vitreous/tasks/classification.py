@@ -150,8 +150,7 @@ class Classification(ImageTask):
         return {"classes": list(data.train.classes), "baselines": [each._asdict() for each in baselines]}
 
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
-        """Return what names the `top` most probable labels of each image, and with a `threshold` all that
-        reach it."""
+        """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""
         return partial(ClassPredictor(answerer, device).predict, **options)
 
     def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:

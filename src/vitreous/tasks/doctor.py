@@ -50,6 +50,7 @@ from vitreous.training.run import Run
 
 SAMPLE = 32  # images that are looked at
 ASKED = 400  # images of each part that the model is asked about
+SHIFT = 0.05  # between the intervals of two accuracies, from which on their images differ
 FEWEST = 20  # held-out images, of which an accuracy says something
 LIKE_OTHERS = 8  # of the ten images that the model finds most alike, of one other class: a doubtful label
 WRONG, FEWEST_WRONG = 0.08, 6  # doubtful labels: the share from which on they are a finding, and how many
@@ -119,12 +120,14 @@ def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]
         return
     parts = [splits.train, *held_out]
     answers = {id(part): answers_to(model, part) for part in parts}
-    given = np.concatenate([answers[id(part)].classes for part in held_out])
     targets = np.concatenate([part.targets[answers[id(part)].indices] for part in held_out])
-    accuracy = float((given == targets).mean())
+    right = [answers[id(part)].classes == part.targets[answers[id(part)].indices] for part in held_out]
+    accuracy = float(np.concatenate(right).mean())
     majority = float(np.bincount(targets).max() / len(targets))
     low, _ = wilson_interval(round(accuracy * len(targets)), len(targets))
-    if len(targets) >= FEWEST and low <= majority:
+    looks = list(other_looks(*((int(each.sum()), len(each)) for each in right))) if len(right) > 1 else []
+    yield from looks
+    if not looks and len(targets) >= FEWEST and low <= majority:
         yield from at_chance(run, splits, accuracy, majority, len(targets))
     elif not splits.validation:
         yield from overfitting(run.metrics(), accuracy)
@@ -168,17 +171,11 @@ def is_noise(images: ImageDataset) -> bool:
 
 
 class Answers(NamedTuple):
-    """What a model says of a sample of images.
+    """What a model says of a sample of images."""
 
-    Attributes:
-        indices: of those that could be read, in their dataset.
-        features: what its head sees of them, (N, D).
-        classes: its answers.
-    """
-
-    indices: NDArray[np.int64]
-    features: NDArray[np.float32]
-    classes: NDArray[np.int64]
+    indices: NDArray[np.int64]  # of those that could be read, in their dataset
+    features: NDArray[np.float32]  # what its head sees of them, (N, D)
+    classes: NDArray[np.int64]  # its answers
 
 
 def answers_to(model: Model, images: ImageDataset) -> Answers:
@@ -198,10 +195,24 @@ def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = 
     )
 
 
-def course_of(run: Run, data: Any) -> list[Finding]:
+def course_of(run: Run, data: Any, evaluation: Any = None) -> list[Finding]:
     """Return what takes no time to find at the end of a run: in its numbers, and files that were left out."""
     classes = len(data.train.classes) if run.config.task == "classification" else None
-    return [*bad_file_findings(run.path), *course(run, classes)]
+    found = [*bad_file_findings(run.path), *course(run, classes)]
+    shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
+    if classes and shares and data.validation and data.test and evaluation:
+        count = len(data.validation)
+        found += other_looks(
+            (round(shares[-1] * count), count), (int(evaluation.correct.sum()), evaluation.count)
+        )
+    return found
+
+
+def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[Finding]:
+    """Test images are answered worse than those of the validation, and not by chance. Of both: how many
+    answers are right, and how many images there are."""
+    if wilson_interval(*validation)[0] - wilson_interval(*test)[1] > SHIFT:
+        yield from finding("other looks", validation=validation[0] / validation[1], test=test[0] / test[1])
 
 
 def weights(run: Run) -> Iterator[Finding]:

@@ -1,5 +1,4 @@
-"""What the tasks do alike that learn from images with a `RunConfig`: plans, data, first weights, held-out
-parts."""
+"""What the tasks do alike that learn from images: plans, data, first weights, held-out parts."""
 
 from __future__ import annotations
 
@@ -159,8 +158,7 @@ class ImageTask(Task):
         return model
 
     def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
-        """Return what measures the model on the validation part, in the precision of the training, and what
-        `validation_measures` has besides."""
+        """Return what measures the model on the validation part, in the precision of the training."""
         asked, images = config.evaluation, self.validation_images(data)
         more = self.validation_measures(config, data)
         if not images:
@@ -179,8 +177,7 @@ class ImageTask(Task):
         return measure
 
     def validation_measures(self, config: Any, data: Any) -> list[Callable[..., Mapping[str, float]]]:
-        """Return what else measures a model, and takes what `validation_scores` takes: the few-shot accuracy
-        of its features if `evaluation.fewshot` is set."""
+        """Return what measures more of a model: the few-shot accuracy of its features, if it is asked for."""
         return [fewshot_measure(data)] if config.evaluation.fewshot else []
 
     def validation_images(self, data: Any) -> Any:
@@ -278,8 +275,7 @@ class ImageTask(Task):
     def parts_for(
         self, spec: str, answerer: Any, data: str | None, settings: Tree
     ) -> tuple[str, bool, Path | None, Any]:
-        """Return DATA (by default that of the run), whether the run learned from it, its recorded split, and
-        the parts of DATA."""
+        """Return DATA, by default the run's, whether the run learned from it, its split, and DATA's parts."""
         check_data_settings("evaluate", settings)
         trained = config_of_run(spec, data, self.config)
         source, own = data or trained.source, settings.get("data", {})

@@ -1,5 +1,4 @@
-"""How a run is fitted to a machine: its precision, whether steps are compiled, micro-batches into the memory,
-which is measured."""
+"""How a run is fitted to a machine: its precision, compiled steps, micro-batches into the memory."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
 from vitreous.languages import phrase
-from vitreous.models.config_parts import Config
+from vitreous.models.config_parts import Config, setting
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask
 from vitreous.tasks.task import Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
-from vitreous.training.objectives import Objective
+from vitreous.training.objectives import Measured, Objective
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -50,16 +50,16 @@ FOR_CLASSES = {
 class RegressionSettings(Config):
     """How numbers are learned. The model learns (number - center) / scale; its saved head undoes that."""
 
-    loss: Literal["mse", "huber"] = Field(default="mse", description="mean squared error, or Huber's")
-    huber_delta: float = Field(default=1.0, gt=0, description="where Huber's loss becomes linear")
-    center: float = Field(default=0.0, description="mean of the training numbers")
-    scale: float = Field(default=1.0, gt=0, description="their standard deviation")
+    loss: Literal["mse", "huber"] = setting("mse", "mean squared error, or Huber's")
+    huber_delta: float = setting(1.0, "where Huber's loss becomes linear", gt=0)
+    center: float = setting(0.0, "mean of the training numbers")
+    scale: float = setting(1.0, "their standard deviation", gt=0)
 
 
 class RegressionConfig(RunConfig):
     """All of a regression run."""
 
-    task: Literal["regression"] = Field(default="regression", description="always regression")
+    task: Literal["regression"] = setting("regression", "always regression")
     regression: RegressionSettings = RegressionSettings()
 
     @model_validator(mode="after")
@@ -303,9 +303,7 @@ def scatter_figure(evaluation: RegressionEvaluation) -> Any:
 def regression_loss(settings: RegressionSettings) -> Objective:
     """Return the loss of standardized numbers, and the mean absolute error in the unit of the labels."""
 
-    def objective(
-        model: nn.Module, batch: Batch, generator: torch.Generator
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(model: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
         predicted = model(batch.images).float().flatten()
         wanted = (batch.targets.float().flatten() - settings.center) / settings.scale
         if settings.loss == "huber":

@@ -15,7 +15,7 @@ from torch import nn
 
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
-from vitreous.errors import InputError
+from vitreous.errors import InputError, check_free
 from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks import task_named, task_of_run
@@ -28,7 +28,7 @@ from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
 from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.precision import CUBLAS_WORKSPACE, autocast, numerics
-from vitreous.training.run import Run, check_free, default_path, finished, of_another_command, with_training
+from vitreous.training.run import Run, default_path, finished, of_another_command, otherwise, with_training
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
@@ -46,30 +46,20 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a training gave.
-
-    Attributes:
-        answerer: the trained model; of tasks that write text, with its tokenizer.
-        evaluation: on the held-out part; None where there is none.
-        held_out: which part that is: "test" or "validation".
-        seconds: of training, over all sessions.
-        waiting: the share of this session's training time in which it waited for data.
-        bad: examples that could not be read, with the reason.
-        more: what else the task has to say.
-    """
+    """What a training gave."""
 
     task: str
     run: Run
-    answerer: Any
-    evaluation: Evaluation | None
-    held_out: str | None
-    seconds: float
-    waiting: float
+    answerer: Any  # the trained model; of tasks that write text, with its tokenizer
+    evaluation: Evaluation | None  # on the held-out part; None where there is none
+    held_out: str | None  # which part that is: "test" or "validation"
+    seconds: float  # of training, over all sessions
+    waiting: float  # the share of this session's training time in which it waited for data
     train_count: int
     parameters: int
-    bad: Mapping[str, str]
+    bad: Mapping[str, str]  # examples that could not be read, with the reason
     report: Path | None
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
 
     def to_json(self) -> dict[str, Any]:
         measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}
@@ -121,7 +111,7 @@ def start_run(
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
         if not begun:
-            check_free(path, config.command)
+            check_free(path, otherwise(path, config.command))
     if config.training.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     notes = [f"recipe: {reason}" for reason in reasons]
@@ -131,6 +121,11 @@ def start_run(
         size = max(size - size % world.size, world.size)
         config = with_training(config, batch_size=size)
         notes.append(f"batch: {size} images, which {world.size} processes share equally")
+    if fit_memory and config.training.shard and world.size > 1:
+        raise InputError(
+            "--batch-size auto measures a whole model, and --shard is for those that do not fit: give a "
+            "number, and training.grad_accum_steps for micro-batches"
+        )
     if fit_memory or (config.training.grad_accum_steps == 1 and may_not_fit(config, device)):
         parts = micro_batches(task, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
@@ -227,7 +222,7 @@ def train_run(
     bad = BadFiles()
     bad.reasons.update(dict(trained.material.bad) | dict(evaluation.failed if evaluation else {}))
     bad.write(run.path / "bad_files.txt")
-    more, findings = task.more(trained), course_of(run, data)
+    more, findings = task.more(trained), course_of(run, data, evaluation)
     result = RunResult(
         task=task.name,
         run=run,
@@ -303,7 +298,6 @@ def learn(
         if world.first:
             stack.enter_context(run.locked())
         learner = run.learner(model, device=device, world=world, averaging=averaging)
-        task.begin(learner)
         before = learner.seconds
         stack.callback(sync.write, run.path)
         if training.checkpointing:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from pydantic import Field, model_validator
-from torch import Tensor, nn
+from pydantic import model_validator
+from torch import nn
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import AugmentationConfig, DataConfig
@@ -32,10 +32,11 @@ from vitreous.data.segmentation.masked import (
 )
 from vitreous.deployment.predictor import class_shares, output_labels
 from vitreous.deployment.serving.endpoints import Limits, Served
-from vitreous.errors import InputError, writing_to
+from vitreous.errors import InputError, check_free, writing_to
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter, masks_of
 from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import Preprocessing, upright
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.vit import ViT
@@ -46,7 +47,7 @@ from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
 from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.objectives import Objective
+from vitreous.training.objectives import Measured, Objective
 from vitreous.training.settings import configure, merged
 
 LOOKS = 100_000  # at images, in a whole training
@@ -66,8 +67,8 @@ class SegmentationConfig(RunConfig):
 
     vit: ClassVar[type[ViTConfig]] = SegmenterConfig
 
-    task: Literal["segmentation"] = Field(default="segmentation", description="always segmentation")
-    source: str = Field(default=DIGIT_PAGES, description="the DATA argument")
+    task: Literal["segmentation"] = setting("segmentation", "always segmentation")
+    source: str = setting(DIGIT_PAGES, "the DATA argument")
     model: SegmenterConfig = SegmenterConfig()
     preprocessing: Preprocessing = Preprocessing(resize="squash", interpolation="bilinear")
 
@@ -118,18 +119,12 @@ NO_PATCHES = "{} has no patch tokens to make maps of: give a ViT, such as ViT-Ti
 
 @dataclass(frozen=True)
 class Segmented:
-    """The classes of an image's pixels.
-
-    Attributes:
-        shares: the part of the pixels that each class has, largest first.
-        mask: the class number of each pixel; None where it was written into a file.
-        files: the mask and the overlay, where they were written.
-    """
+    """The classes of an image's pixels."""
 
     path: str
-    shares: Mapping[str, float]
-    mask: Mask | None = None
-    files: tuple[Path, Path] | None = None
+    shares: Mapping[str, float]  # the part of the pixels that each class has, largest first
+    mask: Mask | None = None  # the class number of each pixel; None where it was written into a file
+    files: tuple[Path, Path] | None = None  # the mask and the overlay, where they were written
 
     def to_json(self) -> dict[str, Any]:
         written = {"mask": str(self.files[0]), "overlay": str(self.files[1])} if self.files else {}
@@ -237,11 +232,8 @@ class Segmentation(ImageTask):
     def predict(
         self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[Segmented]:
-        """Yield the mask of each image.
-
-        Args:
-            options: `out`, the folder for masks and overlays; without one masks are in the answers.
-        """
+        """Yield the mask of each image. options: `out`, the folder for masks and overlays; without one masks
+        are in the answers."""
         classes = output_labels(answerer)
         batch_size, out = options["batch_size"], options.get("out")
         files = mask_files([images.name(row) for row in range(len(images))], out) if out else []
@@ -297,8 +289,7 @@ def mask_files(paths: Sequence[str], folder: Path) -> list[Path]:
         names[place] = None
     for place in names:
         for file in (place, overlay_of(place)):
-            if file.exists():
-                raise InputError(f"{file} exists already, and nothing is written over: choose another --out")
+            check_free(file)
     return list(names)
 
 
@@ -316,9 +307,7 @@ def segmentation(config: TrainingConfig) -> Objective:
 
     how: Any = {"ignore_index": IGNORED, "label_smoothing": config.label_smoothing, "reduction": "sum"}
 
-    def objective(
-        model: nn.Module, batch: MaskBatch, generator: torch.Generator
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(model: nn.Module, batch: MaskBatch, generator: torch.Generator) -> Measured:
         logits = model(batch.images).float()
         total = F.cross_entropy(logits, batch.masks, **how)
         known = batch.masks != IGNORED

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from vitreous.checkpoints.weights import meta_model
 from vitreous.deployment.serving.endpoints import Limits, Question, Served, parse
@@ -62,24 +61,19 @@ def open_served(
     if chosen == "bf16":
         served.lower()
     warm_up(served)
+    counted = meta_model(served.model.config) if isinstance(served.model, Program) else served.model
     return Opened(
         served,
         {
             "name": path.resolve().name if path.exists() else spec,
             "trained": has_weights(spec),
-            "parameters": count_parameters(served.model),
+            "parameters": sum(each.numel() for each in counted.parameters()),
             "device": str(device),
             "precision": chosen,
             "license": license(path),
         },
         examples,
     )
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Return the number of parameters, of an exported program those of the model that it was written from."""
-    counted = meta_model(model.config) if isinstance(model, Program) else model
-    return sum(each.numel() for each in counted.parameters())
 
 
 def examples_of(spec: str, task: Task) -> Examples:

@@ -22,7 +22,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.card import Card
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.learner import AverageWeight, Learner
+from vitreous.training.learner import AverageWeight
 from vitreous.training.run import Run
 from vitreous.training.settings import Tree as Tree
 from vitreous.training.step import Objective
@@ -46,23 +46,14 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True)
 class Material:
-    """What training reads.
+    """What training reads."""
 
-    Attributes:
-        loader: batches.
-        examples: how many there are in an epoch.
-        bad: those that could not be read; it fills while training reads.
-        tokenizer: of a model that writes text, as JSON.
-        skipped: examples that were left out, by reason.
-        notes: sentences about them.
-    """
-
-    loader: Loader
-    examples: int
-    bad: BadFiles
-    tokenizer: str | None = None
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    loader: Loader  # batches
+    examples: int  # how many there are in an epoch
+    bad: BadFiles  # those that could not be read; it fills while training reads
+    tokenizer: str | None = None  # of a model that writes text, as JSON
+    skipped: Mapping[str, int] = field(default_factory=dict)  # examples that were left out, by reason
+    notes: tuple[str, ...] = ()  # sentences about them
 
 
 class HeldOut(NamedTuple):
@@ -76,18 +67,14 @@ class HeldOut(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """A model that has learned in a run, the data, and the seconds (of all sessions) that it took.
-
-    Attributes:
-        waiting: the share of this session's training time in which it waited for data.
-    """
+    """A model that has learned in a run, the data, and the seconds (of all sessions) that it took."""
 
     run: Run
     data: Any
     material: Material
     model: Any
     seconds: float
-    waiting: float
+    waiting: float  # the share of this session's training time in which it waited for data
 
 
 class Task(ABC):
@@ -95,43 +82,26 @@ class Task(ABC):
 
     A task's answerer is what gives its answers: a model that sees images, or a `Reader` or `Translator`,
     which have a tokenizer as well.
-
-    Attributes:
-        name: in the registry, in config.toml and in model/config.json.
-        noun: a model of this task, in messages.
-        card: what the model card says of its models.
-        config: the configuration of its runs; its `command` trains them.
-        default_source: the data where none are given.
-        options: for each command the options that it understands beyond those of every task.
-        instead: what to do instead of an option of `train` that it does not understand; by default "leave it
-            out".
-        training_words: what training is called in the progress display.
-        takes: what a model is asked about.
-        inspected: how many held-out examples `vitreous inspect` shows where it is given none.
-        answer_folder: where folders of answers are made, of a task whose answers are files.
-        gives_probabilities: whether an answer is a probability for each class.
-        no_images: what to do with a model that has no answer to images.
-        panels: the kind of learning curves of its runs, in the catalog of the pages.
-        numeric: whether the labels of its data are numbers, and not the names of classes.
-        fixed_shapes: whether all batches have one shape, for which a step is compiled once.
     """
 
-    name: str
-    noun: ClassVar[str]
-    card: ClassVar[Card]
-    config: ClassVar[type[CommandConfig]]
-    default_source: ClassVar[str]
+    name: str  # in the registry, in config.toml and in model/config.json
+    noun: ClassVar[str]  # a model of this task, in messages
+    card: ClassVar[Card]  # what the model card says of its models
+    config: ClassVar[type[CommandConfig]]  # the configuration of its runs; its `command` trains them
+    default_source: ClassVar[str]  # the data where none are given
+    # for each command those that it understands beyond those of every task
     options: ClassVar[Mapping[str, frozenset[str]]]
+    # of an option of `train` that it does not understand; else "leave it out"
     instead: ClassVar[Mapping[str, str]] = {}
-    training_words: ClassVar[str] = "training"
-    takes: ClassVar[Literal["images", "texts"]] = "images"
-    inspected: ClassVar[int] = 24
-    answer_folder: ClassVar[str] = ""
-    gives_probabilities: ClassVar[bool] = False
-    no_images: ClassVar[str] = "give another model"
-    panels: ClassVar[str] = "images"
-    numeric: ClassVar[bool] = False
-    fixed_shapes: bool = True
+    training_words: ClassVar[str] = "training"  # what training is called in the progress display
+    takes: ClassVar[Literal["images", "texts"]] = "images"  # what a model is asked about
+    inspected: ClassVar[int] = 24  # held-out examples that `vitreous inspect` shows where it is given none
+    answer_folder: ClassVar[str] = ""  # where folders of answers are made, if answers are files
+    gives_probabilities: ClassVar[bool] = False  # whether an answer is a probability for each class
+    no_images: ClassVar[str] = "give another model"  # what to do with a model that has no answer to images
+    panels: ClassVar[str] = "images"  # the kind of learning curves of its runs, in the catalog of the pages
+    numeric: ClassVar[bool] = False  # whether the labels of its data are numbers, and not names
+    fixed_shapes: bool = True  # whether all batches have one shape, for which a step is compiled once
 
     def check_options(self, command: str, **given: object) -> None:
         """Raise InputError for the first option that is given (not None, False or {}) and not understood."""
@@ -175,10 +145,6 @@ class Task(ABC):
         """Return how the weights are averaged where the configuration does not ask for it."""
         return None
 
-    def begin(self, learner: Learner) -> None:
-        """Prepare a learner at its newest state."""
-        return
-
     def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
         """Return what measures the model while it learns, called by all processes of `world` together; None
         without a validation part."""
@@ -204,19 +170,12 @@ class Task(ABC):
 
     @abstractmethod
     def evaluate(self, answerer: Any, examples: Any, **options: Any) -> Evaluation:
-        """Compare the answers to every example with what is known.
-
-        Args:
-            options: those of `Batching`, and the task's own.
-        """
+        """Compare the answers to every example with what is known. options: those of `Batching`, and the
+        task's own."""
 
     @abstractmethod
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
-        """Write report.html; None where there is nothing to report on, as without an `evaluation`.
-
-        Args:
-            more: what `more` gives.
-        """
+        """Write report.html; None where there is nothing to report on. more: what `more` gives."""
 
     def more(self, trained: Trained) -> dict[str, Any]:
         """Return what else a training command's JSON has."""
@@ -248,11 +207,8 @@ class Task(ABC):
     def predict(
         self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[Answer]:
-        """Yield the answer to each image, in order; `failed` takes those that cannot be read.
-
-        Args:
-            options: device, batch_size and workers, and the task's own.
-        """
+        """Yield the answer to each image, in order; `failed` takes those that cannot be read. options:
+        device, batch_size and workers, and the task's own."""
         raise InputError(f"{self.noun} has no answer to images: {self.no_images}")
 
     def to_inspect(self, examples: Any) -> Any:

@@ -1,7 +1,4 @@
-"""Random weights or a checkpoint? Each learns for a short time, and the validation part decides.
-
-A checkpoint has a head start, which is worth the less the longer a training is: the trial favors it a little.
-"""
+"""Random weights or a checkpoint? Each learns for a short time, and the validation part decides."""
 
 from __future__ import annotations
 
@@ -33,17 +30,11 @@ ENDLESS = 10**9  # epochs between validations: there is one, at the end
 
 
 class Beginning(NamedTuple):
-    """What a run begins with.
+    """What a run begins with."""
 
-    Attributes:
-        init: a checkpoint; None: random weights.
-        note: why, in a sentence.
-        minutes: what the trial has left of `training.minutes`; None where the training has no such time.
-    """
-
-    init: str | None
-    note: str
-    minutes: float | None = None
+    init: str | None  # a checkpoint; None: random weights
+    note: str  # why, in a sentence
+    minutes: float | None = None  # what the trial has left of `training.minutes`, where there is such a time
 
 
 def encoder_to_try(
@@ -73,11 +64,7 @@ def better_beginning(
     device: torch.device,
 ) -> Beginning:
     """Train for a tenth of the planned time from a checkpoint, from random weights, and from the encoder that
-    would be tried otherwise.
-
-    Raises:
-        InputError: there is no validation part, or as `Task.plan`.
-    """
+    would be tried otherwise. Raises InputError: there is no validation part, or as `Task.plan`."""
     scores: dict[str | None, float] = {}
     began, minutes = time.monotonic(), None
     own = (encoder_to_try(task, source, settings, recipe) or "").removeprefix(TRY)

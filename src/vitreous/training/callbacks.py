@@ -32,7 +32,7 @@ Row = Mapping[str, float | int]
 HISTOGRAMS = 10  # times in a run that weights and gradients are recorded for TensorBoard
 SAMPLED = 4096  # values of a matrix that its histogram is made of, at most
 BINS = 64
-REFRESH = 0.25  # seconds between readings of the numbers for the display; a reading makes a GPU wait
+REFRESH = 1.0  # seconds between readings of the numbers for the display; a reading makes a GPU wait
 SILENCE = 10.0  # seconds, after which a plain line is written
 BRIEF = 1.0  # seconds, in which a second one is not, unless it has a validation or is the last
 MEASURED_STEPS, MEASURED_SECONDS = 10, 5.0  # from which on the time of a training is known
@@ -149,10 +149,7 @@ def add_results(
     folder: Path, step: int, numbers: Mapping[str, float], images: Mapping[str, np.ndarray]
 ) -> None:
     """Add what is known at the end of a run to its TensorBoard events, and to the trackers that are open.
-
-    Args:
-        images: (H, W, 3 or 4) bytes.
-    """
+    images: (H, W, 3 or 4) bytes."""
     from torch.utils.tensorboard import SummaryWriter
 
     for tracker in TRACKERS.get():
@@ -168,10 +165,8 @@ def add_results(
 class Tracker(Callback):
     """A run of an experiment tracker: Weights & Biases, trackio, or MLflow (at MLFLOW_TRACKING_URI).
 
-    A tracker that fails while the model learns is left alone from then on, with a warning.
-
-    Raises:
-        InputError: the tracker is not installed, or cannot be started.
+    A tracker that fails while the model learns is left alone from then on, with a warning. Raises InputError:
+    the tracker is not installed, or cannot be started.
     """
 
     def __init__(self, name: Literal["wandb", "mlflow", "trackio"], run: str, config: CommandConfig) -> None:

@@ -2,11 +2,8 @@
 
 A checkpoint is a folder of safetensors files, written by PyTorch's distributed checkpoints (DCP; its own
 storage would hold pickles), and a JSON file with the rest of the state and the SHA-256 of each file. One
-process writes all of it, unless the weights are sharded: then each process writes its shards. Any other
-number of processes can resume, with or without shards.
-
-While a model trains, its state is copied (from a GPU into pinned memory) and written by a thread, so that
-training waits for the copy alone.
+process writes all of it, unless the weights are sharded; any other number of processes can resume. While a
+model trains, its state is copied and written by a thread.
 """
 
 from __future__ import annotations
@@ -150,8 +147,7 @@ class Checkpointer:
         return [*filter(Path.is_file, facts), *shards, *sorted(self.folder.glob("step-*.json"))]
 
     def write(self, folder: Path, tensors: Mapping[str, Tensor], world: World, *, sharded: bool) -> str:
-        """Write the tensors to an empty folder. Return why that failed, in every process, or an empty
-        string."""
+        """Write the tensors to an empty folder. Return why that failed, in every process, or ""."""
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
         from torch.distributed.checkpoint.state_dict_saver import save
@@ -230,11 +226,8 @@ class Checkpointer:
             ) from error
 
     def newest(self, learner: Learner | None = None, world: World = ALONE) -> State | None:
-        """Read the newest intact checkpoint, with a warning for each newer one that is damaged.
-
-        Args:
-            learner: shards the tensors as it has them; without it they are whole.
-        """
+        """Read the newest intact checkpoint, with a warning for each newer one that is damaged. learner:
+        shards the tensors as it has them; without it they are whole."""
         damaged, state = list[str](), None
         for step in reversed(world.broadcast(self.steps())):
             try:
@@ -252,11 +245,8 @@ class Checkpointer:
         return state
 
     def read(self, step: int, learner: Learner | None, world: World) -> State:
-        """Read a checkpoint. Each process verifies what it reads; of shards a part of the files.
-
-        Raises:
-            OSError, ValueError, KeyError, SafetensorError: it is damaged.
-        """
+        """Read a checkpoint. Each process verifies what it reads; of shards a part of the files. Raises
+        OSError, ValueError, KeyError, SafetensorError: it is damaged."""
         reason, facts, files = "", dict[str, Any](), list[tuple[Path, str]]()
         try:
             facts, files = self.verified_facts(step)
@@ -271,11 +261,8 @@ class Checkpointer:
         return State(read_tensors([path for path, _ in files], learner), facts)
 
     def verified_facts(self, step: int) -> tuple[dict[str, Any], list[tuple[Path, str]]]:
-        """Return the facts of a step, and each of its files with its checksum.
-
-        Raises:
-            OSError, ValueError: the JSON file is damaged.
-        """
+        """Return the facts of a step, and each of its files with its checksum. Raises OSError, ValueError:
+        the JSON file is damaged."""
         facts = json.loads((self.folder / f"{stem_of(step)}.json").read_text(encoding="utf-8"))
         facts = with_current_names(facts) if isinstance(facts, dict) else {}
         sha256 = facts.pop("sha256", None)

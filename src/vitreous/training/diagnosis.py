@@ -62,7 +62,7 @@ def course_findings(
 
 def collapse(rows: Rows) -> Iterator[Finding]:
     """DINO's teacher gives every image the same answer: one tells no more than their mean."""
-    last = rows[-1]
+    last = rows[-1] if rows else {}
     if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
         return
     information = last["marginal_entropy"] - last["teacher_entropy"]
@@ -152,8 +152,7 @@ EQUAL_IMAGES = {"leak", "conflict"}  # where all of them are blank
 
 
 def causes_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings in order, causes before consequences, without those consequences that the first error
-    explains."""
+    """Return findings, causes before consequences, without consequences that the first error explains."""
     order = {kind: place for place, kind in enumerate(CAUSES)}
     found = sorted(findings, key=lambda each: order.get(each.kind, len(order)))
     root = next((each.kind for each in found if each.kind in ROOTS and each.severity == "error"), None)
@@ -172,11 +171,8 @@ def frozen_encoder(training: TrainingConfig, init: str | None) -> Iterator[Findi
 
 
 def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
-    """Training images are classified much better than others.
-
-    Args:
-        held_out: the accuracy on images that are not trained on, where there was no validation.
-    """
+    """Training images are classified much better than others. held_out: the accuracy, if there was no
+    validation."""
     last = next((row for row in reversed(rows) if "accuracy" in row), None)
     measured = next(
         (row["validation_accuracy"] for row in reversed(rows) if "validation_accuracy" in row), held_out

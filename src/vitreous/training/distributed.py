@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import os
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import torch
 import torch.distributed as dist
@@ -22,21 +23,18 @@ from vitreous.training.watch import Watch
 
 Value = TypeVar("Value")
 TIMEOUT = datetime.timedelta(days=1)  # `Watch` notices what hangs; the first process may validate for long
+MEETING = 600.0  # seconds within which all processes have to begin
 # What gloo's errors say about another process, besides those of its own type.
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
 
 
 class World(NamedTuple):
-    """This process among all that train together; torchrun's have a watch over them.
-
-    Attributes:
-        group: of PyTorch, over which they communicate; None: the default one.
-    """
+    """This process among all that train together; torchrun's have a watch over them."""
 
     rank: int = 0
     size: int = 1
     watch: Watch | None = None
-    group: Any = None
+    group: Any = None  # of PyTorch, over which they communicate; None: the default one
 
     def beside(self) -> World:
         """Return the same processes, to communicate from another thread; all of them call this together."""
@@ -78,8 +76,7 @@ class World(NamedTuple):
         return counts
 
     def any(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
-        """Return for each flag whether it is true in any process: exchanged by the CPUs, so that no GPU is
-        waited for."""
+        """Return for each flag whether any process has it: exchanged by the CPUs, no GPU is waited for."""
         if self.size == 1:
             return flags
         raised = torch.tensor(flags, dtype=torch.int32)
@@ -165,14 +162,36 @@ def torchrun_store() -> Any:
 
 
 def rendezvous() -> dict[str, Any]:
-    """Return the arguments of `init_process_group` for restarted processes of one machine: the store still
-    has the addresses of those before them. Several machines do not count their restarts alike."""
-    one_machine = os.environ.get("GROUP_WORLD_SIZE") == "1"
-    if not (restarted() and one_machine and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"):
+    """Return the arguments of `init_process_group` under torchrun, whose store may still have the addresses
+    of processes that it has restarted: these would connect to them, and wait forever."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return {}
-    name = f"vitreous/restart-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
-    store = dist.PrefixStore(name, torchrun_store())  # type: ignore[attr-defined]
-    return {"store": store, "rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
+    rank, size, store = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), torchrun_store()
+    own = dist.PrefixStore(meet(store, rank, size), store)  # type: ignore[attr-defined]
+    return {"store": own, "rank": rank, "world_size": size}
+
+
+def meet(store: Any, rank: int, size: int) -> str:
+    """Return a name that these processes share, and none of those before them: machines do not count their
+    restarts alike. The first process lists who is there, each agrees to a list that it is in, and when all
+    have, the first says so. Raises InputError: not all have come."""
+    mine, end = str(uuid4()), time.monotonic() + MEETING
+    store.set(f"vitreous/here/{rank}", mine)
+    while time.monotonic() < end:
+        if rank == 0 and store.check(here := [f"vitreous/here/{each}" for each in range(size)]):
+            store.set("vitreous/list", b" ".join(store.multi_get(here)))
+        known = str(store.get("vitreous/list"), "utf-8") if store.check(["vitreous/list"]) else ""
+        if len(names := known.split()) == size and names[rank] == mine:
+            name = f"vitreous/{uuid5(NAMESPACE_OID, known)}"
+            store.set(f"{name}/{rank}", "agreed")
+            if rank == 0 and store.check([f"{name}/{each}" for each in range(size)]):
+                store.set(name, "all have agreed")
+            if store.check([name]):
+                return name
+        time.sleep(0.05)
+    raise InputError(
+        f"not all of {size} processes have come within {MEETING / 60:g} minutes: look at the others"
+    )
 
 
 class Terminated(BaseException):
@@ -190,8 +209,14 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
         yield ALONE, device
         return
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
+        own, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if own >= gpus or device.index is not None:
+            raise InputError(
+                f"torchrun gives each process a GPU of its own, and this machine has {gpus}: "
+                f"use --device cuda and --nproc-per-node {gpus}"
+            )
+        device = torch.device("cuda", own)
+        torch.cuda.set_device(device)  # before anything is on it
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=TIMEOUT, **rendezvous())
     rank, size = dist.get_rank(), dist.get_world_size()

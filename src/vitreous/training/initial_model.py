@@ -1,8 +1,7 @@
 """The model that a run starts from: random weights, or a checkpoint fitted to it, and low-rank adaptation.
 
-LoRA (2106.09685) is a function applied to a model: torch's parametrization makes each chosen weight
-W + alpha / rank * B A, and merging makes it a weight again. The optimizer's state is small; the gradient of
-each whole matrix exists for a moment in the backward pass.
+LoRA (2106.09685) is a function applied to a model: torch's parametrization makes each chosen weight W + alpha
+/ rank * B A, and merging makes it a weight again.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from vitreous.training.settings import AnyRun, configure
 
 
 def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
-    """Build the model of `config` as it is trained: its weights sampled or from a checkpoint, some of them
-    frozen, with low-rank changes where they are configured."""
+    """Build the model of `config` as it is trained: random or from a checkpoint, partly frozen, with LoRA."""
     model = build_model(
         config.model, preprocessing=config.preprocessing, labels=list(labels), seed=config.seed
     )
@@ -82,10 +80,8 @@ def checkpoint(source: str, **overrides: Any) -> Model:
 def fitted_to_checkpoint(
     config: AnyRun, source: str, settings: Mapping[str, Any], imposed: Sequence[str] = ()
 ) -> AnyRun:
-    """Return `config` with the architecture and preprocessing of a checkpoint, so that its weights fit.
-
-    The model settings in `settings` win, and of the configuration's own model the fields `imposed`.
-    """
+    """Return `config` with the architecture and preprocessing of a checkpoint, so that its weights fit; but
+    for the model settings in `settings`, and the fields `imposed` of its own model."""
     loaded = checkpoint(source)
     tree = loaded.config.model_dump()
     tree["num_classes"] = config.model.num_classes
@@ -106,9 +102,8 @@ def fitted_to_checkpoint(
 
 @torch.no_grad()
 def take_weights(model: Model, loaded: Model, source: str) -> None:
-    """Copy every weight of `loaded` that `model` has. The head is copied only for the same classes; otherwise
-    it stays zero. Raises InputError: the rest does not fit, with the names that are missing or of another
-    shape."""
+    """Copy every weight of `loaded` that `model` has; the head only for the same classes, else it stays zero.
+    Raises InputError: the rest does not fit, with the names that are missing or of another shape."""
     mine, theirs = dict(model.named_parameters()), dict(loaded.named_parameters())
     if isinstance(model, Segmenter) and not isinstance(loaded, Segmenter):
         theirs = {f"encoder.{name}": weight for name, weight in theirs.items()}

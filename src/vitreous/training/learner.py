@@ -31,12 +31,8 @@ AverageWeight = Callable[[int], float]  # of the weights after step number 0, 1,
 
 
 class Average:
-    """Averaged weights: a <- (1 - f(t)) a + f(t) w after step t. Models here have no buffers that learn, so
-    parameters are all there is.
-
-    Args:
-        model: at the beginning, its weights not sharded yet.
-    """
+    """Averaged weights: a <- (1 - f(t)) a + f(t) w after step t, of parameters alone: no buffers here learn.
+    model: at the beginning, its weights not sharded yet."""
 
     def __init__(self, model: nn.Module, weight: AverageWeight, shards: Shards | None = None) -> None:
         self.weight, self.following = weight, model
@@ -50,60 +46,42 @@ class Average:
 
 
 def exponential(decay: float, *, warmup: bool = True) -> AverageWeight:
-    """Return the weights of an exponential moving average (EMA, Polyak averaging).
-
-    With a warm-up the decay grows from 0.1 to its set value as (1 + t) / (10 + t), so that a short run does
-    not remember its random initialization.
-    """
+    """Return the weights of an exponential moving average (EMA, Polyak averaging). With a warm-up the decay
+    grows from 0.1 as (1 + t) / (10 + t), so that a short run does not remember its random initialization."""
     if not warmup:
         return lambda step: 1 - decay
     return lambda step: 1 - min(decay, (1 + step) / (10 + step))
 
 
 @torch.no_grad()
-def move_towards(model: nn.Module, target: nn.Module, weight: float) -> None:
+def move_towards(model: nn.Module, target: nn.Module, weight: float | Tensor) -> None:
     """w <- (1 - weight) w + weight t for every parameter of two models of one architecture, sharded alike."""
-    kinds: dict[type[Tensor], tuple[list[Tensor], list[Tensor]]] = {}
-    for mine, theirs in zip(model.parameters(), target.parameters(), strict=True):
-        weights, targets = kinds.setdefault(type(mine), ([], []))
-        weights.append(mine)
-        targets.append(theirs)
-    for weights, targets in kinds.values():  # shards, and what every process has whole
-        torch._foreach_lerp_(weights, targets, weight)
+    # Of shards each process moves its own.
+    weights, targets = (
+        [p.to_local() if hasattr(p, "to_local") else p for p in each.parameters()] for each in (model, target)
+    )
+    shares: Any = [weight] * len(weights) if isinstance(weight, Tensor) else weight
+    torch._foreach_lerp_(weights, targets, shares)
 
 
 @dataclass
 class Learner:
-    """A model in training.
+    """A model in training."""
 
-    Attributes:
-        model: the weights, in their original modules: not compiled, not wrapped.
-        step: optimizer steps taken.
-        lr_factor: below 1 after training went back from a loss that was not finite.
-        setbacks: how often it did.
-        skipped: steps that were skipped because their gradient was not finite.
-        seconds: of training, over all sessions.
-        elapsed: with validations and saved checkpoints; of a training that has a time.
-        best_step, best_score: of the best validation so far; None before the first.
-        worse: validations since then.
-        meter: sums since the last row of metrics.jsonl.
-        shards: how the weights are sharded over processes; None where each has them all.
-    """
-
-    model: nn.Module
+    model: nn.Module  # the weights, in their original modules: not compiled, not wrapped
     optimizers: list[torch.optim.Optimizer]
     average: Average | None = None
-    step: int = 0
-    lr_factor: float = 1.0
-    setbacks: int = 0
-    skipped: int = 0
-    seconds: float = 0.0
-    elapsed: float = 0.0
-    best_step: int | None = None
+    step: int = 0  # optimizer steps taken
+    lr_factor: float = 1.0  # below 1 after training went back from a loss that was not finite
+    setbacks: int = 0  # how often it did
+    skipped: int = 0  # steps that were skipped because their gradient was not finite
+    seconds: float = 0.0  # of training, over all sessions
+    elapsed: float = 0.0  # with validations and saved checkpoints; of a training that has a time
+    best_step: int | None = None  # of the best validation so far; None before the first
     best_score: float | None = None
-    worse: int = 0
-    meter: dict[str, Tensor] = field(default_factory=dict)
-    shards: Shards | None = None
+    worse: int = 0  # validations since then
+    meter: dict[str, Tensor] = field(default_factory=dict)  # sums since the last row of metrics.jsonl
+    shards: Shards | None = None  # how the weights are sharded over processes; None where each has them all
 
     COUNTS = (
         *("step", "lr_factor", "setbacks", "skipped", "seconds"),

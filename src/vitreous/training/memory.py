@@ -99,11 +99,7 @@ def peak_bytes(device: torch.device) -> int:
 @contextmanager
 def activation_checkpointing(model: nn.Module) -> Iterator[None]:
     """Within this context each encoder layer stores its input only, and its activations are computed again in
-    the backward pass (1604.06174).
-
-    Raises:
-        InputError: the model has no encoder layers.
-    """
+    the backward pass (1604.06174). Raises InputError: the model has no encoder layers."""
     blocks = list(encoder_layers(model))
     if not blocks:
         raise InputError(f"{type(model).__name__} has no encoder layers: set training.checkpointing=false")
@@ -117,8 +113,7 @@ def activation_checkpointing(model: nn.Module) -> Iterator[None]:
 
 
 def stager(device: torch.device) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """Return what copies tensors into memory that it keeps for the next time: from a GPU into pinned
-    memory."""
+    """Return what copies tensors into memory that it keeps: from a GPU into pinned memory."""
     from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
     gpu = device.type == "cuda"

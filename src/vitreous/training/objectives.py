@@ -1,7 +1,4 @@
-"""What a classifier is trained to do: a loss on labels, or also on a teacher's outputs (DeiT, 2012.12877).
-
-An objective maps a model, a batch and a generator to a loss and named measures.
-"""
+"""What a classifier is trained to do: a loss on labels, or also on a teacher's outputs (DeiT, 2012.12877)."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.config import DistillationConfig, TrainingConfig
+from vitreous.training.step import Measured as Measured
 from vitreous.training.step import Objective as Objective
 
 Logits = Float[Tensor, "B classes"]
@@ -26,17 +24,12 @@ Targets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
 
 
 class Illustration(NamedTuple):
-    """What a report shows of a self-supervised objective.
+    """What a report shows of a self-supervised objective."""
 
-    Attributes:
-        exhibit: "views" or "reconstruction", whose caption it has.
-        columns: batches of normalized images (B, C, H, W) by their kind, to be shown side by side.
-        target: what is predicted, if the caption says it.
-    """
-
-    exhibit: str
+    exhibit: str  # "views" or "reconstruction", whose caption it has
+    # batches of normalized images (B, C, H, W) by their kind, to be shown side by side
     columns: Mapping[str, Tensor]
-    target: str | None = None
+    target: str | None = None  # what is predicted, if the caption says it
 
 
 def classification(config: TrainingConfig, teacher: Teacher | None = None) -> Objective:
@@ -47,9 +40,7 @@ def classification(config: TrainingConfig, teacher: Teacher | None = None) -> Ob
     """
     measure, weight = LOSSES[config.loss], config.distillation.weight
 
-    def objective(
-        model: nn.Module, batch: Batch, generator: torch.Generator
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(model: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
         if teacher and isinstance(model.head, DistilledHead):
             tokens = model.features(batch.images)  # type: ignore[operator]
             logits, distilled = (each.float() for each in model.head.both(tokens))
@@ -73,7 +64,6 @@ def softmax_loss(logits: Float[Tensor, "B classes"], targets: Targets, smoothing
 
 def sigmoid_loss(logits: Float[Tensor, "B classes"], targets: Targets, smoothing: float) -> Float[Tensor, ""]:
     """One binary cross-entropy for each class, summed over the classes as in big_vision, mean over the batch.
-
     timm and DeiT-III take the mean over the classes: the learning rate of an Adam is blind to the difference.
     """
     if targets.ndim == 1:
@@ -107,11 +97,8 @@ def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) ->
 
 
 class Teacher(nn.Module):
-    """Any classifier, with outputs for the student's classes and images (section 4).
-
-    Raises:
-        InputError: the teacher does not know a class.
-    """
+    """Any classifier, with outputs for the student's classes and images (section 4). Raises InputError: the
+    teacher does not know a class."""
 
     columns: Tensor
 

@@ -34,7 +34,7 @@ def make_optimizers(
             return [adamw(groups, config)]
         case "sgd":
             # Here the decay is a penalty: torch adds it to the gradient, before the momentum.
-            return [torch.optim.SGD(groups, lr=peak_lr, **sgd)]
+            return [MomentumSGD(groups, lr=peak_lr, **sgd)]
         case "adafactor":
             return [torch.optim.Adafactor(groups, lr=peak_lr)]
         case "muon":
@@ -52,6 +52,15 @@ def make_optimizers(
                 adjust_lr_fn="match_rms_adamw",
             )
             return [muon, adamw(rest, config)] if rest else [muon]
+
+
+class MomentumSGD(torch.optim.SGD):
+    """SGD whose momentum begins at zero, so that a GPU can skip the first step, too."""
+
+    def _init_group(self, group: Any, params: Any, grads: Any, moments: list[Any]) -> Any:
+        has_sparse = super()._init_group(group, params, grads, moments)  # type: ignore[no-untyped-call]
+        moments[:] = [torch.zeros_like(g) if m is None else m for g, m in zip(grads, moments, strict=False)]
+        return has_sparse
 
 
 class PackedMuon(torch.optim.Muon):

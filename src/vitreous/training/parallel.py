@@ -1,14 +1,13 @@
 """Weights in shards: data parallelism for models that do not fit into one process (FSDP2).
 
-Sharding (ZeRO, 1910.02054; FSDP, 2304.11277) is PyTorch's `fully_shard`, applied to a model from outside.
-The weights of an encoder layer are gathered when it is computed and freed after it; all other weights are one
-more group, which stays gathered between the forward and the backward pass. What a process stores (weights,
-gradients, optimizer state) is divided by the number of processes, or by that of a group
-(`training.shard_group`), best the processes of one machine, with a copy in each group (hybrid sharding).
+Sharding (ZeRO, 1910.02054; FSDP, 2304.11277) is PyTorch's `fully_shard`, applied to a model from outside. The
+weights of an encoder layer are gathered when it is computed and freed after it; all other weights are one
+more group, which stays gathered between the forward and the backward pass. What a process stores is divided
+by the number of processes, or by that of a group (`training.shard_group`), with a copy in each (hybrid
+sharding).
 
 An objective can have two attributes for it: `gathered_at_once`, if it uses weights outside their layers, so
-that all are one group; `kept_whole`, parameters that it changes itself in its forward pass and that every
-process has in full.
+that all are one group; `kept_whole`, parameters that it changes itself, which every process has in full.
 """
 
 from __future__ import annotations
@@ -53,13 +52,9 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
 
 
 class Shards:
-    """Shards a learner's weights over all processes, and gathers them.
+    """Shards a learner's weights over all processes, and gathers them."""
 
-    Attributes:
-        root: computes the model that learns, once it is sharded.
-    """
-
-    root: Any
+    root: Any  # computes the model that learns, once it is sharded
 
     def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -108,7 +103,7 @@ class Shards:
         half = torch.bfloat16 if self.config.precision in ("bf16", "fp8") else None
         for layer in () if getattr(model, "gathered_at_once", False) else encoder_layers(model):
             if self.config.compile:
-                layer.compile(dynamic=False)
+                layer.forward = torch.compile(layer.forward, dynamic=False)
             policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
             fully_shard(layer, mesh=self.mesh, mp_policy=policy)
         # Images keep their type: they are the targets of masked autoencoders, too.

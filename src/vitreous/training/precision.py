@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 import torch
@@ -16,9 +16,9 @@ from torch.nn.utils import parametrize
 
 from vitreous.errors import InputError, require_packages
 
-# Channels from which on a CPU gains from bf16. On one with AMX a training step of width 64 took 1.9 times as
-# long as in fp32, of 128 0.9 times, of 192 and 384 0.6 times.
-WIDE = 192
+# Channels from which on a CPU gains from bf16. On one with AMX a training step of width 64 took 0.85 times as
+# long as in fp32, of 96 0.7 to 0.9 times, of 128 and 192 0.5 times (65 tokens), of 384 0.4 times (197).
+WIDE = 128
 FIRST_BF16 = (8, 0)  # NVIDIA's Ampere
 HAVE_BF16 = ("BF16", "FP16", "AMX", "AVX10", "DEFAULT", "ALL")  # of the instruction sets that oneDNN names
 MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
@@ -30,11 +30,8 @@ CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # must be set before th
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device called `name`; "auto" is the GPU where there is one.
-
-    Raises:
-        InputError: no such device, or it is not here.
-    """
+    """Return the device called `name`; "auto" is the GPU where there is one. Raises InputError: no such
+    device, or it is not here."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -50,11 +47,7 @@ def pick_device(name: str) -> torch.device:
 
 def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, width: int = WIDE) -> Precision:
     """Return `wanted`; for "auto" bf16 where the device multiplies in bf16, and on a CPU if the model is wide
-    enough to gain from it.
-
-    Raises:
-        InputError: fp8 is wanted and not available here.
-    """
+    enough to gain from it. Raises InputError: fp8 is wanted and not available here."""
     if wanted == "fp8":
         check_float8(device)
     if wanted != "auto":
@@ -74,11 +67,8 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def answering_precision(wanted: str, device: torch.device) -> Precision:
-    """Return the precision of inference: fp32, bf16, or for "auto" the faster of the two.
-
-    Raises:
-        InputError: there is no such precision.
-    """
+    """Return the precision of inference: fp32, bf16, or for "auto" the faster of the two. Raises InputError:
+    there is no such precision."""
     if wanted not in ("auto", "fp32", "bf16"):
         raise InputError(f"--precision {wanted} is not available for inference: use auto, fp32 or bf16")
     return "fp32" if wanted == "fp32" else pick_precision("auto" if wanted == "auto" else "bf16", device)
@@ -128,8 +118,7 @@ class Int8Linear(nn.Module):
 
 
 def with_int8_products(model: nn.Module) -> nn.Module:
-    """Return a copy whose linear layers multiply in int8. Raises InputError for a model that has none, but
-    perhaps a head."""
+    """Return a copy whose linear layers multiply in int8. Raises InputError: it has none before the head."""
     copied = copy.deepcopy(model)
     layers = [
         (module, name, child)
@@ -148,33 +137,31 @@ def with_int8_products(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def numerics(device: torch.device, precision: str, *, deterministic: bool) -> Iterator[None]:
-    """Within this context, compute as a training asks for: on a GPU what stays in fp32 in TF32, unless the
-    precision is fp32; with `deterministic` by algorithms that give the same bits each time.
-
-    Raises:
-        InputError: an operation has no such algorithm.
-    """
-    before = (
-        torch.get_float32_matmul_precision(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.backends.cudnn.benchmark,
-    )
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
-    if deterministic:
-        os.environ.setdefault(*CUBLAS_WORKSPACE)
-        torch.use_deterministic_algorithms(True)  # cuDNN's, too
-        torch.backends.cudnn.benchmark = False
-    try:
-        yield
-    except RuntimeError as error:
-        if "does not have a deterministic implementation" not in str(error):
-            raise
-        raise InputError(f"--deterministic: {str(error).partition(',')[0]}; leave the option out") from error
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.use_deterministic_algorithms(before[1])
-        torch.backends.cudnn.benchmark = before[2]
+    """Within this context, compute as a training asks for: on the GPU that is given, what stays in fp32 in
+    TF32, unless the precision is fp32; with `deterministic` by algorithms that give the same bits each time.
+    Raises InputError: an operation has no such algorithm."""
+    cudnn, fp32 = torch.backends.cudnn, precision == "fp32"
+    with ExitStack() as before:
+        before.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        before.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        for name in ("allow_tf32", "benchmark"):
+            before.callback(setattr, cudnn, name, getattr(cudnn, name))
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("highest" if fp32 else "high")
+            cudnn.allow_tf32 = not fp32  # of convolutions
+            if device.index is not None:  # the first one is current otherwise, also to what synchronizes
+                before.enter_context(torch.cuda.device(device))
+        if deterministic:
+            os.environ.setdefault(*CUBLAS_WORKSPACE)
+            torch.use_deterministic_algorithms(True)  # cuDNN's, too
+            cudnn.benchmark = False
+        try:
+            yield
+        except RuntimeError as error:
+            if "does not have a deterministic implementation" not in str(error):
+                raise
+            what = f"--deterministic: {str(error).partition(',')[0]}"
+            raise InputError(f"{what}; leave the option out") from error
 
 
 def check_float8(device: torch.device) -> None:

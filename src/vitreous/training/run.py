@@ -19,7 +19,7 @@ from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, re
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.split import SPLIT, write_split
-from vitreous.errors import InputError, writing_to
+from vitreous.errors import InputError, check_free, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent
 from vitreous.training.callbacks import TRACKERS, Callback, MetricsFile, TensorBoard, Tracker, read_metrics
@@ -36,34 +36,24 @@ LOCK = ".lock"  # says which process trains in the directory
 
 
 class Run:
-    """A run directory: what every task's training writes.
+    """A run directory: what every task's training writes."""
 
-    Attributes:
-        config: all of the run, as config.toml has it: the configuration of its task.
-        split: the file that says which part each image is in.
-        states: what `--resume` continues from.
-        new: whether this process has made it, and does not continue it.
-    """
-
-    new: bool = False
+    new: bool = False  # whether this process has made it, and does not continue it
 
     def __init__(self, path: Path, config: Any) -> None:
         self.path = path
-        self.config = config
-        self.split = path / SPLIT
+        self.config = config  # all of the run, as config.toml has it: that of its task
+        self.split = path / SPLIT  # says which part each image is in
         keep = {name: getattr(config.training, name) for name in ("keep_last", "keep_every", "upload")}
-        self.states = Checkpointer(path / "checkpoints", config.command, **keep)
+        self.states = Checkpointer(path / "checkpoints", config.command, **keep)  # for --resume
 
     @classmethod
     def create(
         cls, path: Path, config: CommandConfig, parts: Mapping[str, ImageDataset] | None = None
     ) -> Run:
-        """Make a new run directory. parts: the images that split.csv lists.
-
-        Raises:
-            InputError: there is something at `path` already, or it cannot be written.
-        """
-        check_free(path, config.command)
+        """Make a new run directory. parts: the images that split.csv lists. Raises InputError: there is
+        something at `path` already, or it cannot be written."""
+        check_free(path, otherwise(path, config.command))
         with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
             write_split(path / SPLIT, parts or {})
@@ -73,11 +63,8 @@ class Run:
 
     @classmethod
     def open(cls, path: Path, kind: type[CommandConfig] = RunConfig) -> Run:
-        """Open an existing run directory.
-
-        Raises:
-            InputError: there is none, or its config.toml does not describe a run of this `kind`.
-        """
+        """Open an existing run directory. Raises InputError: there is none, or its config.toml does not
+        describe a run of this `kind`."""
         return cls(path, validated(read_tree(path), kind))
 
     @classmethod
@@ -118,10 +105,7 @@ class Run:
 
     def with_data(self, source: str | None) -> Run:
         """Return the same run with its data elsewhere; None: where they were. config.toml stays as it is.
-
-        Raises:
-            InputError: they are no longer where they were.
-        """
+        Raises InputError: they are no longer where they were."""
         if source is None:
             command = f"vitreous {self.config.command} --resume {quote(str(self.path))} --data DATA"
             check_data_present(self.config.source, self.path, f"say where they are now: {command}")
@@ -129,8 +113,9 @@ class Run:
         return Run(self.path, with_source(self.config, self.path, absolute_source(source)))
 
     def write_config(self) -> None:
-        """Write config.toml."""
-        write_text(self.path / "config.toml", to_toml(self.config))
+        """Write config.toml. Raises InputError: another process trains by it."""
+        with self.locked():
+            write_text(self.path / "config.toml", to_toml(self.config))
 
     def extended(
         self,
@@ -141,14 +126,9 @@ class Run:
         minutes: float | None = None,
     ) -> tuple[Run, str]:
         """Return the same run with another total of epochs, steps or minutes, which config.toml then has, and
-        a sentence about its learning rate, where enough is known for it.
-
-        From its present step on, the rate follows the curve of the new length and may jump there. The result
-        is not that of a run of this length from the beginning.
-
-        Raises:
-            InputError: the run is as far already.
-        """
+        a sentence about its learning rate, where enough is known for it: from its present step on, the rate
+        follows the curve of the new length and may jump there. The result is not that of a run of this length
+        from the beginning. Raises InputError: the run is as far already."""
         length = {} if epochs is None else {"epochs": epochs}
         run = self.with_training(steps=steps, minutes=minutes, **length)
         old, new = self.config.training, run.config.training
@@ -180,8 +160,7 @@ class Run:
         )
 
     def forget_failed_start(self) -> None:
-        """Remove a new directory that holds nothing but its configuration and split, so that the corrected
-        command can use the same path."""
+        """Remove a new directory without anything learned, so that the corrected command can use its path."""
         files = list(self.path.iterdir())
         if self.new and {file.name for file in files} <= {"config.toml", SPLIT, LOCK}:
             for file in files:
@@ -237,10 +216,7 @@ class Run:
     @contextmanager
     def tracked(self) -> Iterator[tuple[Tracker, ...]]:
         """Open the experiment trackers, which are callbacks of the training, until its results are known.
-
-        Raises:
-            InputError: one of them cannot be started; a new run is forgotten.
-        """
+        Raises InputError: one of them cannot be started; a new run is forgotten."""
         with ExitStack() as stack:
             trackers = []
             try:
@@ -257,8 +233,7 @@ class Run:
                 TRACKERS.reset(before)
 
     def note_stop(self, step: int | None, total: int) -> None:
-        """Note at which step of `total` the model that is about to be saved was stopped; None: it is
-        finished."""
+        """Note at which of `total` steps the model that will be saved was stopped; None: it is finished."""
         if step is None:
             (self.path / STOPPED).unlink(missing_ok=True)
         else:
@@ -315,11 +290,8 @@ def of_another_command(path: Path, command: str) -> str:
 
 
 def with_source(config: Any, path: Path, source: str | None = None) -> Any:
-    """Return a configuration that knows where its data are from its run directory `path`, too.
-
-    Args:
-        source: other DATA than before; None: the same.
-    """
+    """Return a configuration that knows where its data are from its run directory `path`, too. source: other
+    DATA than before; None: the same."""
     source = config.source if source is None else source
     return config.model_copy(update={"source": source, "source_from_run": relative_source(source, path)})
 
@@ -329,13 +301,9 @@ def with_training(config: Any, **changes: Any) -> Any:
     return config.model_copy(update={"training": config.training.model_copy(update=changes)})
 
 
-def check_free(path: Path, command: str) -> None:
-    """Raises InputError where a new run would be written over something."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(
-            f"{path} exists already, and nothing is written over: choose another --out, remove it, or go on "
-            f"with vitreous {command} --resume {quote(str(path))}"
-        )
+def otherwise(path: Path, command: str) -> str:
+    """Return what to do where a new run would be written over something."""
+    return f"choose another --out, remove it, or go on with vitreous {command} --resume {quote(str(path))}"
 
 
 def default_path(data_name: str, root: Path = Path("runs"), ending: str = "") -> Path:

@@ -26,10 +26,8 @@ AnyRun = TypeVar("AnyRun", bound=RunConfig)
 def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
     """Return `base` with the leaves of each tree changed, later trees over earlier ones.
 
-    What follows from a changed leaf (`CommandConfig.following`) changes with it.
-
-    Raises:
-        InputError: an unknown setting (with the nearest name), or values that do not fit together.
+    What follows from a changed leaf (`CommandConfig.following`) changes with it. Raises InputError: an
+    unknown setting (with the nearest name), or values that do not fit together.
     """
     kind = type(base)
     tree: dict[str, Any] = base.model_dump()

@@ -1,8 +1,5 @@
-"""A training that ends after a time: how many steps it will have is estimated again after each step.
-
-The learning rate follows the estimate, so that it reaches the end of its curve when the time is up, also
-where the machine becomes faster or slower on the way.
-"""
+"""A training that ends after a time: how many steps it will have is estimated again after each step, and the
+learning rate follows the estimate."""
 
 from __future__ import annotations
 
@@ -25,9 +22,6 @@ class TimeBudget:
     Args:
         learner: at the beginning of this session.
         clock: returns seconds since any moment.
-
-    Attributes:
-        reserve: seconds that the validation at the end will take.
     """
 
     def __init__(
@@ -38,14 +32,12 @@ class TimeBudget:
         self.seen = learner.step, learner.seconds
         self.averaged = -1  # the first step of a session waits for the first images
         self.step_seconds = learner.seconds / learner.step if learner.step else None
-        self.reserve = 0.0
+        self.reserve = 0.0  # seconds that the validation at the end will take
         self.spoken = False
 
     def total(self, planned: int, steps_per_epoch: int) -> int:
-        """Return the number of steps of the training, now; `planned` while that is not known.
-
-        Warns once of a time that is too short to learn in.
-        """
+        """Return the number of steps of the training, now; `planned` while that is not known. Warns once of
+        too few."""
         learner = self.learner
         learner.elapsed = self.clock() - self.began
         left = self.seconds - self.reserve - learner.elapsed

@@ -65,11 +65,6 @@ class Trainer:
         world: the processes that train together.
         bad: the images that none of them could read.
         clock: returns seconds since any moment.
-
-    Attributes:
-        total: the step at which training ends; an estimate where it ends after a time.
-        waited: seconds in which the loader was waited for, in this session.
-        saving: seconds in which training waited for the last checkpoint.
     """
 
     def __init__(
@@ -92,13 +87,14 @@ class Trainer:
         self.checkpointer, self.bad = checkpointer, bad
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
         self.validate, self.validate_every = validate, validate_every
-        self.total = config.total_steps(loader.steps_per_epoch)
+        self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
         self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, objective, config, seed=seed, world=world)
         self.bad_steps = 0  # in a row, up to now
         self.interrupted, self.stop_requested, self.ended = False, False, False
         self.clock = clock
-        self.saved_at, self.saving, self.waited = clock(), 0.0, 0.0
+        self.saved_at = clock()
+        self.saving, self.waited = 0.0, 0.0  # seconds, for the last checkpoint and for the loader
         self.budget: TimeBudget | None = None
         self.planned_at = 0  # the step from which on the length is estimated again
         self.start_row()
@@ -220,10 +216,8 @@ class Trainer:
 
         Steps whose gradient is not finite are skipped: they change no weight. After several in a row training
         goes back to the newest checkpoint at a lower learning rate, then it stops. The gradient is reduced
-        over all processes, so that all of them do the same.
-
-        Raises:
-            NotFinite: it went back often enough before.
+        over all processes, so that all of them do the same. Raises NotFinite: it went back often enough
+        before.
         """
         finite, learner = self.train_step.outcome(), self.learner
         if finite is not None:

@@ -28,19 +28,12 @@ PACKAGE = str(Path(vitreous.__file__).parent)
 
 
 class Note(NamedTuple):
-    """What a process says of itself.
+    """What a process says of itself."""
 
-    Attributes:
-        beat: the number of the note.
-        progress: twice the step that it is at, and one more while it computes a gradient.
-        idle: seconds in which its main thread has not moved.
-        where: the function of this package that it is in.
-    """
-
-    beat: int
-    progress: int
-    idle: float
-    where: str
+    beat: int  # the number of the note
+    progress: int  # twice the step that it is at, and one more while it computes a gradient
+    idle: float  # seconds in which its main thread has not moved
+    where: str  # the function of this package that it is in
 
 
 class Watch:
@@ -48,17 +41,13 @@ class Watch:
 
     Args:
         store: of torchrun; this thread's own connection.
-
-    Attributes:
-        progress: see `Note`.
-        patience: seconds in which no process moves, after which they hang.
-        advice: returns what to do after a failure, as the end of a sentence.
     """
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.store, self.rank, self.size = store, rank, size
-        self.progress, self.patience = 0, 600.0
-        self.advice: Callable[[], str] = str
+        self.progress = 0  # as in `Note`
+        self.patience = 600.0  # seconds in which no process moves, after which they hang
+        self.advice: Callable[[], str] = str  # what to do after a failure, as the end of a sentence
         self.beat = 0
         self.position: tuple[Any, ...] = ()
         self.moved_at = time.monotonic()
@@ -114,9 +103,8 @@ class Watch:
                 self.heard[rank] = note, now
 
     def problem(self, silent: float) -> tuple[int, str] | None:
-        """Return the lowest process that lives, which reports, and a sentence about those that have not
-        written for so many seconds, or about a process that hangs; None where there is something to wait for.
-        """
+        """Return the lowest process that lives, which reports, and a sentence about those that have been
+        silent for so long, or about one that hangs; None where there is something to wait for."""
         self.look()
         now = time.monotonic()
         here = {rank: heard for rank, heard in self.heard.items() if heard[0].beat != LEFT}
@@ -161,8 +149,7 @@ class Watch:
 
 
 def main_thread() -> tuple[tuple[int, ...], str]:
-    """Return where the main thread is: the instruction of each of its frames, and the innermost of them that
-    is of this package, in words."""
+    """Return the main thread's frames, and the innermost one of this package in words."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     position, where = list[int](), ""
     while frame:

@@ -26,8 +26,9 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
+from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.regression import Regressor
-from vitreous.tasks.text.task import digit_lines_config, numbers_config
+from vitreous.tasks.text.task import CaptioningConfig, TranslationConfig
 from vitreous.training.settings import configure
 
 THREAD = one_thread()
@@ -74,7 +75,7 @@ def regressor() -> Regressor:
 def reader() -> ImageReader:
     torch.manual_seed(0)
     tiny = {"encoder": {"depth": 1, "width": 32}, "decoder": {"depth": 2, "width": 32, "max_length": 8}}
-    model = fresh_model(configure(digit_lines_config(), {"model": tiny})).eval()
+    model = fresh_model(configure(packaged_config(CaptioningConfig, "digit-lines"), {"model": tiny})).eval()
     return ImageReader(Reader(model, Tokenizer.train(["0123456789"], 270)), most_pixels=MOST_PIXELS)
 
 
@@ -82,7 +83,7 @@ def reader() -> ImageReader:
 def translator() -> TextTranslator:
     torch.manual_seed(0)
     tiny = {"model": {"depth": 1, "encoder_depth": 1, "width": 32, "mlp_dim": 32, "max_length": 40}}
-    model = fresh_model(configure(numbers_config(), tiny)).eval()
+    model = fresh_model(configure(packaged_config(TranslationConfig, "numbers"), tiny)).eval()
     texts = [text for pair in list(number_pairs(50)) for text in (pair.source, pair.target)]
     return TextTranslator(Translator(model, Tokenizer.train(texts, 380)))
 

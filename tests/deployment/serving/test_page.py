@@ -101,7 +101,7 @@ def at_an_address(served: Served, examples: Examples) -> Iterator[str]:
     opened.listen()
     url = address_of(opened)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
-    thread = threading.Thread(target=lambda: asyncio.run(serve(server, opened, ready=lambda _: up.set())))
+    thread = threading.Thread(target=lambda: asyncio.run(serve(server, opened, ready=up.set)))
     thread.start()
     assert up.wait(60)
     try:

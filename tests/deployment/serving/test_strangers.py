@@ -40,7 +40,7 @@ def at_an_address(app: Any, limits: Limits) -> Iterator[str]:
     opened, up = bind("127.0.0.1", 0), threading.Event()
     opened.listen()
     server = server_of(app, limits)
-    thread = threading.Thread(target=lambda: asyncio.run(serve(server, opened, ready=lambda _: up.set())))
+    thread = threading.Thread(target=lambda: asyncio.run(serve(server, opened, ready=up.set)))
     thread.start()
     assert up.wait(60)
     try:

@@ -8,11 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source, write_json
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     Format,
@@ -24,8 +21,7 @@ from vitreous.checkpoints.format import (
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
-from vitreous.checkpoints.formats.huggingface_writing import common
-from vitreous.checkpoints.torch_files import write_state_dict
+from vitreous.checkpoints.formats.huggingface_writing import write_folder
 from vitreous.checkpoints.weights import (
     Row,
     fixed,
@@ -37,6 +33,7 @@ from vitreous.checkpoints.weights import (
     write_rows,
 )
 from vitreous.errors import InputError
+from vitreous.layers.embedding import sincos_of_mae
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
@@ -72,7 +69,7 @@ def aimv2_rows(config: ViTConfig, *, native: bool = False) -> list[Row]:
     """The table; `native` for positions that are computed from the grid."""
     positions = tokens_and_positions(config, {}, POSITIONS, table_axes=2)
     if native:
-        table = native_positions(config.grid, config.width)
+        table = sincos_of_mae(config.grid, config.width)
         positions = fixed("position.table", table, part="learned positions")
     return [
         positions,
@@ -82,14 +79,6 @@ def aimv2_rows(config: ViTConfig, *, native: bool = False) -> list[Row]:
         same("norm.weight", "rms_norm.weight"),
         *layer_rows(),
     ]
-
-
-def native_positions(grid: tuple[int, int], width: int) -> Tensor:
-    """Sines and cosines of the columns, then of the rows, as AIMv2 computes them."""
-    omega = 1e4 ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
-    y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
-    angles = (axis.reshape(-1, 1) * omega for axis in (x, y))
-    return torch.cat([wave for angle in angles for wave in (angle.sin(), angle.cos())], dim=1).float()
 
 
 def read_aimv2(source: Source) -> Reading:
@@ -136,7 +125,7 @@ def write_aimv2(model: Model, path: Path) -> None:
     height, width = config.image_size
     if height != width or config.patch_size[0] != config.patch_size[1]:
         raise InputError("aimv2 cannot hold images or patches that are not square")
-    described = common(config) | {
+    described = {
         "model_type": "aimv2_vision_model",
         "architectures": ["Aimv2VisionModel"],
         "intermediate_size": config.mlp_dim,
@@ -145,10 +134,8 @@ def write_aimv2(model: Model, path: Path) -> None:
         "use_head": False,
         "is_native": False,
     }
-    path.mkdir(parents=True, exist_ok=True)
-    write_state_dict(write_rows(aimv2_rows(config), weights), path / "model.safetensors")
-    write_json(described, path / "config.json")
-    write_json(preprocessor_config(model.preprocessing), path / "preprocessor_config.json")
+    tensors = write_rows(aimv2_rows(config), weights)
+    write_folder(path, tensors, described, config, preprocessor_config(model.preprocessing))
 
 
 AIMV2 = Format(

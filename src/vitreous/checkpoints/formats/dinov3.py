@@ -25,6 +25,7 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
 from vitreous.checkpoints.formats.timm import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
@@ -218,7 +219,9 @@ def read_dinov3_vit(source: Source) -> Reading:
     return Reading(source, config, rows, look, ignored=ignored, task=None)
 
 
-TRANSFORMERS_LIMITS = LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"rotary.periods": (None,)}
+FAMILY = VIT._replace(
+    limits=LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"rotary.periods": (None,)}, keep=KEPT
+)
 
 
 def transformers_form(

@@ -23,23 +23,8 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.dinov3 import is_dinov3_vit, read_dinov3_vit
-from vitreous.checkpoints.formats.huggingface_families import (
-    BEIT,
-    BIAS,
-    CLASS_ANGLES,
-    CLIP,
-    DINOV2,
-    INTERNVIT,
-    INTERNVL,
-    MLCD,
-    SHARED_BIAS,
-    SIGLIP,
-    TIPS,
-    VIT,
-    Family,
-    published_name,
-)
 from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.tensors import Entry, Tensors
@@ -85,14 +70,16 @@ MSN_EPS = 1e-6
 def read_huggingface(source: Source) -> Reading:
     if is_dinov3_vit(source):
         return read_dinov3_vit(source)
-    patches = (f"{family.names['stem.projection']}.weight" for family in (VIT, CLIP, TIPS))
+    patches = (
+        f"{family.names['stem.projection']}.weight" for family in (families.VIT, families.CLIP, families.TIPS)
+    )
     prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
     others = MASKED_MODELING if "lm_head.weight" in source.tensors else OTHERS
     source.left_out.extend(name for name in source.tensors if name.startswith(others))
     source = source.renamed(lambda name: None if name.startswith(others) else name.removeprefix(prefix))
-    internvl = INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
+    internvl = families.INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
     if "embeddings.patch_embeddings.projection.weight" in source.tensors and not internvl:
-        source = source.renamed(published_name)
+        source = source.renamed(families.published_name)
     if "encoder.layer.0.mlp.gate_proj.weight" in source.tensors:
         raise InputError(
             f"{source.where}: the halves of a SwiGLU are apart, as transformers 5 has them in memory: write "
@@ -106,7 +93,7 @@ def read_huggingface(source: Source) -> Reading:
     fields = huggingface_fields(source, family)
     config = configured(ViTConfig, source, fields)
     unused = [name for name in UNUSED if name in source.tensors]
-    if family is SIGLIP and config.pooling == "mean":
+    if family is families.SIGLIP and config.pooling == "mean":
         # SiglipForImageClassification does not use its pooling head
         unused += [name for name in source.tensors if name.startswith("head.")]
     return Reading(
@@ -116,18 +103,18 @@ def read_huggingface(source: Source) -> Reading:
         preprocessing_of(source, config),
         labels_of(source),
         tuple(unused),
-        None if family is CLIP else task_of(source),
+        None if family is families.CLIP else task_of(source),
         interpolation="flexivit" if naflex else own_interpolation(family, config),
     )
 
 
-def own_interpolation(family: Family, config: ViTConfig) -> str | None:
+def own_interpolation(family: families.Family, config: ViTConfig) -> str | None:
     """How a family resamples its positions, where not as the others do."""
     if config.position.kind == "relative-bias":
         return "timm-npz"
-    if family is TIPS:
+    if family is families.TIPS:
         return "flexivit"
-    return "timm" if family is DINOV2 and config.registers else None
+    return "timm" if family is families.DINOV2 and config.registers else None
 
 
 def of_one_size(source: Source) -> Source:
@@ -158,24 +145,24 @@ def of_one_size(source: Source) -> Source:
     )
 
 
-def family_of(source: Source) -> Family:
+def family_of(source: Source) -> families.Family:
     """The family, from the names of the weights."""
-    if CLASS_ANGLES in source.tensors:
-        return MLCD
-    if INTERNVIT.layer.format(0) + "attn.qkv.weight" in source.tensors:
-        return INTERNVIT
+    if families.CLASS_ANGLES in source.tensors:
+        return families.MLCD
+    if families.INTERNVIT.layer.format(0) + "attn.qkv.weight" in source.tensors:
+        return families.INTERNVIT
     if "embeddings.patch_embedding.weight" in source.tensors:
-        return CLIP if "embeddings.class_embedding" in source.tensors else SIGLIP
+        return families.CLIP if "embeddings.class_embedding" in source.tensors else families.SIGLIP
     if "patch_embed.proj.weight" in source.tensors:
-        return TIPS
+        return families.TIPS
     if "encoder.layer.0.attention.projection_layer.weight" in source.tensors:
-        return INTERNVL
+        return families.INTERNVL
     if any(name.endswith((".lambda_1", "relative_position_bias_table")) for name in source.tensors):
-        return BEIT
-    return DINOV2 if "encoder.layer.0.norm1.weight" in source.tensors else VIT
+        return families.BEIT
+    return families.DINOV2 if "encoder.layer.0.norm1.weight" in source.tensors else families.VIT
 
 
-def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
+def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any]:
     """The configuration from shapes and config.json."""
     tensors, described = source.tensors, source.config
     layer = family.layer.format(0)
@@ -204,7 +191,7 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
         "class_token": class_token,
         "distillation_token": distilled,
         "registers": registers + (second and not distilled),
-        "head_bias": fields["num_classes"] is None or family is not CLIP,
+        "head_bias": fields["num_classes"] is None or family is not families.CLIP,
         "pooling": pooling_of(source, family, fields["width"], distilled=distilled),
     }
     if f"{layer}{family.layer_names.get('attention.query_norm.norm')}.weight" in tensors:
@@ -212,9 +199,9 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
     rms = fields["norm_kind"] == "rms"
     if (rms and "layernorm.bias" in tensors) or (fields.get("qk_norm_joint") and not rms):
         raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not known here")
-    if family is INTERNVL:
+    if family is families.INTERNVL:
         fields["pooling"] = "mean" if described.get("use_mean_pooling", True) else "class"
-    if family in (BEIT, INTERNVL, INTERNVIT):
+    if family in (families.BEIT, families.INTERNVL, families.INTERNVIT):
         norms = {"tokens": "layernorm.weight", "pooled": "pooler.layernorm.weight"}
         fields["final_norm"] = next((where for where, name in norms.items() if name in tensors), "none")
     if not defaults and "layer_norm_eps" not in described:
@@ -222,23 +209,25 @@ def huggingface_fields(source: Source, family: Family) -> dict[str, Any]:
     return fields
 
 
-def positions_of(source: Source, family: Family, patch: tuple[int, int], tokens: int) -> dict[str, Any]:
+def positions_of(
+    source: Source, family: families.Family, patch: tuple[int, int], tokens: int
+) -> dict[str, Any]:
     """The positions and the image size that they tell.
 
     Args:
         tokens: before the patches, that have a position.
     """
     size = source.config.get("image_size", family.image_size if "model_type" in source.config else None)
-    if family is MLCD:
+    if family is families.MLCD:
         if not as_pair(size):
             return {"image_size": asked_image_size(source)} | rotary_of_mlcd(source)
         return {"image_size": as_pair(source.overrides.get("image_size")) or size} | rotary_of_mlcd(source)
-    if family is not BEIT:
+    if family is not families.BEIT:
         positions = source.positions(family.positions) - tokens
         return {"image_size": image_size_of(source, patch, positions, described=[size])}
-    biased = bias_fields(source, patch, BIAS, SHARED_BIAS, described=[size])
+    biased = bias_fields(source, patch, families.BIAS, families.SHARED_BIAS, described=[size])
     if biased is None and family.positions in source.tensors:
-        return positions_of(source, VIT, patch, tokens)
+        return positions_of(source, families.VIT, patch, tokens)
     if biased is None:
         return {"image_size": size, "position": {"kind": "none"}}
     rows, columns = (side // p for side, p in zip(biased["image_size"], patch, strict=True))
@@ -257,11 +246,11 @@ def rotary_of_mlcd(source: Source) -> dict[str, Any]:
     return {"position": {"kind": "rotary-2d", "where": "every-layer-shared"}, "rotary": rotary}
 
 
-def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -> str:
+def pooling_of(source: Source, family: families.Family, width: int, *, distilled: bool) -> str:
     if distilled:
         return "class+distillation"
     classifier = "classifier.weight" in source.tensors
-    if family is SIGLIP:
+    if family is families.SIGLIP:
         return "attention" if "head.probe" in source.tensors and not classifier else "mean"
     # Dinov2ForImageClassification sees the class token and the mean of the patches.
     wide = classifier and source.size("classifier.weight", 1, ndim=2) == 2 * width
@@ -270,7 +259,7 @@ def pooling_of(source: Source, family: Family, width: int, *, distilled: bool) -
     return "class+mean" if wide else "class"
 
 
-def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
+def family_rows(family: families.Family, *, swiglu: bool) -> list[Row]:
     """The table but for tokens and positions, under names without the prefix that a head gives."""
     ours, theirs = "blocks.{}.", family.layer
     gates = dict(zip(("mlp.gate_expand", "mlp.contract"), family.gates, strict=True))
@@ -282,12 +271,12 @@ def family_rows(family: Family, *, swiglu: bool) -> list[Row]:
         same(f"{ours}attention_branch.scale.gamma", f"{theirs}{family.scales[0]}"),
         same(f"{ours}mlp_branch.scale.gamma", f"{theirs}{family.scales[1]}"),
         same("pool.probe", "head.probe"),
-        converted(OUR_ANGLES, CLASS_ANGLES, Tensor.flatten, lambda angles: angles[None]),
+        converted(OUR_ANGLES, families.CLASS_ANGLES, Tensor.flatten, lambda angles: angles[None]),
         *query_and_key_value("pool.attention", "head.attention"),
     ]
 
 
-def qkv_rows(family: Family) -> list[Row]:
+def qkv_rows(family: families.Family) -> list[Row]:
     ours, theirs = "blocks.{}.attention.qkv", [family.layer + part for part in family.attention]
     biases: list[str | None] = [f"{each}.bias" for each in theirs]
     if not family.key_bias:
@@ -295,14 +284,18 @@ def qkv_rows(family: Family) -> list[Row]:
     return [stacked(f"{ours}.weight", [f"{each}.weight" for each in theirs]), stacked(f"{ours}.bias", biases)]
 
 
-def huggingface_rows(config: ViTConfig, family: Family) -> list[Row]:
+def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
     tokens = tokens_and_positions(
         config,
         family.tokens,
         family.positions,
         axes=family.token_axes,
         table_axes=family.table_axes,
-        positioned=POSITIONED if family in (DINOV2, TIPS) else family.tokens,
+        positioned=POSITIONED if family in (families.DINOV2, families.TIPS) else family.tokens,
     )
-    biases = bias_rows(config, BIAS, SHARED_BIAS) if config.position.kind == "relative-bias" else []
+    biases = (
+        bias_rows(config, families.BIAS, families.SHARED_BIAS)
+        if config.position.kind == "relative-bias"
+        else []
+    )
     return [tokens, *biases, *family_rows(family, swiglu=config.mlp == "swiglu")]

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import PLAIN_VIT
+from vitreous.checkpoints.format import PLAIN_VIT, Limits
 from vitreous.errors import InputError
 
 
@@ -29,8 +29,13 @@ class Family(NamedTuple):
     scales: tuple[str, str] = ("layer_scale1.lambda1", "layer_scale2.lambda1")  # of the two branches
     key_bias: bool = True
     gates: tuple[str, str] = ("mlp.weights_in", "mlp.weights_out")  # of SwiGLU
+    limits: Limits = PLAIN_VIT  # what a model can be to be written as one of it
+    keep: tuple[str, ...] = ("qkv_bias",)  # parts that it knows, as in `canonical`
+    square: bool = False  # whether its own code knows only square images
 
 
+EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size", "drop_remainder"))
+SCALED = ("layer_scale", "qkv_bias")
 VIT = Family(
     names={
         "stem.projection": "embeddings.patch_embeddings.projection",
@@ -57,17 +62,36 @@ VIT = Family(
     },
     positions="embeddings.position_embeddings",
     eps=1e-12,
+    limits=EVERY
+    | {"distillation_token": None, "embedding_norm": None, "pooling": ("class", "class+distillation")},
+)
+IJEPA = VIT._replace(
+    limits=EVERY | {"class_token": (False,), "pooling": ("mean",), "representation_size": (None,)}
 )
 DINOV2 = VIT._replace(
     layer_names=VIT.layer_names
     | {"attention_norm": "norm1", "mlp_norm": "norm2", "mlp.expand": "mlp.fc1", "mlp.contract": "mlp.fc2"},
     tokens=VIT.tokens | {"registers": "embeddings.register_tokens"},
     eps=1e-6,
+    limits=EVERY
+    | {"registers": None, "representation_size": (None,), "pooling": ("class", "mean", "class+mean")},
+    keep=SCALED,
+    square=True,
 )
 BEIT = VIT._replace(
     names=VIT.names | {"pool.norm": "pooler.layernorm"},
     scales=("lambda_1", "lambda_2"),
     key_bias=False,
+    limits=EVERY
+    | {
+        "position.kind": ("relative-bias",),
+        "position.where": ("every-layer", "every-layer-shared"),
+        "representation_size": (None,),
+        "drop_remainder": (False,),
+        "pooling": ("class", "mean"),
+        "final_norm": ("tokens", "pooled"),
+    },
+    keep=("layer_scale",),
 )
 # Tables of relative positions: of a layer, and of all.
 BIAS = "encoder.layer.{}.attention.attention.relative_position_bias.relative_position_bias_table"
@@ -86,6 +110,15 @@ INTERNVL = BEIT._replace(
     heads=16,
     key_bias=True,
     eps=1e-6,
+    limits=EVERY
+    | {
+        **dict.fromkeys(("norm_kind", "qk_norm", "qk_norm_joint")),
+        "final_norm": ("none",),
+        **dict.fromkeys(("num_classes", "representation_size"), (None,)),
+        "pooling": ("class", "mean"),
+    },
+    keep=SCALED,
+    square=True,
 )
 TIPS = DINOV2._replace(
     names={"stem.projection": "patch_embed.proj", "norm": "norm"},
@@ -102,6 +135,7 @@ TIPS = DINOV2._replace(
     positions="pos_embed",
     scales=("ls1.gamma", "ls2.gamma"),
     gates=("mlp.w12", "mlp.w3"),
+    limits={**DINOV2.limits, "num_classes": (None,), "pooling": ("class",)},
 )
 CLIP = Family(
     names={
@@ -125,8 +159,31 @@ CLIP = Family(
     activation="quick_gelu",
     token_axes=1,
     table_axes=2,
+    limits=EVERY | {"embedding_norm": None, "representation_size": (None,), "pooling": ("class",)},
+    keep=(),
+    square=True,
 )
-MLCD = CLIP._replace(activation="gelu", heads=16, image_size=336)
+MLCD = CLIP._replace(
+    activation="gelu",
+    heads=16,
+    image_size=336,
+    limits=EVERY
+    | {
+        "embedding_norm": (True,),
+        "position.kind": ("rotary-2d",),
+        "position.where": ("every-layer-shared",),
+        "rotary": None,
+        "rotary.pairs": ("halves",),
+        "rotary.axes": ("yx",),
+        "rotary.class_angles": (True,),
+        **dict.fromkeys(
+            ("rotary.periods", "rotary.reference", "num_classes", "representation_size"), (None,)
+        ),
+        "rotary.coordinates": ("index",),
+        "rotary.offset": (0.0,),
+        "pooling": ("class",),
+    },
+)
 CLASS_ANGLES = "class_pos_emb"
 # The code beside the files of OpenGVLab/InternViT-*.
 INTERNVIT = CLIP._replace(
@@ -148,6 +205,8 @@ INTERNVIT = CLIP._replace(
     token_axes=3,
     table_axes=3,
     scales=("ls1", "ls2"),
+    limits={**INTERNVL.limits, "channels": (3,)},
+    keep=SCALED,
 )
 SIGLIP = CLIP._replace(
     names=CLIP.names
@@ -160,59 +219,8 @@ SIGLIP = CLIP._replace(
     },
     eps=1e-6,
     activation="gelu_pytorch_tanh",
+    limits=EVERY | {"class_token": (False,), "representation_size": (None,), "num_classes": (None,)},
 )
-
-EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size", "drop_remainder"))
-DINOV2_LIMITS = EVERY | {
-    "registers": None,
-    "representation_size": (None,),
-    "pooling": ("class", "mean", "class+mean"),
-}
-VIT_LIMITS = EVERY | {
-    "distillation_token": None,
-    "embedding_norm": None,
-    "pooling": ("class", "class+distillation"),
-}
-IJEPA_LIMITS = EVERY | {"class_token": (False,), "pooling": ("mean",), "representation_size": (None,)}
-CLIP_LIMITS = EVERY | {
-    "embedding_norm": None,
-    "representation_size": (None,),
-    "pooling": ("class",),
-}
-SIGLIP_LIMITS = EVERY | {
-    "class_token": (False,),
-    "representation_size": (None,),
-    "num_classes": (None,),
-}
-BEIT_LIMITS = EVERY | {
-    "position.kind": ("relative-bias",),
-    "position.where": ("every-layer", "every-layer-shared"),
-    "representation_size": (None,),
-    "drop_remainder": (False,),
-    "pooling": ("class", "mean"),
-    "final_norm": ("tokens", "pooled"),
-}
-MLCD_LIMITS = EVERY | {
-    "embedding_norm": (True,),
-    "position.kind": ("rotary-2d",),
-    "position.where": ("every-layer-shared",),
-    "rotary": None,
-    "rotary.pairs": ("halves",),
-    "rotary.axes": ("yx",),
-    "rotary.class_angles": (True,),
-    **dict.fromkeys(("rotary.periods", "rotary.reference", "num_classes", "representation_size"), (None,)),
-    "rotary.coordinates": ("index",),
-    "rotary.offset": (0.0,),
-    "pooling": ("class",),
-}
-TIPS_LIMITS = DINOV2_LIMITS | {"num_classes": (None,), "pooling": ("class",)}
-INTERNVL_LIMITS = EVERY | {
-    **dict.fromkeys(("norm_kind", "qk_norm", "qk_norm_joint")),
-    "final_norm": ("none",),
-    **dict.fromkeys(("num_classes", "representation_size"), (None,)),
-    "pooling": ("class", "mean"),
-}
-INTERNVIT_LIMITS = INTERNVL_LIMITS | {"channels": (3,)}
 
 CONVOLUTIONS = "convolutions instead of attention"
 # Of transformers' other models of images: the part that is not known here, and their model_types.

@@ -22,33 +22,12 @@ from vitreous.checkpoints.canonicalize import (
     without_patch_bias,
 )
 from vitreous.checkpoints.files import write_json
-from vitreous.checkpoints.format import Format, Limits
+from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats import dinov3
+from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
-from vitreous.checkpoints.formats.huggingface_families import (
-    BEIT,
-    BEIT_LIMITS,
-    CLIP,
-    CLIP_LIMITS,
-    DINOV2,
-    DINOV2_LIMITS,
-    IJEPA_LIMITS,
-    INTERNVIT,
-    INTERNVIT_LIMITS,
-    INTERNVL,
-    INTERNVL_LIMITS,
-    MLCD,
-    MLCD_LIMITS,
-    SIGLIP,
-    SIGLIP_LIMITS,
-    TIPS,
-    TIPS_LIMITS,
-    VIT,
-    VIT_LIMITS,
-    Family,
-)
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
-from vitreous.checkpoints.torch_files import write_safetensors
+from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -60,8 +39,6 @@ log = logging.getLogger(__name__)
 Weights = dict[str, Tensor]
 Described = dict[str, Any]
 
-# Families whose own code knows only square images.
-SQUARE = (DINOV2, TIPS, CLIP, MLCD, SIGLIP, INTERNVL, INTERNVIT)
 # Where the code of InternViT is, for transformers.AutoModel with trust_remote_code=True.
 INTERNVIT_CODE = "OpenGVLab/InternViT-300M-448px"
 HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
@@ -73,26 +50,31 @@ def write_huggingface(model: Model, path: Path) -> None:
     if not isinstance(model, ViT):
         raise InputError(f"huggingface cannot hold a {type(model).__name__}, only a ViT")
     form = form_for(model)
-    config, weights = held(model, "huggingface", form.limits, keep=form.keep)
+    config, weights = held(model, "huggingface", form.family.limits, keep=form.family.keep)
     config, weights, described = form.adapt(config, weights)
     rows = form.rows(config, described) if form.rows else huggingface_rows(config, form.family)
     tensors = write_rows(rows, weights)
-    prefix = "vision_model." if form.family is CLIP else f"{described['model_type']}."
+    prefix = "vision_model." if form.family is families.CLIP else f"{described['model_type']}."
     prefix = "" if config.num_classes is None else prefix
-    named = {
-        name if name.startswith(HEADS) else prefix + name: tensor.contiguous().clone()
-        for name, tensor in tensors.items()
-    }
+    named = {name if name.startswith(HEADS) else prefix + name: tensor for name, tensor in tensors.items()}
     if model.preprocessing.resize == "fit":
         log.warning("huggingface has no preprocessing that pads images: it is written as crop")
-    if form.family in SQUARE and len(set(config.image_size)) > 1:
+    if form.family.square and len(set(config.image_size)) > 1:
         kind = described["architectures"][0]
         log.warning("the folder is for vitreous: transformers' %s takes square images alone", kind)
+    labels = {} if form.family is families.CLIP else label_fields(model)
+    write_folder(path, named, described | labels, config, preprocessor_config(model.preprocessing))
+
+
+def write_folder(
+    path: Path, tensors: Weights, described: Described, config: ViTConfig, preprocessor: Described
+) -> None:
+    """Write what transformers reads: weights, config.json with what every family says, and the
+    preprocessing."""
     path.mkdir(parents=True, exist_ok=True)
-    write_safetensors(named, path / "model.safetensors")
-    labels = label_fields(model) if form.family in (VIT, BEIT, DINOV2) else {}
-    write_json(common(config) | described | labels, path / "config.json")
-    write_json(preprocessor_config(model.preprocessing), path / "preprocessor_config.json")
+    write_state_dict(tensors, path / "model.safetensors")
+    write_json(common(config) | described, path / "config.json")
+    write_json(preprocessor, path / "preprocessor_config.json")
 
 
 def common(config: ViTConfig) -> dict[str, Any]:
@@ -175,7 +157,7 @@ def tips_rows(config: ViTConfig, described: Described) -> list[Row]:
     unused = {"mask_token": torch.zeros(1, config.width)}
     if not config.registers:
         unused["register_tokens"] = torch.zeros(1, 0, config.width)
-    tokens, *rows = huggingface_rows(config, TIPS)
+    tokens, *rows = huggingface_rows(config, families.TIPS)
     return [with_unused(tokens, unused), *rows]
 
 
@@ -288,10 +270,8 @@ def internvit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weig
 class Form(NamedTuple):
     """How a family is written."""
 
-    family: Family
-    limits: Limits
+    family: families.Family
     adapt: Callable[[ViTConfig, Weights], tuple[ViTConfig, Weights, Described]]  # what config.json says
-    keep: tuple[str, ...] = ()  # parts that it knows, as in `canonical`
     rows: Callable[[ViTConfig, Described], list[Row]] | None = None  # where not those of the family
 
 
@@ -299,29 +279,27 @@ def form_for(model: ViT) -> Form:
     """The family that has this model's parts; where two have them, the one that its weights are from."""
     config, named = model.config, (model.origin and model.origin.architecture) or ""
     if config.position.kind == "relative-bias":
-        return Form(BEIT, BEIT_LIMITS, beit_form, keep=("layer_scale",))
+        return Form(families.BEIT, beit_form)
     if config.rotary is not None and config.rotary.class_angles:
-        return Form(MLCD, MLCD_LIMITS, mlcd_form)
+        return Form(families.MLCD, mlcd_form)
     if config.resolved_rotary is not None:
-        return Form(
-            VIT, dinov3.TRANSFORMERS_LIMITS, dinov3.transformers_form, dinov3.KEPT, dinov3.written_rows
-        )
+        return Form(dinov3.FAMILY, dinov3.transformers_form, dinov3.written_rows)
     if config.embedding_norm:
-        return Form(CLIP, CLIP_LIMITS, clip_form)
+        return Form(families.CLIP, clip_form)
     if config.pooling == "attention":
-        return Form(SIGLIP, SIGLIP_LIMITS, siglip_form)
+        return Form(families.SIGLIP, siglip_form)
     if not config.class_token and config.pooling == "mean":
-        return Form(VIT, IJEPA_LIMITS, vit_form, keep=("qkv_bias",))
+        return Form(families.IJEPA, vit_form)
     if config.final_norm == "none" and config.pooling == "class":
-        return Form(INTERNVIT, INTERNVIT_LIMITS, internvit_form, keep=("layer_scale", "qkv_bias"))
+        return Form(families.INTERNVIT, internvit_form)
     if config.final_norm == "none":
-        return Form(INTERNVL, INTERNVL_LIMITS, internvl_form, keep=("layer_scale", "qkv_bias"))
+        return Form(families.INTERNVL, internvl_form)
     if named.startswith("Tipsv2") and config.num_classes is None and config.pooling == "class":
-        return Form(TIPS, TIPS_LIMITS, tips_form, ("layer_scale", "qkv_bias"), tips_rows)
+        return Form(families.TIPS, tips_form, tips_rows)
     more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
     if more or config.pooling in ("mean", "class+mean"):
-        return Form(DINOV2, DINOV2_LIMITS, dinov2_form, keep=("layer_scale", "qkv_bias"))
-    return Form(VIT, VIT_LIMITS, vit_form, keep=("qkv_bias",))
+        return Form(families.DINOV2, dinov2_form)
+    return Form(families.VIT, vit_form)
 
 
 HUGGINGFACE = Format(
@@ -331,6 +309,6 @@ HUGGINGFACE = Format(
     entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,
     write=write_huggingface,
-    limits=lambda model: form_for(model).limits if isinstance(model, ViT) else {},
+    limits=lambda model: form_for(model).family.limits if isinstance(model, ViT) else {},
     interpolation="huggingface",
 )

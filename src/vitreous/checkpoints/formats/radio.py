@@ -17,7 +17,7 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_patch_bias
-from vitreous.checkpoints.files import Source, write_json
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     ACTIVATION_NAMES,
     PLAIN_VIT,
@@ -29,9 +29,8 @@ from vitreous.checkpoints.format import (
     shape_fields,
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
-from vitreous.checkpoints.formats.huggingface_writing import common
+from vitreous.checkpoints.formats.huggingface_writing import write_folder
 from vitreous.checkpoints.tensors import Entry, Tensors
-from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -141,7 +140,7 @@ def write_radio(model: Model, path: Path) -> None:
     tensors[PATCHES] = tensors[PATCHES].flatten(1)
     for name, values in zip(NORMALIZATION, (look.mean, look.std), strict=True):
         tensors[name] = torch.tensor(values).reshape(-1, 1, 1)
-    described = common(config) | {
+    described = {
         "model_type": "radio",
         "architectures": ["RadioModel"],
         "mlp_ratio": ratio_for(config.mlp_dim, config.width),
@@ -153,11 +152,9 @@ def write_radio(model: Model, path: Path) -> None:
         "norm_mean": list(look.mean),
         "norm_std": list(look.std),
     }
-    path.mkdir(parents=True, exist_ok=True)
-    write_state_dict(tensors | {SUMMARY: torch.tensor([0])}, path / "model.safetensors")
-    write_json(described, path / "config.json")
     # the model itself normalizes
-    write_json(preprocessor_config(look) | {"do_normalize": False}, path / "preprocessor_config.json")
+    preprocessor = preprocessor_config(look) | {"do_normalize": False}
+    write_folder(path, tensors | {SUMMARY: torch.tensor([0])}, described, config, preprocessor)
 
 
 RADIO = Format(

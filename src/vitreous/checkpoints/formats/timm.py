@@ -156,11 +156,8 @@ def read_timm(source: Source) -> Reading:
 
 def facts(source: Source) -> dict[str, Any]:
     """The arguments of timm's VisionTransformer that no weight shows: those of the architecture that
-    config.json names, and over them its own.
-
-    Raises:
-        InputError: an architecture or an argument that is not known here.
-    """
+    config.json names, and over them its own. Raises InputError: an architecture or an argument that is not
+    known here."""
     name = check_architecture(source)
     args = source.config.get("model_args")
     args = args if isinstance(args, dict) else {}

@@ -185,11 +185,8 @@ def check_not_eva(source: Source, *, named: bool) -> None:
 
 
 def assume(source: Source, fields: dict[str, Any]) -> None:
-    """Note what a state dict alone leaves open.
-
-    Raises:
-        InputError: the activation of a CLIP, of which there are two kinds.
-    """
+    """Note what a state dict alone leaves open. Raises InputError: the activation of a CLIP, of which there
+    are two kinds."""
     if fields["embedding_norm"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "

@@ -33,7 +33,7 @@ from vitreous.data.segmentation.masked import (
     read_legend,
     read_mask,
 )
-from vitreous.data.splitting import VALIDATION, with_own_parts
+from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 
@@ -129,7 +129,7 @@ def legend_of(root: Path) -> Legend | None:
 def layout(root: Path) -> dict[str, tuple[Path, Path]]:
     """(images, masks) of each part; "all" where there are no parts. Validation parts are named "val"."""
     parts = {}
-    for name, part in {"train": "train", "test": "test", **dict.fromkeys(VALIDATION, "val")}.items():
+    for name, part in PARTS.items():
         for pattern in (f"{name}/{{}}", f"{{}}/{name}"):
             if folders := image_and_mask_folders(root, pattern):
                 parts[part] = folders
@@ -178,9 +178,7 @@ def matched(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Pa
 
 def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> list[tuple[int, int, int]]:
     """(height, width, channels) of every image that can be opened, by the headers; each mask is as large.
-
-    What cannot be opened is left for training, which counts and lists it.
-    """
+    What cannot be opened is left for training, which counts and lists it."""
 
     def check(pair: tuple[Path, Path]) -> tuple[int, int, int] | None:
         try:

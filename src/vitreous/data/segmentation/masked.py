@@ -6,6 +6,7 @@ import colorsys
 import re
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,10 +120,7 @@ def read_mask(path: Path, legend: Legend | None) -> Mask:
 
 
 def class_numbers(image: Image.Image, name: str, legend: Legend | None) -> Mask:
-    """The class of each pixel, 255 where there is none. Raises BadImage, InputError.
-
-    Without a legend every value is taken.
-    """
+    """The class of each pixel, 255 where there is none; without a legend any. Raises BadImage, InputError."""
     check_mode(image, name, legend)
     load_pixels(image, name)
     if image.mode not in INDEX_MODES:
@@ -170,6 +168,7 @@ class MaskEvaluationBatch(NamedTuple):
     indices: Int64[Tensor, " B"]
 
 
+@dataclass(frozen=True)
 class MaskReader:
     """Images at the model's size, with their masks.
 
@@ -177,13 +176,9 @@ class MaskReader:
     and noise change the image alone. For evaluation, without `augmentation`, masks have their own sizes.
     """
 
-    def __init__(
-        self,
-        images: MaskedDataset,
-        preprocessing: Preprocessing,
-        augmentation: AugmentationConfig | None = None,
-    ) -> None:
-        self.images, self.preprocessing, self.augmentation = images, preprocessing, augmentation
+    images: MaskedDataset
+    preprocessing: Preprocessing
+    augmentation: AugmentationConfig | None = None
 
     def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
         """Images with masks are not cached."""
@@ -207,8 +202,7 @@ class MaskReader:
         return pixels, np.array(values, dtype=np.uint8)
 
     def opened(self, index: int) -> tuple[Image.Image, Mask]:
-        """Return an image, upright, and its mask. Raises BadImage, and InputError where their sizes
-        differ."""
+        """Return an image, upright, and its mask. Raises BadImage, and InputError: their sizes differ."""
         image, mask = self.images.pair(index)
         try:
             image = upright(image, self.preprocessing.channels)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits, class_counts
+from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
 from vitreous.data.decoding import BadImage, is_gray
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.formulas import open_formulas
@@ -149,11 +149,9 @@ def summarize(train: ImageDataset) -> DataSummary:
     if not sizes:
         raise InputError(f"not one of {len(train)} images can be read, such as {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
-    counts = class_counts(train.targets, len(train.classes))
     return DataSummary(
         images=len(train),
         classes=len(train.classes),
-        smallest_class=int(counts.min()),
         height=height,
         width=width,
         channels=1 if gray else 3,

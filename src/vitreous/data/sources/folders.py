@@ -1,8 +1,7 @@
 """A folder with a sub-folder for each class; or with train/ and val/ or test/ that hold such sub-folders.
 
-The files are listed in parallel. A large folder's index is cached in the user's cache directory, and used
-again only while every folder in it has the same modification time, since adding, removing and renaming files
-change that.
+A large folder's index is cached, and used again while every folder in it has the same modification time,
+which adding, removing and renaming files change.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
-from vitreous.data.splitting import VALIDATION, split, with_own_parts
+from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
-PARTS = {**dict.fromkeys(("train", "training"), "train"), **dict.fromkeys(VALIDATION, "val")}
-PARTS |= dict.fromkeys(("test", "testing"), "test")
+PART_FOLDERS = {**PARTS, "training": "train", "testing": "test"}
 SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
 
@@ -215,7 +213,7 @@ def part_called(name: str) -> str | None:
     word = re.sub("[^a-z]", "", name.lower())
     for ending in ("set", "data", "images", "split"):
         word = word.removesuffix(ending)
-    return PARTS.get(word)
+    return PART_FOLDERS.get(word)
 
 
 def class_folder(
@@ -242,7 +240,8 @@ def class_folder(
     present = sorted({label for label, count in zip(labels, index.counts, strict=True) if count})
     if without and len(present) < (1 if classes else 2):
         reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
-        hint = f"{INSTALL} reads them" if has_unreadable(index.skipped) else "add some, or remove the folder"
+        unreadable = any(is_unreadable(os.fsdecode(name)) for name in index.skipped)
+        hint = f"{INSTALL} reads them" if unreadable else "add some, or remove the folder"
         raise InputError(
             f"the class folder {root / without[0]} holds no image ({', '.join(EXTENSIONS)}){reason}; {hint}"
         )
@@ -302,10 +301,6 @@ def folder_findings(root: Path, skipped: Paths, others: Mapping[str, Sequence[st
 def is_unreadable(name: str) -> bool:
     """Return whether a name is that of an image whose format is not read here."""
     return name.lower().endswith(UNREADABLE) and not os.path.basename(name).startswith(".")
-
-
-def has_unreadable(names: Paths) -> bool:
-    return any(is_unreadable(os.fsdecode(name)) for name in names)
 
 
 def subfolders(root: Path) -> tuple[str, ...]:

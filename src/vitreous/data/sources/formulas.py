@@ -1,10 +1,9 @@
 """Images that formulas draw, as many as are asked for: supervision without photographs or labels.
 
-A class is a formula, and its images are what the formula draws with small changes of its numbers, in any
-place, size, color and style, over clutter. Four families take turns: fractals of iterated function systems
-(Kataoka et al., arXiv 2101.08515), closed contours whose radius is a sum of waves (2206.09132), characters
-of a few strokes, and patterns that fill the image. Which image is drawn depends on the class and
-its number alone.
+A class is a formula, and its images are what it draws with small changes of its numbers, in any place, size,
+color and style, over clutter. Four families take turns: fractals of iterated function systems (Kataoka et
+al., arXiv 2101.08515), closed contours whose radius is a sum of waves (2206.09132), characters of a few
+strokes, and patterns that fill the image. Which image is drawn depends on the class and its number alone.
 """
 
 from __future__ import annotations
@@ -33,11 +32,8 @@ Rng = np.random.Generator
 
 
 class FormulaImages(ImageDataset):
-    """Images of each of `classes` formulas, square, and numbered so that the classes take turns.
-
-    Args:
-        numbers: of the images of each class.
-    """
+    """Images of each of `classes` formulas, square, and numbered so that the classes take turns. numbers: of
+    the images of each class."""
 
     listed = False
 

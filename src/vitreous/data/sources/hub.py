@@ -1,14 +1,11 @@
 """`hf:NAME`: a dataset of the datasets library: a name on the Hub, a folder saved by `save_to_disk`, or a
 folder of Parquet files. `hf:NAME@CONFIG` picks one of several configurations.
 
-The columns are found by their types: the first image and the class label (`label` or `fine_label` if there
-are several).
+The columns are found by their types: the first image and the class label.
 
-With `data.streaming=true` images are fetched while training, a row group at a time. The Hub keeps every
-public dataset as Parquet files too. Of these the labels alone are read at first (Parquet stores columns
-apart), so that length, classes and order are known; images come when they are needed, and a few row groups
-stay in memory. An epoch visits row groups in random order and mixes the images of sixteen of them: less
-random than a full shuffle, but as deterministic; a resumed run fetches nothing that it has seen.
+With `data.streaming=true` images are fetched while training, a row group at a time, from the Parquet files
+that the Hub keeps of every public dataset; their labels alone are read at first. An epoch visits row groups
+in random order and mixes the images of sixteen of them; a resumed run fetches nothing that it has seen.
 """
 
 from __future__ import annotations
@@ -27,11 +24,10 @@ from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, read_file
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
-from vitreous.data.splitting import VALIDATION, with_own_parts
+from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError, require_packages
 
 PREFERRED = ("label", "fine_label", "labels")
-PARTS = ("train", "test", *VALIDATION)
 HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
 
 
@@ -60,12 +56,8 @@ class HubImages(ImageDataset):
 
     def encoded(self, index: int) -> bytes:
         entry = self.column[index]
-        if entry and entry["bytes"] is not None:
-            data: bytes = entry["bytes"]
-            return data
-        if not entry or not entry["path"]:
-            raise BadImage(self.name(index), "no image in this row")
-        return read_file(entry["path"])
+        only_path = entry and entry["bytes"] is None and entry["path"]
+        return read_file(only_path) if only_path else stored_bytes(entry, self.name(index))
 
 
 class StreamedImages(ImageDataset):
@@ -95,13 +87,7 @@ class StreamedImages(ImageDataset):
 
     def encoded(self, index: int) -> bytes:
         block = int(self.blocks[index])
-        entry = self.rows(block)[index - int(self.starts[block])]
-        if not entry or entry["bytes"] is None:
-            path = (entry or {}).get("path")
-            reason = f"the Parquet file has only its path, {path}" if path else "no image in this row"
-            raise BadImage(self.name(index), reason)
-        data: bytes = entry["bytes"]
-        return data
+        return stored_bytes(self.rows(block)[index - int(self.starts[block])], self.name(index))
 
     def digest(self, index: int) -> str:
         return ""  # the image would be fetched
@@ -118,6 +104,16 @@ class StreamedImages(ImageDataset):
             table = parquet_file(opened, file)
             rows: list[Any] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
         return rows
+
+
+def stored_bytes(entry: Any, name: str) -> bytes:
+    """Return the image that a row of a Parquet file holds: bytes, or {"bytes": ..., "path": ...}. Raises
+    BadImage: there is none."""
+    found = entry if isinstance(entry, dict) else {"bytes": entry}
+    if data := found.get("bytes"):
+        return bytes(data)
+    path = found.get("path")
+    raise BadImage(name, f"the Parquet file has only its path, {path}" if path else "no image in this row")
 
 
 def open_hub(spec: str, config: DataConfig, kind: Targets = "classes") -> Parts:
@@ -138,7 +134,7 @@ def open_tables(tables: Mapping[str, Any], where: str, config: DataConfig, kind:
     held_out = {
         name: HubImages(table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes)
         for name, table in tables.items()
-        if name in ("test", *VALIDATION) and labeled(table, columns.label)
+        if name != "train" and name in PARTS and labeled(table, columns.label)
     }
     return with_own_parts(train, held_out, config, where=where)
 
@@ -190,11 +186,8 @@ def column_labels(
     kind: Targets = "classes",
     classes: tuple[str, ...] = (),
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes) of a column of class numbers, words, or numbers to predict.
-
-    Args:
-        classes: those of the training part, where this is another one.
-    """
+    """Return (targets, classes) of a column of class numbers, words, or numbers to predict. classes: those of
+    the training part, where this is another one."""
     where = f"{name}: the column {columns.label!r}"
     if any(isinstance(value, list) or value is None for value in values):
         raise InputError(f"{where} has not one label for each image")

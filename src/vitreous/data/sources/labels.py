@@ -19,8 +19,7 @@ MANY_NUMBERS = 20  # different labels, all of them numbers, from which they may 
 def named_targets(
     labels: Sequence[Label], where: str, classes: tuple[str, ...] = ()
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes): class numbers where every image has one class, else a sparse matrix of
-    weights, a row for each image.
+    """Return (targets, classes): class numbers where every image has one, else a sparse matrix of weights.
 
     Args:
         classes: those that there are; by default those of the labels, in alphabetical order.

@@ -40,13 +40,10 @@ class ManifestRows(NamedTuple):
 
 
 def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -> Parts:
-    """Return (train, validation, test).
+    """Return (train, validation, test). Raises InputError, which names the line.
 
     Args:
         labels: whether the column label holds classes, or numbers to predict.
-
-    Raises:
-        InputError: which names the line.
     """
     rows = read_manifest(path, config.group_by, config.time)
     if not rows.paths:
@@ -69,8 +66,7 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
 
 
 def read_manifest(path: Path, group_by: str | None = None, time: str | None = None) -> ManifestRows:
-    """Return the columns of a manifest. group_by, time: the names of those with groups and times. Raises
-    InputError."""
+    """Return the columns of a manifest. group_by, time: those with groups and times. Raises InputError."""
     header, lines = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
     for name in ("path", "label"):
         if name not in header:

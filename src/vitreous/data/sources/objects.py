@@ -14,7 +14,7 @@ from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import BadImage
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
-from vitreous.data.splitting import VALIDATION, with_own_parts
+from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
@@ -57,7 +57,7 @@ def open_objects(data: Any, config: DataConfig, kind: Targets) -> Parts:
         InputError: it is something else, or the labels do not belong together.
     """
     parts = data if isinstance(data, Mapping) else {"train": data}
-    if unknown := sorted(set(map(str, parts)) - {"train", "test", *VALIDATION}):
+    if unknown := sorted(set(map(str, parts)) - PARTS.keys()):
         raise InputError(f"DATA has a part {unknown[0]!r}: name them train, val and test")
     if "train" not in parts:
         raise InputError("DATA has no part 'train': name the images to train on so")

@@ -1,9 +1,8 @@
 """The index of tar shards: where each image is, and its label.
 
-It is made once: the shards' headers are read by several processes, and of other processes that train on the
-same shards each waits until one has made it. A large index is kept in the user's cache directory as arrays
-that are memory-mapped, so that all processes of a machine share one copy and read what they need; it is used
-again as long as no shard changes its size or its time.
+It is made once, by several processes; others that train on the same shards wait. A large index is kept in the
+user's cache directory as memory-mapped arrays, and used again as long as no shard changes its size or its
+time.
 """
 
 from __future__ import annotations
@@ -47,50 +46,32 @@ Numbering = Callable[[list[Label], NDArray[np.int64]], tuple[Any, tuple[str, ...
 
 
 class ShardIndex(NamedTuple):
-    """Images in the order of their shards.
+    """Images in the order of their shards."""
 
-    Attributes:
-        ends: for each shard the number of images up to its end.
-        blocks: where an image begins in its shard, in blocks of 512 bytes.
-        sizes: of the files, in bytes.
-        names: of the files, without that of the shard.
-        hashes: of the names with that of the shard, from which splits follow.
-    """
-
-    ends: NDArray[np.int64]
-    blocks: NDArray[np.uint32]
-    sizes: NDArray[np.uint32]
-    names: NDArray[Any]
-    hashes: NDArray[np.uint64]
+    ends: NDArray[np.int64]  # for each shard the number of images up to its end
+    blocks: NDArray[np.uint32]  # where an image begins in its shard, in blocks of 512 bytes
+    sizes: NDArray[np.uint32]  # of the files, in bytes
+    names: NDArray[Any]  # of the files, without that of the shard
+    hashes: NDArray[np.uint64]  # of the names with that of the shard, from which splits follow
     targets: Any
 
 
 class Reading(NamedTuple):
-    """How shards are read.
+    """How shards are read."""
 
-    Attributes:
-        labeled: whether images without a label are left out.
-        cache_bytes: of shards that are fetched, which stay on this machine.
-        workers: that index shards; None: one per core.
-    """
-
-    labeled: bool
-    cache_bytes: float
-    workers: int | None
+    labeled: bool  # whether images without a label are left out
+    cache_bytes: float  # of shards that are fetched, which stay on this machine
+    workers: int | None  # that index shards; None: one per core
 
 
 class IndexedShard(NamedTuple):
-    """What `ShardIndex` has of one shard, and its labels.
-
-    Attributes:
-        places: of each image's label among `labels`, or -1.
-    """
+    """What `ShardIndex` has of one shard, and its labels."""
 
     blocks: NDArray[np.uint32]
     sizes: NDArray[np.uint32]
     names: NDArray[Any]
     hashes: NDArray[np.uint64]
-    places: NDArray[np.int64]
+    places: NDArray[np.int64]  # of each image's label among `labels`, or -1
     labels: list[Label]
 
 
@@ -211,7 +192,7 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
     )
 
 
-def members(shard: Shard, descriptor: int) -> Iterator[tuple[str, int, int]]:
+def members(shard: Shard | str, descriptor: int) -> Iterator[tuple[str, int, int]]:
     """Yield (name, offset, size) of the plain files in a tar file. Links and devices are not samples.
 
     Headers of the usual form are read here, in a tenth of the time that tarfile takes; a shard with others
@@ -239,7 +220,7 @@ def members(shard: Shard, descriptor: int) -> Iterator[tuple[str, int, int]]:
     yield from plain
 
 
-def read_by_tarfile(shard: Shard, descriptor: int) -> Iterator[tuple[str, int, int]]:
+def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[tuple[str, int, int]]:
     """Yield what `members` does, of tar files of any form."""
     try:
         with open(descriptor, "rb", closefd=False) as file, tarfile.open(fileobj=file, mode="r:") as archive:

@@ -1,12 +1,11 @@
-"""Tar shards, `name-{000..099}.tar`, as WebDataset and img2dataset write them: files of one sample share
-their stem.
+"""Tar shards, `name-{000..099}.tar`, as WebDataset and img2dataset write them: files of a sample share their
+stem.
 
 A sample is an image (`0001.jpg`) and its label: `0001.cls` (a class number), or else the "label" of
 `0001.json` (a name or number; several labels are {"label": [name, ...]}, soft ones {"label": {name:
 weight}}), or else `0001.txt` (a class name). Class names are in `classes.txt` beside the shards, a line each;
-without it classes are what the labels say. Nothing is unpacked or unpickled: the shards are indexed once and
-images are read at their offsets, so that any order costs the same. Shards that are fetched, and others with
-`data.streaming`, are read one after the other.
+without it classes are what the labels say. Nothing is unpacked or unpickled: images are read at their
+offsets. Shards that are fetched, and others with `data.streaming`, are read one after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from vitreous.data.decoding import BadImage, fingerprint
 from vitreous.data.sources.labels import Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
-from vitreous.data.splitting import VALIDATION, split, with_own_parts
+from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.errors import InputError
 
 CLASSES = "classes.txt"
@@ -33,7 +32,6 @@ UNLABELED = ("image",)  # the classes of images without labels
 OPEN_FILES = 64
 FEW = 1000  # classes that may be numbered with gaps
 CAPTIONS = 0.5  # of the images have a text of their own, from which on texts are captions and not classes
-PARTS = {"train": "train", "test": "test", **dict.fromkeys(VALIDATION, "val")}
 
 
 class ShardImages(ImageDataset):

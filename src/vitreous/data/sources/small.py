@@ -57,11 +57,8 @@ FORM = "synthetic:N@SIZE, such as synthetic:1000@224 or synthetic:1000@375x500 (
 
 
 class SyntheticImages(ImageDataset):
-    """Gratings, one direction and color for each of ten classes, with noise: learned at once.
-
-    80 different images however many are asked for, so train and test share them: only speed means
-    anything.
-    """
+    """Gratings, one direction and color for each of ten classes, with noise: 80 different images however many
+    are asked for, so train and test share them, and only speed means anything."""
 
     source = "synthetic"
 

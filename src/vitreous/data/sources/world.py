@@ -72,29 +72,18 @@ LOOKS = {
 
 @dataclass(frozen=True)
 class World:
-    """What is drawn. The options of `world:LABELS:COUNT@SIZE,option=value`.
+    """What is drawn. The options of `world:LABELS:COUNT@SIZE,option=value`."""
 
-    Attributes:
-        labels: one of LABELS.
-        count, test: training images, and test images.
-        size: of a side, in pixels.
-        clutter: fragments of other shapes in the background.
-        shift: how far from the center, 0 to 1, where the object touches the border.
-        test_shift: the same for the test images; negative: as in training.
-        scale: the mean diameter of the object, as a share of the side.
-        cycles: of the texture over the side of an image.
-        looks: whether test images have looks of their own ("other") or those of training ("same").
-    """
-
-    labels: str
-    count: int = 10_000
-    size: int = 32
-    test: int = 2_000
-    clutter: int = 2
-    shift: float = 0.7
-    test_shift: float = -1.0
-    scale: float = 0.6
-    cycles: float = 6.0
+    labels: str  # one of LABELS
+    count: int = 10_000  # training images
+    size: int = 32  # of a side, in pixels
+    test: int = 2_000  # test images
+    clutter: int = 2  # fragments of other shapes in the background
+    shift: float = 0.7  # how far from the center, 0 to 1, where the object touches the border
+    test_shift: float = -1.0  # the same for the test images; negative: as in training
+    scale: float = 0.6  # the mean diameter of the object, as a share of the side
+    cycles: float = 6.0  # of the texture over the side of an image
+    # whether test images have looks of their own ("other") or those of training ("same")
     looks: str = "other"
 
 
@@ -192,11 +181,7 @@ LABELS = ("shapes", "textures", "colors", "positions", "objects", "glyphs")
 
 
 class WorldImages(ImageDataset):
-    """The images of one part of a world.
-
-    Attributes:
-        factors: (N,) class numbers for each kind of labels, of the same images.
-    """
+    """The images of one part of a world."""
 
     listed = False
 
@@ -206,7 +191,7 @@ class WorldImages(ImageDataset):
         count = world.count if part == "train" else world.test
         kind = "glyphs" if world.labels == "glyphs" else "shapes"
         self.masks = templates(kind, world.size)
-        self.factors = {
+        self.factors = {  # (N,) class numbers for each kind of labels, of the same images
             name: balanced(count, len(names[name]), seed, f"world {part} {name}")
             for name in (kind, "textures", "colors", "positions")
         }

@@ -19,8 +19,7 @@ from vitreous.errors import InputError
 
 
 class TextBatch(NamedTuple):
-    """source: (B, S), ended and padded. target: (B, T), begun, ended and padded. tokens: (B,), as
-    `tokens_per_target` has it."""
+    """source: (B, S), ended and padded. target: (B, T), begun too. tokens: (B,), by `tokens_per_target`."""
 
     source: Int64[Tensor, "B S"]
     target: Int64[Tensor, "B T"]
@@ -28,8 +27,7 @@ class TextBatch(NamedTuple):
 
 
 class CaptionBatch(NamedTuple):
-    """images: normalized, (B, C, H, W); bytes before the transform. target: (B, T), with start and end,
-    padded. tokens: (B,), as `tokens_per_target` has it."""
+    """images: (B, C, H, W), bytes before they are normalized. target, tokens: as those of `TextBatch`."""
 
     images: Float[Tensor, "B C H W"] | UInt8[Tensor, "B C H W"]
     target: Int64[Tensor, "B T"]
@@ -37,8 +35,7 @@ class CaptionBatch(NamedTuple):
 
 
 class EncodedPairs(NamedTuple):
-    """Token ids of pairs, and how many pairs were left out because a side has more tokens than the model
-    takes."""
+    """Token ids of pairs, and how many pairs were left out because a side is longer than the model takes."""
 
     sources: list[list[int]]
     targets: list[list[int]]
@@ -71,10 +68,8 @@ def padded(rows: Sequence[Sequence[int]], pad: int = PAD) -> Int64[Tensor, "B T"
 
 def tokens_per_target(targets: Sequence[Sequence[int]], rows: int) -> Float[Tensor, " B"]:
     """Return the mean number of tokens to predict in a target of a whole batch, once for each of `rows` rows.
-
-    A batch is split into micro-batches and shared by processes, whose targets are longer here and shorter
-    there. With this number each token counts the same in every one.
-    """
+    With it each token counts the same in every micro-batch and process, whose targets are longer here and
+    shorter there."""
     asked = sum(len(target) - 1 for target in targets)  # the start token is not predicted
     return torch.full((rows,), asked / len(targets))
 
@@ -82,11 +77,8 @@ def tokens_per_target(targets: Sequence[Sequence[int]], rows: int) -> Float[Tens
 def pair_loader(
     encoded: EncodedPairs, *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1
 ) -> BatchLoader[TextBatch]:
-    """Return batches of pairs of similar length.
-
-    Args:
-        batch_size: pairs of a whole batch, which `world_size` processes share.
-    """
+    """Return batches of pairs of similar length. batch_size: pairs of a whole batch, which `world_size`
+    processes share."""
     lengths = np.array(
         [max(len(s), len(t)) for s, t in zip(encoded.sources, encoded.targets, strict=True)], dtype=np.int64
     )

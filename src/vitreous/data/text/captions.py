@@ -118,8 +118,7 @@ def split_rows(
 
 
 class EncodedCaptions(NamedTuple):
-    """Images and the token ids of their texts, and how many were left out because the model writes fewer
-    tokens."""
+    """Images and the token ids of their texts, and how many texts were longer than the model writes."""
 
     images: ImageDataset
     targets: list[list[int]]

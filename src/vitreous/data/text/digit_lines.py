@@ -1,8 +1,7 @@
 """Lines of 3 to 8 handwritten digits, composed from scikit-learn's: a small, real task of reading.
 
-No digit is in both training and test lines: the single digits are split first, and lines are composed from
-each part. Test lines are composed once. Training lines are composed for each step, so that no line is seen
-twice, and no digit twice in the same form.
+No digit is in both training and test lines. Test lines are composed once, training lines for each step, so
+that none is seen twice.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ def digit_line_loader(
     world_size: int = 1,
     device: str | torch.device = "cpu",
 ) -> DevicePrefetcher[CaptionBatch]:
-    """Return batches of lines, short ones first. Each process composes the whole batch, and learns from its
-    part.
+    """Return batches of lines, short ones first. Each process composes all of them, and learns from its part.
 
     Args:
         longest: tokens that the model writes.
@@ -98,7 +96,9 @@ def digit_line_loader(
 
     def collate(samples: Sequence[int], indices: Indices, rows: Rows) -> CaptionBatch:
         rng = numpy_generator(seed, "lines", rows.epoch, rows.step)
-        layout = lay_out(batch_size, rng, *lesson(rows.epoch * count + rows.step * batch_size))
+        read = rows.epoch * count + rows.step * batch_size
+        lengths = next(((low, high) for until, low, high in LESSONS if read < until), (FEWEST, MOST))
+        layout = lay_out(batch_size, rng, *lengths)
         chosen = rng.integers(len(digits), size=len(layout.lefts))
         # Each digit rotated, scaled, slanted, shifted and bent a little before it is put into its line.
         random = BatchRandom(seed, rows.epoch, rows.step, size=len(chosen))
@@ -122,11 +122,6 @@ def digit_line_loader(
 
     normalized.to(device)
     return DevicePrefetcher(BatchLoader(sampler, lambda index, rng: index, collate), transform, device)
-
-
-def lesson(lines: int) -> tuple[int, int]:
-    """Return the fewest and the most digits of a line when so many lines have been read."""
-    return next(((fewest, most) for until, fewest, most in LESSONS if lines < until), (FEWEST, MOST))
 
 
 def names(digits: ImageDataset) -> Texts:

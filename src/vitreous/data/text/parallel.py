@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,54 +80,14 @@ LANGUAGES: dict[str, Callable[[int], str]] = {"ko": korean, "en": english, "de":
 
 
 NUMBERS, GRAMMAR = "numbers", "grammar"
+SENTENCE = ("adjective", "noun", "place", "clause", "predicate", "join", "thing", "fate")  # of the grammar
 KINDS = (
     "a TSV file of two columns, two text files SOURCE,TARGET of as many lines, hf:NAME, numbers, or grammar"
 )
 
-# A grammar of English and German whose pronoun "its" agrees with the gender of a noun at the beginning, and
-# with that of the noun after it; the number of words between them is random.
-NOUNS = {
-    "m": {"tree": "Baum", "plan": "Plan", "garden": "Garten", "table": "Tisch", "tower": "Turm"},
-    "f": {"city": "Stadt", "school": "Schule", "bridge": "Brücke", "church": "Kirche", "machine": "Maschine"},
-    "n": {"law": "Gesetz", "house": "Haus", "book": "Buch", "ship": "Schiff", "boat": "Boot"},
-}
-OWNED = {
-    "m": {"name": "Name", "purpose": "Zweck", "beginning": "Anfang"},
-    "f": {"history": "Geschichte", "application": "Anwendung", "color": "Farbe"},
-    "n": {"end": "Ende", "secret": "Geheimnis", "form": "Aussehen"},
-}
-ARTICLES = {"m": ("der", "den"), "f": ("die", "die"), "n": ("das", "das")}
-ADJECTIVES = {"old": "alte", "small": "kleine", "famous": "berühmte", "new": "neue", "beautiful": "schöne"}
-PLACES = {
-    "": "",
-    "near the river": "am Fluss",
-    "on the hill": "auf dem Hügel",
-    "of the old king": "des alten Königs",
-    "of our neighbors from the north": "unserer Nachbarn aus dem Norden",
-}
-CLAUSES = {  # the German relative pronoun agrees as well
-    "": "",
-    "that all people know": ", {} alle Leute kennen,",
-    "that few people have seen in many years": ", {} in vielen Jahren wenige gesehen haben,",
-    "that we like": ", {} wir mögen,",
-}
-PREDICATES = {
-    "will never be perfect": "wird nie vollkommen sein",
-    "is very old": "ist sehr alt",
-    "was never finished": "wurde nie vollendet",
-    "belongs to a king": "gehört einem König",
-}
-JOINS = {"but": "aber", "and": "und"}
-OWNED_PREDICATES = {
-    "should be just": "soll gerecht sein",
-    "is known to all": "ist allen bekannt",
-    "remains strange": "bleibt seltsam",
-}
-
 
 class Pair(NamedTuple):
-    """A text and its translation. Pairs of one `group` say the same: they are never on both sides of a
-    split."""
+    """A text and its translation. Pairs of one `group` say the same: they are on one side of a split."""
 
     source: str
     target: str
@@ -258,10 +220,16 @@ def number_pairs(count: int = 20_000) -> Iterator[Pair]:
                     yield Pair(f"<{target}> {words[source]}", words[target], number)
 
 
+@cache
+def grammar_words() -> dict[str, Any]:
+    """Return the words of the grammar, English with their German, by their places in a sentence."""
+    return tomllib.loads((Path(__file__).parent / "grammar.toml").read_text(encoding="utf-8"))
+
+
 def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
     """English sentences and their translations: "the old law near the river is very old, but its end is known
     to all" is "das alte Gesetz am Fluss ist sehr alt, aber sein Ende ist allen bekannt"."""
-    rng, seen = np.random.default_rng(seed), set[str]()
+    words, rng, seen = grammar_words(), np.random.default_rng(seed), set[str]()
 
     def one(choices: Mapping[str, str]) -> tuple[str, str]:
         english_words = list(choices)[int(rng.integers(len(choices)))]
@@ -269,9 +237,8 @@ def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
 
     while len(seen) < count:
         gender, owned = ("mfn"[int(rng.integers(3))] for _ in range(2))
-        parts = [one(each) for each in (ADJECTIVES, NOUNS[gender], PLACES, CLAUSES, PREDICATES, JOINS)]
-        parts += [one(OWNED[owned]), one(OWNED_PREDICATES)]
-        (adjective, noun, place, clause, predicate, join, thing, fate) = parts
+        known = {**words, "noun": words["noun"][gender], "thing": words["thing"][owned]}
+        adjective, noun, place, clause, predicate, join, thing, fate = (one(known[name]) for name in SENTENCE)
         source = (
             f"the {adjective[0]} {noun[0]} {place[0]} {clause[0]} {predicate[0]}, "
             f"{join[0]} its {thing[0]} {fate[0]}"
@@ -279,7 +246,7 @@ def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
         source = " ".join(source.split())
         if source in seen:
             continue
-        article, relative = ARTICLES[gender]
+        article, relative = words["articles"][gender]
         pronoun = ("ihr" if gender == "f" else "sein") + ("e" if owned == "f" else "")
         target = (
             f"{article} {adjective[1]} {noun[1]} {place[1]}{clause[1].format(relative)} {predicate[1]}, "

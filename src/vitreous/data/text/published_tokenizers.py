@@ -1,7 +1,5 @@
 """The tokenizers of published models that write text: Marian's two SentencePiece models with one vocabulary,
-and TrOCR's. Of SentencePiece's files the few fields that are needed are read; the tokenizers library does the
-rest.
-"""
+and TrOCR's. Of SentencePiece's files the few fields that are needed are read."""
 
 from __future__ import annotations
 
@@ -186,8 +184,7 @@ class SentencePiece(NamedTuple):
 
 
 def read_sentencepiece(path: Path) -> SentencePiece:
-    """Read a model of SentencePiece, a message of protocol buffers. Raises InputError: it is damaged, or not
-    of the unigram kind."""
+    """Read a message of protocol buffers. Raises InputError: it is damaged, or not of the unigram kind."""
     try:
         pieces, characters, kind = [], b"", UNIGRAM
         for number, value in message(path.read_bytes()):

@@ -30,7 +30,10 @@ class Tokenizer:
         self.inner = library.Tokenizer(model)
         self.inner.normalizer = library.normalizers.NFC()
         self.inner.pre_tokenizer = library.pre_tokenizers.Metaspace()
-        self.inner.decoder = decoder()
+        decoders = library.decoders  # bytes to characters, "▁" to spaces, but for the first
+        self.inner.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
 
     @classmethod
     def train(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
@@ -79,18 +82,12 @@ class Tokenizer:
 
 
 def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
-    """The tokenizer that `Tokenizer.to_json` described. Raises InputError: `text`, which is at `where`,
-    describes none."""
+    """The tokenizer that `Tokenizer.to_json` described. Raises InputError: `text` describes none."""
     try:
         model = json.loads(text)["model"]
         return Tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]])
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{where} is not a byte-pair tokenizer: it is damaged, or another file") from None
-
-
-def up_to_end(ids: Sequence[int], end: int = END) -> list[int]:
-    """Written ids without the padding after the end mark; the first may be a start mark of its number."""
-    return list(ids[: ids.index(end, 1) + 1] if end in ids[1:] else ids)
 
 
 def tokenizers_library() -> Any:
@@ -104,11 +101,3 @@ def tokenizers_library() -> Any:
     import tokenizers.trainers
 
     return tokenizers
-
-
-def decoder() -> Any:
-    """Bytes to characters, "▁" to spaces, but for the first."""
-    decoders = tokenizers_library().decoders
-    return decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )

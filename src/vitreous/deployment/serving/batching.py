@@ -42,11 +42,8 @@ class Room:
 
     @contextmanager
     def admit(self, count: int) -> Iterator[None]:
-        """Room for `count` questions, for as long as the context lasts.
-
-        Raises:
-            Full: there is less; none of them is taken.
-        """
+        """Room for `count` questions, for as long as the context lasts. Raises Full: there is less; none of
+        them is taken."""
         if self.inside + count > self.most:
             raise Full(min(max(math.ceil(self.latest), 1), 60))
         began = time.monotonic()

@@ -37,16 +37,10 @@ from vitreous.errors import InputError, nearest
 from vitreous.evaluation.segmentation import masks_of
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import data_uri, rgb
-from vitreous.inspection.measures import (
-    flow,
-    readout_attention,
-    readout_of,
-    rollout,
-    to_grid,
-)
+from vitreous.inspection.measures import readout_attention, readout_of, rollout_map, to_grid
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase
-from vitreous.models.config_parts import Config
+from vitreous.models.config_parts import Config, setting
 from vitreous.models.names import Runnable
 from vitreous.models.program import Program
 from vitreous.models.segmenter import Segmenter
@@ -83,7 +77,7 @@ class LookAnswer(BaseModel):
     of: str = Field(description="whose attention it is, or the label that evidence is for")
     grid: tuple[int, int] = Field(description="rows and columns of patches")
     values: list[list[float]] = Field(description="a weight for each patch, row by row")
-    seen: str | None = Field(default=None, description="the image as the model sees it")
+    seen: str | None = setting(None, "the image as the model sees it")
 
 
 class Classifier(ServedImages):
@@ -187,7 +181,7 @@ def look_at(model: ViT, device: torch.device, questions: Sequence[Question]) -> 
     of, weights = whose(model, images, wanted)
     match wanted.kind:
         case "rollout":
-            values = rolled_out(model, images, weights)
+            values = rollout_map(model, images, weights)[0]
         case "attention":
             values = attended(model, images, weights, wanted)
         case "evidence":
@@ -220,17 +214,6 @@ def whose(model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look) -> tuple[s
     weights = torch.zeros(1, config.sequence_length)
     weights[0, config.num_prefix_tokens + (row - 1) * columns + column - 1] = 1
     return phrase("serve.patch", row=row, column=column), weights
-
-
-@torch.inference_mode()
-def rolled_out(
-    model: ViT, images: Float[Tensor, "1 C H W"], weights: Float[Tensor, "1 T"]
-) -> Float[Tensor, "rows columns"]:
-    """What arrives through all layers at the tokens that have weights."""
-    with capture_attention(model, reduce=lambda maps: flow(maps.float()).cpu()) as attention:
-        model(images)
-    through = torch.einsum("bt,bts->bs", weights, rollout(attention.maps))
-    return to_grid(through, model.config)[0]
 
 
 @torch.inference_mode()

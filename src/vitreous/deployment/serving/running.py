@@ -234,7 +234,7 @@ def run(
     # uvicorn stops gracefully and then raises the signal again, for the handler before it.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
-        asyncio.run(serve(server, opened, partial(ready_at, ready, "https" if tls else "http")))
+        asyncio.run(serve(server, opened, partial(ready, address_of(opened, "https" if tls else "http"))))
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -261,20 +261,13 @@ def server_of(app: FastAPI, limits: Limits, tls: Tls | None = None) -> uvicorn.S
     return uvicorn.Server(config)
 
 
-def ready_at(ready: Callable[[str], None], scheme: str, opened: socket.socket) -> None:
-    """Say where a socket is reached."""
-    ready(address_of(opened, scheme))
-
-
-async def serve(
-    server: uvicorn.Server, opened: socket.socket, ready: Callable[[socket.socket], None]
-) -> None:
+async def serve(server: uvicorn.Server, opened: socket.socket, ready: Callable[[], None]) -> None:
     asyncio.get_running_loop().set_exception_handler(Complaints())
     serving = asyncio.create_task(server.serve([opened]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
     if server.started:
-        ready(opened)
+        ready()
     await serving
 
 

@@ -2,8 +2,7 @@
 
 A student sees every view of an image, a teacher the two large ones. Both give each view probabilities of K
 prototypes, and the student learns to give to one view those that the teacher gives to another (Eq. 3). The
-teacher is a moving average of the student; its outputs are centered and sharpened, which together prevent a
-collapse to one output for all images.
+teacher is a moving average of the student; its outputs are centered and sharpened, against a collapse.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import math
 import torch
 import torch.distributed
 import torch.nn.functional as F
-from jaxtyping import Float
-from pydantic import Field
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -25,7 +23,7 @@ from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, Positive
+from vitreous.models.config_parts import Config, Positive, setting
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -33,37 +31,30 @@ from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.views import Views, ViewsConfig, multi_crop
 from vitreous.training.learner import move_towards
 from vitreous.training.objectives import Illustration
+from vitreous.training.step import Measures
 
 
 class DINOConfig(Config):
     """Defaults are the authors' for ViT-S/16; few images want far fewer prototypes."""
 
-    prototypes: Positive = Field(default=65_536, description="[K] outputs of the head")
-    head_hidden: Positive = Field(default=2048, description="hidden numbers of the projection head")
-    head_bottleneck: Positive = Field(default=256, description="numbers before the prototypes")
-    student_temperature: float = Field(default=0.1, gt=0, description="of the student's softmax")
-    teacher_temperature: float = Field(
-        default=0.07, gt=0, description="of the teacher's softmax, after the warm-up"
+    prototypes: Positive = setting(65_536, "[K] outputs of the head")
+    head_hidden: Positive = setting(2048, "hidden numbers of the projection head")
+    head_bottleneck: Positive = setting(256, "numbers before the prototypes")
+    student_temperature: float = setting(0.1, "of the student's softmax", gt=0)
+    teacher_temperature: float = setting(0.07, "of the teacher's softmax, after the warm-up", gt=0)
+    teacher_temperature_start: float = setting(0.04, "of the teacher's softmax, at the beginning", gt=0)
+    teacher_temperature_warmup: float = setting(0.3, "share of the steps", ge=0, le=1)
+    center_momentum: float = setting(
+        0.9, "of the running mean that centers the teacher's outputs", ge=0, lt=1
     )
-    teacher_temperature_start: float = Field(
-        default=0.04, gt=0, description="of the teacher's softmax, at the beginning"
-    )
-    teacher_temperature_warmup: float = Field(default=0.3, ge=0, le=1, description="share of the steps")
-    center_momentum: float = Field(
-        default=0.9, ge=0, lt=1, description="of the running mean that centers the teacher's outputs"
-    )
-    teacher_momentum: float = Field(default=0.996, ge=0, lt=1, description="at the start; rises to 1")
-    freeze_prototypes: float = Field(default=0.01, ge=0, le=1, description="share of the steps, at the start")
+    teacher_momentum: float = setting(0.996, "at the start; rises to 1", ge=0, lt=1)
+    freeze_prototypes: float = setting(0.01, "share of the steps, at the start", ge=0, le=1)
     views: ViewsConfig = ViewsConfig()
 
 
 class ProjectionHead(nn.Module):
     """Three layers, L2 normalization, and weight-normalized prototypes of length one: the output is the
-    cosine of a feature with each prototype.
-
-    Attributes:
-        frozen: whether the prototypes are not changed, as at first.
-    """
+    cosine of a feature with each prototype."""
 
     def __init__(self, width: int, config: DINOConfig, *, seed: int = 0) -> None:
         super().__init__()
@@ -79,28 +70,27 @@ class ProjectionHead(nn.Module):
         self.prototypes = nn.Parameter(
             torch.empty(config.prototypes, config.head_bottleneck).normal_(generator=rng)
         )
-        self.frozen = False
 
-    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B prototypes"]:
+    def forward(
+        self, features: Float[Tensor, "B D"], learning: Bool[Tensor, ""] | None = None
+    ) -> Float[Tensor, "B prototypes"]:
         z = F.normalize(self.mlp(features), dim=-1)
-        # Frozen prototypes get a gradient of zero: several processes wait for one from every parameter.
-        prototypes = self.prototypes.detach().lerp(self.prototypes, 0.0 if self.frozen else 1.0)
+        prototypes: Tensor = self.prototypes
+        if learning is not None:
+            # Frozen prototypes get a gradient of zero: several processes wait for one from every parameter.
+            prototypes = prototypes.detach().lerp(prototypes, learning.to(prototypes.dtype))
         return (z @ F.normalize(prototypes, dim=-1).T).float()  # temperatures of 0.04 ask for it
 
 
 class DINO(nn.Module):
     """The objective around `model`, the student. Any model with features will do, a hybrid or a BiT too.
-
-    `follow_steps_of` must be called with the optimizer that learns.
+    What changes from step to step is computed on the device, so that Python never waits for a number.
 
     Args:
         steps: of the optimizer in the whole training, over which temperature and momentum move.
-
-    Attributes:
-        gathered_at_once: for training in shards: small views are computed with the student's weights, and not
-            in its layers, so that all weights have to be there.
     """
 
+    # For training in shards: small views are computed with the student's weights, not in its layers.
     gathered_at_once = True
 
     def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int, seed: int = 0) -> None:
@@ -128,7 +118,7 @@ class DINO(nn.Module):
 
     @property
     def kept_whole(self) -> tuple[nn.Parameter, ...]:
-        """For training in shards: what changes while the loss is computed is the same in every process."""
+        """For training in shards: what is the same in every process."""
         return self.center, self.step
 
     def train(self, mode: bool = True) -> DINO:
@@ -143,18 +133,17 @@ class DINO(nn.Module):
         """The loss over all pairs of different views; those of whole images are cut here."""
         done = self.done
         views = images if isinstance(images, Views) else self.crops(images, self.preprocessing, generator)
-        if self.training:
-            self.head.frozen = done < self.config.freeze_prototypes
-        large, small = (each.unbind(dim=1) for each in views)
-        student = [self.head(self.model.features(view)) for view in large]
-        student += [self.head(self.small_features(self.model, view)) for view in small]
+        learning = done >= self.config.freeze_prototypes
+        large, small = (each.transpose(0, 1).flatten(0, 1) for each in views)  # view by view
+        features = [self.model.features(large)]
+        features += [self.small_features(self.model, small)] if len(small) else []
+        student = self.head(torch.cat(features), learning).unflatten(0, (-1, len(views.images)))
         with torch.no_grad():
-            teacher = torch.stack([self.teacher_head(self.teacher.features(view)) for view in large])
+            teacher = self.teacher_head(self.teacher.features(large)).unflatten(0, (-1, len(views.images)))
             targets = F.softmax((teacher - self.center) / self.teacher_temperature(done), dim=-1)
         loss = cross_view_loss(student, targets, temperature=self.config.student_temperature)
-        if self.training:
-            self.recenter(teacher)
-        return loss, signs_of_collapse(targets)
+        measured = signs_of_collapse(targets)
+        return loss, {**measured, "outputs": teacher.mean(dim=(0, 1))} if self.training else measured
 
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
         """Return the loss of a student that gives all prototypes the same probability."""
@@ -168,60 +157,51 @@ class DINO(nn.Module):
         return Illustration("views", {"image": images, "global-crop": large[:, 0], "local-crop": other})
 
     @property
-    def done(self) -> float:
+    def done(self) -> Float[Tensor, ""]:
         """The share of the training that is over."""
-        return min(float(self.step) / self.steps, 1.0)
-
-    def follow_steps_of(self, optimizer: torch.optim.Optimizer) -> None:
-        """After each step of the optimizer the teacher follows the student."""
-
-        def after_step(*_: object) -> None:
-            self.follow(self.done)
-            self.step.add_(1.0)
-
-        optimizer.register_step_post_hook(after_step)
+        return (self.step.double() / self.steps).clamp(max=1.0)
 
     @torch.no_grad()
-    def follow(self, done: float) -> None:
-        """theta_t <- m theta_t + (1 - m) theta_s, m rising to 1 along a cosine. Buffers are copied."""
-        momentum = 1 - (1 - self.config.teacher_momentum) * (math.cos(math.pi * done) + 1) / 2
+    def after_step(self, measured: Measures, taken: Bool[Tensor, ""]) -> None:
+        """After a step of the optimizer that was `taken` the teacher follows the student, and the center the
+        teacher's outputs; one that was skipped changes nothing."""
+        images = sum(count for count, _ in measured)
+        means = torch.stack([count / images * means["outputs"] for count, means in measured])
+        self.recenter(means.sum(dim=0), taken)
+        self.follow(self.done, taken)
+        self.step.add_(taken)
+
+    @torch.no_grad()
+    def follow(self, done: Float[Tensor, ""], taken: Bool[Tensor, ""]) -> None:
+        """theta_t <- m theta_t + (1 - m) theta_s, m rising to 1 along a cosine."""
+        weight = (1 - self.config.teacher_momentum) * (torch.cos(math.pi * done) + 1) / 2 * taken
         for teacher, student in ((self.teacher, self.model), (self.teacher_head, self.head)):
-            move_towards(teacher, student, 1 - momentum)
-            for copied, buffer in zip(teacher.buffers(), student.buffers(), strict=True):
-                copied.copy_(buffer)
+            move_towards(teacher, student, weight.float())
 
     @torch.no_grad()
-    def recenter(self, teacher: Float[Tensor, "V B prototypes"]) -> None:
+    def recenter(self, mean: Float[Tensor, " prototypes"], taken: Bool[Tensor, ""]) -> None:
         """c <- m c + (1 - m) mean of the teacher's outputs, over all processes (Eq. 4)."""
-        mean = teacher.mean(dim=(0, 1))
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(mean)
             mean /= torch.distributed.get_world_size()
-        self.center.lerp_(mean, 1 - self.config.center_momentum)
+        moved = self.center.lerp(mean, 1 - self.config.center_momentum)
+        self.center.copy_(torch.where(taken, moved, self.center))  # the outputs may not be numbers
 
-    def teacher_temperature(self, done: float) -> float:
+    def teacher_temperature(self, done: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """Sharpness of the teacher: linear from its start to its end value, then constant."""
         start, warmup = self.config.teacher_temperature_start, self.config.teacher_temperature_warmup
-        warm = min(done / warmup, 1.0) if warmup else 1.0
+        warm = (done / warmup).clamp(max=1.0) if warmup else torch.ones_like(done)
         return start + (self.config.teacher_temperature - start) * warm
 
 
 def cross_view_loss(
-    student: list[Float[Tensor, "B prototypes"]],
-    targets: Float[Tensor, "V B prototypes"],
-    *,
-    temperature: float,
+    student: Float[Tensor, "V2 B prototypes"], targets: Float[Tensor, "V B prototypes"], *, temperature: float
 ) -> Float[Tensor, ""]:
     """Mean of the cross-entropies H(teacher's view, student's view) over all pairs of different views
     (Eq. 3). The student's first views are the teacher's, in the same order."""
-    logs = [F.log_softmax(each / temperature, dim=-1) for each in student]
-    losses = [
-        -(target * log).sum(dim=-1).mean()
-        for t, target in enumerate(targets)
-        for s, log in enumerate(logs)
-        if s != t
-    ]
-    return torch.stack(losses).mean()
+    logs = F.log_softmax(student / temperature, dim=-1)
+    pairs = [(target, log) for t, target in enumerate(targets) for s, log in enumerate(logs) if s != t]
+    return torch.stack([-(target * log).sum(dim=-1).mean() for target, log in pairs]).mean()
 
 
 def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Tensor]:
@@ -246,18 +226,17 @@ def feature_width(model: Model) -> int:
     return parts.feature_width(model.config)
 
 
-class FeaturesAt:
+class FeaturesAt(nn.Module):
     """`model.features` for images of `size` pixels, with gradients for the model's own weights.
 
     `vitreous.resize` makes a second model; here the learned positions are resampled in every call, as the
-    authors of DINO do it, so that what is learned from small crops is learned by the model itself.
-
-    Raises:
-        InputError: relative positions, which have no resized form; a size that the patches do not divide.
+    authors of DINO do it, so that what is learned from small crops is learned by the model itself. Raises
+    InputError: relative positions, which have no resized form; a size that the patches do not divide.
     """
 
     def __init__(self, model: Model, size: tuple[int, int]) -> None:
         changes = {"image_size": size, "num_classes": None}
+        super().__init__()
         config = model.config.checked(model.config.model_dump(), changes)
         kinds = ("relative", "relative-bias")
         relative = isinstance(config, ViTConfig) and config.position.kind in kinds
@@ -266,15 +245,19 @@ class FeaturesAt:
                 "relative positions have no resized form for small crops: "
                 "set pretraining.dino.views.small_count=0, or choose other positions"
             )
-        self.shape = meta_model(config)  # the computation alone: weights come with each call
-        compute_positions(self.shape)
-        self.names = {name for name, _ in self.shape.named_parameters()}
+        shape = meta_model(config)
+        compute_positions(shape)
+        self.shape = (shape,)  # the computation alone, none of the modules here: weights come with each call
+        self.names = {name for name, _ in shape.named_parameters()}
+        for name, buffer in shape.named_buffers():
+            self.register_buffer(name.replace(".", "/"), buffer, persistent=False)
 
-    def __call__(self, model: Model, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+    def forward(self, model: Model, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
         weights: dict[str, Tensor] = {
             name: weight for name, weight in model.named_parameters() if name in self.names
         }
-        if isinstance(model, ViT) and isinstance(self.shape, ViT):  # bicubic, as in DINO's code
-            weights |= resized_positions(weights, model.config, self.shape.config, "huggingface")
-        buffers = {name: buffer.to(images.device) for name, buffer in self.shape.named_buffers()}
-        return functional_call(self.shape.train(model.training), weights | buffers, (images,))
+        (shape,) = self.shape
+        if isinstance(model, ViT) and isinstance(shape, ViT):  # bicubic, as in DINO's code
+            weights |= resized_positions(weights, model.config, shape.config, "huggingface")
+        buffers = {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
+        return functional_call(shape.train(model.training), weights | buffers, (images,))

@@ -1,8 +1,7 @@
 """Distillation without labels: a small student learns the features of any loaded teacher (DINOv2, CLIP).
 
-The student's features, through one linear map, follow the teacher's, each teacher's vector normalized by its
-own mean and standard deviation so that no channel rules (as in 2205.14141); the loss is the smooth L1
-distance. The map is discarded: the student's own features are what is learned.
+The student's features, through one linear map that is discarded, follow the teacher's, each vector normalized
+by its own mean and standard deviation (as in 2205.14141); the loss is the smooth L1 distance.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.models.config_parts import Config
+from vitreous.models.config_parts import Config, setting
 from vitreous.models.names import Model
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.dino import feature_width
@@ -28,7 +26,7 @@ BETA = 2.0  # of the smooth L1 distance: quadratic below it
 class FeatureDistillationConfig(Config):
     """Whose features are learned."""
 
-    teacher: str = Field(default="", description="any model or run: runs/large, hf:facebook/dinov2-small")
+    teacher: str = setting("", "any model or run: runs/large, hf:facebook/dinov2-small")
 
 
 def check_teacher(config: FeatureDistillationConfig) -> None:
@@ -40,11 +38,8 @@ def check_teacher(config: FeatureDistillationConfig) -> None:
 
 
 class FeatureDistillation(nn.Module):
-    """The objective around `model`, the student.
-
-    Args:
-        teacher: whose features are learned; None: that of the configuration.
-    """
+    """The objective around `model`, the student. teacher: whose features are learned; None: that of the
+    configuration."""
 
     def __init__(
         self,

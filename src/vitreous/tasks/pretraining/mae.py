@@ -21,10 +21,10 @@ from vitreous.checkpoints.formats import FORMATS
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessor_config
 from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_checkpoint
 from vitreous.checkpoints.model_card import check_license, write_card
-from vitreous.checkpoints.saving import check_equal, check_free, no_warnings, replacing
+from vitreous.checkpoints.saving import OVERWRITE, check_equal, no_warnings, replacing
 from vitreous.checkpoints.torch_files import write_state_dict, write_torch
 from vitreous.data.batch_augmentation import on_device
-from vitreous.errors import InputError
+from vitreous.errors import InputError, check_free
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -106,7 +106,7 @@ class MAE(MaskedPrediction):
             )
         check_license(license)
         if not overwrite:
-            check_free(path)
+            check_free(path, OVERWRITE)
         mae = deepcopy(self).to("cpu", torch.float32).eval()
         model = without_parts(mae.model, ("representation_size",), {})
         assert isinstance(model, ViT)  # as every encoder of a MaskedPrediction

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.checkpoints.canonicalize import held
@@ -28,10 +27,11 @@ from vitreous.checkpoints.weights import (
     write_rows,
 )
 from vitreous.errors import InputError
+from vitreous.layers.embedding import sincos_of_mae
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, Positive, Probability
+from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -41,14 +41,12 @@ from vitreous.tasks.pretraining.masking import Masking, take
 class MAEConfig(Config):
     """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
 
-    mask_ratio: Probability = Field(default=0.75, description="share of the patches that is hidden")
-    normalize_pixels: bool = Field(default=True, description="predict pixels normalized patch by patch")
-    decoder_width: Positive = Field(
-        default=512, multiple_of=4, description="embedding dimension of the decoder"
-    )
-    decoder_depth: Positive = Field(default=8, description="layers of the decoder")
-    decoder_heads: Positive = Field(default=16, description="attention heads of the decoder")
-    decoder_mlp_dim: Positive = Field(default=2048, description="hidden numbers of the decoder's MLPs")
+    mask_ratio: Probability = setting(0.75, "share of the patches that is hidden")
+    normalize_pixels: bool = setting(True, "predict pixels normalized patch by patch")
+    decoder_width: Positive = setting(512, "embedding dimension of the decoder", multiple_of=4)
+    decoder_depth: Positive = setting(8, "layers of the decoder")
+    decoder_heads: Positive = setting(16, "attention heads of the decoder")
+    decoder_mlp_dim: Positive = setting(2048, "hidden numbers of the decoder's MLPs")
 
 
 class Decoder(nn.Module):
@@ -98,18 +96,8 @@ class Decoder(nn.Module):
         return self.prediction(self.norm(z)[:, self.prefix :])
 
 
-def sincos_of_mae(grid: tuple[int, int], width: int) -> Float[Tensor, "N D"]:
-    """MAE's positions: [sin x, cos x, sin y, cos y] with frequencies 10000^(-4i/D), which stop short of
-    1/10000 (those of `layers.embedding.sincos_2d` end at it)."""
-    quarter = width // 4
-    omega = 10_000.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)
-    y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
-    x_angle, y_angle = x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega
-    return torch.cat([x_angle.sin(), x_angle.cos(), y_angle.sin(), y_angle.cos()], dim=-1).float()
-
-
 def decoder_for(encoder: ViTConfig) -> MAEConfig:
-    """The paper's decoder for encoders of its sizes; for narrower ones a decoder of two layers of about their
+    """The paper's decoder for encoders of its sizes; for narrower ones two layers of about their
     width, of which half would be too little."""
     if encoder.width >= 768:
         return MAEConfig()
@@ -138,11 +126,8 @@ LIMITS = PLAIN_VIT | {"num_classes": (None,)}
 def published_tensors(
     model: ViT, decoder: Decoder, sizes: MAEConfig, *, authors: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An MAE under the names of the authors' code, or of transformers with its config.json.
-
-    Raises:
-        InputError: their code has no such MAE; the part is named.
-    """
+    """An MAE under the names of the authors' code, or of transformers with its config.json. Raises
+    InputError: their code has no such MAE; the part is named."""
     named = "facebookresearch/mae" if authors else "transformers' ViTMAE"
     config, weights = held(model, named, LIMITS | ({} if authors else {"norm_eps": None}))
     if len({*config.image_size}) > 1 or len({*config.patch_size}) > 1:
@@ -196,10 +181,7 @@ class PublishedDecoder(NamedTuple):
 
 def published_decoder(source: Source, **settings: Any) -> PublishedDecoder | None:
     """Find the decoder of a published MAE; None where a checkpoint is another model, or an encoder alone.
-
-    Args:
-        settings: fields of `MAEConfig`, over what the checkpoint says.
-    """
+    settings: fields of `MAEConfig`, over what the checkpoint says."""
     last = "decoder_embed.weight"
     prefix = next((name.removesuffix(last) for name in source.tensors if name.endswith(last)), None)
     own = f"{prefix}decoder_", f"{prefix}mask_token"

@@ -17,13 +17,12 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.models.config_parts import Config, Probability
+from vitreous.models.config_parts import Config, Probability, setting
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
@@ -36,12 +35,12 @@ SMALL = 4  # sides of the scaled-down patch
 class MaskedPatchConfig(Config):
     """Shares as in B.1.2. What is neither masked nor swapped stays as it is."""
 
-    target: Literal["mean-color", "small-colors", "pixels"] = Field(
-        default="mean-color", description="what is predicted of a hidden patch (appendix B.1.2)"
+    target: Literal["mean-color", "small-colors", "pixels"] = setting(
+        "mean-color", "what is predicted of a hidden patch (appendix B.1.2)"
     )
-    corrupted: Probability = Field(default=0.5, description="share of the patches")
-    masked: Probability = Field(default=0.8, description="share of the corrupted that become [mask]")
-    swapped: Probability = Field(default=0.1, description="share of the corrupted that become another patch")
+    corrupted: Probability = setting(0.5, "share of the patches")
+    masked: Probability = setting(0.8, "share of the corrupted that become [mask]")
+    swapped: Probability = setting(0.1, "share of the corrupted that become another patch")
 
 
 class Corruption(NamedTuple):

@@ -14,14 +14,13 @@ import torch
 import torch.nn.functional as F
 from einops import repeat
 from jaxtyping import Bool, Float, Int, Num
-from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.embedding import from_patches, to_patches
 from vitreous.layers.initialization import init_weights
-from vitreous.models.config_parts import Config, Positive, Probability
+from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -63,12 +62,9 @@ class MaskedPrediction(nn.Module, ABC):
 
     Raises:
         InputError: a model without patch tokens.
-
-    Attributes:
-        target: what is predicted, where an objective has several.
     """
 
-    target: str | None = None
+    target: str | None = None  # what is predicted, where an objective has several
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -97,8 +93,7 @@ class MaskedPrediction(nn.Module, ABC):
         self, images: Float[Tensor, "B C H W"], hidden: Bool[Tensor, "B N"]
     ) -> Float[Tensor, "B N D"]:
         """Return the outputs of the stem, where those of `hidden` patches are to be replaced or removed. A
-        stem of convolutions sees the neighbors of a patch, too, so it gets hidden patches in the mean color.
-        """
+        stem of convolutions, which sees the neighbors, gets them in the mean color."""
         images = self.model.whole_patches(images)
         if self.model.config.stem.kind != "patch":
             grid, patch = self.model.config.grid, self.model.config.patch_size
@@ -124,8 +119,7 @@ class MaskedPrediction(nn.Module, ABC):
 
     @abstractmethod
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
-        """Return the loss of the best prediction that does not look at the image: the same for every hidden
-        patch of these images."""
+        """Return the loss of the best prediction that does not look at the image."""
 
     def encode_patches(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Return the patch tokens after the last layer and the final norm, from (corrupted) outputs of the
@@ -152,7 +146,7 @@ def put(
     tokens: Float[Tensor, "B N D"], places: Int[Tensor, "B M"], new: Float[Tensor, "B M D"]
 ) -> Float[Tensor, "B N D"]:
     """`tokens` with those at `places` replaced by `new`."""
-    return tokens.scatter(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]), new)
+    return tokens.scatter(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]), new.to(tokens.dtype))
 
 
 def random_places(batch: int, patches: int, count: int, generator: torch.Generator) -> Int[Tensor, "B M"]:
@@ -163,8 +157,8 @@ def random_places(batch: int, patches: int, count: int, generator: torch.Generat
 class SimMIMConfig(Config):
     """The paper masks 60 % in units of 32 pixels: two patches of ViT-B/16 a side."""
 
-    mask_ratio: Probability = Field(default=0.6, description="share of the patches that is hidden")
-    unit: Positive = Field(default=2, description="sides of a masked square, in patches")
+    mask_ratio: Probability = setting(0.6, "share of the patches that is hidden")
+    unit: Positive = setting(2, "sides of a masked square, in patches")
 
 
 class SimMIM(MaskedPrediction):

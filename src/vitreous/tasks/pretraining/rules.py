@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.dataset import DataSummary, ImageDataset
 from vitreous.errors import InputError, nearest
 from vitreous.layers.embedding import to_patches
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config
+from vitreous.models.config_parts import Config, setting
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.tasks.choose import choose_recipe, packaged_config
 from vitreous.tasks.pretraining.dino import DINOConfig
@@ -57,7 +57,7 @@ class PretrainingRunConfig(RunConfig):
 
     command: ClassVar[str] = "pretrain"
 
-    task: str = Field(default="mae", description="masked-patch, mae, simmim, dino or distillation")
+    task: str = setting("mae", "masked-patch, mae, simmim, dino or distillation")
     pretraining: PretrainingConfig = PretrainingConfig()
 
     @model_validator(mode="after")
@@ -122,11 +122,8 @@ def find_recipe(name: str) -> Recipe:
 
 
 def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDataset) -> dict[str, Any]:
-    """Return what follows from the encoder and the images: MAE's decoder and target, DINO's head and views.
-    A published MAE brings its own decoder.
-
-    Small images have no detail to lose: their views are larger, and not blurred.
-    """
+    """Return what follows from the encoder and the images: MAE's decoder (a published one's) and target,
+    DINO's head and views, which are larger and not blurred for small images: these have no detail to lose."""
     if config.task == "mae" and isinstance(config.model, ViTConfig):
         published = published_decoder(open_path(config.init)) if config.init else None
         if published:

@@ -1,5 +1,4 @@
-"""Self-supervised pre-training: a task for each objective, which all learn an encoder from images alone; the
-whole configuration of such a run, and how the data decide it."""
+"""Self-supervised pre-training: a task for each objective, which all learn an encoder from images alone."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, small
 from vitreous.tasks.task import Material, Plan, Trained, Tree
 from vitreous.training.diagnosis import collapse
 from vitreous.training.initial_model import starting_model
-from vitreous.training.learner import Learner
-from vitreous.training.objectives import Objective
+from vitreous.training.objectives import Measured, Objective
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -86,8 +84,8 @@ def build_objective(
 
 
 def open_unlabeled(source: str, data: DataConfig) -> Splits:
-    """Open any DATA, or a folder of images in any sub-folders. Where there are classes, the held-out part
-    is the one that `vitreous train` holds out, so that it stays unseen until then."""
+    """Open any DATA, or a folder of images in any sub-folders. Where there are classes, the held-out part is
+    the one that `vitreous train` holds out, so that it stays unseen until then."""
     folder = Path(source).expanduser()
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
         return open_data(source, data, "unlabeled")
@@ -153,7 +151,6 @@ class Pretraining(ImageTask):
     def __init__(self, name: ObjectiveName) -> None:
         self.name = name
         self.objective_name = name
-        self.fixed_shapes = name != "dino"  # its crops have two sizes
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_unlabeled(source, config)
@@ -202,10 +199,6 @@ class Pretraining(ImageTask):
         crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
         return ViewReader(data.train, config.preprocessing.channels, crops)
 
-    def begin(self, learner: Learner) -> None:
-        if isinstance(learner.model, DINO):
-            learner.model.follow_steps_of(learner.optimizers[-1])
-
     def objective(self, config: PretrainingRunConfig, data: Splits) -> Objective:
         return self_supervised
 
@@ -245,7 +238,7 @@ class Pretraining(ImageTask):
         shown = answerer.encoder.preprocessing
         found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
         loss, trivial = found.values.mean(dim=0).tolist()
-        for alarm in collapse(rows[-1:]):
+        for alarm in collapse(rows[:1]):  # the last batch may be a single image
             log.warning("%s", alarm.problem)
         return PretrainingEvaluation(
             task=self.name,
@@ -281,9 +274,7 @@ class Pretraining(ImageTask):
         return [f"{self.name}: loss {result['loss']:.4f} in training"]
 
 
-def self_supervised(
-    objective: nn.Module, batch: Batch | Views, generator: torch.Generator
-) -> tuple[Tensor, Mapping[str, Tensor]]:
+def self_supervised(objective: nn.Module, batch: Batch | Views, generator: torch.Generator) -> Measured:
     """Return the loss of a self-supervised objective, whose masks and views come from the generator."""
     return objective(batch if isinstance(batch, Views) else batch.images, generator)
 

@@ -1,9 +1,6 @@
-"""DINO's views of an image (arXiv 2104.14294, section 3.1): two large crops and several small ones, each
-with the color changes of BYOL (2006.07733).
-
-Each view is cut from the decoded original and resized by Pillow's bicubic filter, as by the authors; an image
-is decoded once for all of its views, by the loader's threads.
-"""
+"""DINO's views of an image (arXiv 2104.14294, section 3.1): two large crops and several small ones, each with
+the color changes of BYOL (2006.07733), cut from the decoded original and resized by Pillow's bicubic
+filter."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageFilter, ImageOps
-from pydantic import Field
 from torch import Tensor
 
 from vitreous.data.config import ColorJitterConfig, RandomResizedCropConfig
@@ -26,7 +22,7 @@ from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, Probability
+from vitreous.models.config_parts import Config, Probability, setting
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
@@ -40,19 +36,19 @@ SOLARIZE = 128  # values from here on are inverted
 class ViewsConfig(Config):
     """Defaults are the authors' for ImageNet."""
 
-    large_scale: Share = Field(default=(0.4, 1.0), description="area of a large crop, of the image's")
-    small_scale: Share = Field(default=(0.05, 0.4), description="area of a small crop")
-    small_count: int = Field(default=8, ge=0, description="small crops of each image, for the student alone")
-    small_size: int | None = Field(default=None, gt=0, description="pixels; None: 3/7 of the model's")
-    flip: Probability = Field(default=0.5, description="probability of mirroring left and right")
-    color: float = Field(default=0.8, ge=0, le=1, description="probability of a change of colors")
-    brightness: Probability = Field(default=0.4, description="factor 1 ± this")
-    contrast: Probability = Field(default=0.4, description="factor 1 ± this")
-    saturation: Probability = Field(default=0.2, description="factor 1 ± this")
-    hue: Probability = Field(default=0.1, le=0.5, description="of a full turn")
-    gray: Probability = Field(default=0.2, description="probability of a gray image")
-    blur: float = Field(default=0.5, ge=0, le=1, description="probability")
-    solarize: Probability = Field(default=0.2, description="probability, second large crop only")
+    large_scale: Share = setting((0.4, 1.0), "area of a large crop, of the image's")
+    small_scale: Share = setting((0.05, 0.4), "area of a small crop")
+    small_count: int = setting(8, "small crops of each image, for the student alone", ge=0)
+    small_size: int | None = setting(None, "pixels; None: 3/7 of the model's", gt=0)
+    flip: Probability = setting(0.5, "probability of mirroring left and right")
+    color: float = setting(0.8, "probability of a change of colors", ge=0, le=1)
+    brightness: Probability = setting(0.4, "factor 1 ± this")
+    contrast: Probability = setting(0.4, "factor 1 ± this")
+    saturation: Probability = setting(0.2, "factor 1 ± this")
+    hue: Probability = setting(0.1, "of a full turn", le=0.5)
+    gray: Probability = setting(0.2, "probability of a gray image")
+    blur: float = setting(0.5, "probability", ge=0, le=1)
+    solarize: Probability = setting(0.2, "probability, second large crop only")
 
     @property
     def jitter(self) -> ColorJitterConfig:
@@ -78,11 +74,8 @@ class MultiCrop:
         self.config, self.large_size, self.small_size = config, large, small
 
     def cut(self, image: Image.Image, rng: np.random.Generator) -> Views:
-        """Return the views of one image, without the dimension B.
-
-        As in the authors' code the first large view is always blurred, the second rarely, and some of the
-        second ones are solarized.
-        """
+        """Return the views of one image, without the dimension B. As in the authors' code the first large
+        view is always blurred, the second rarely, and some of the second ones are solarized."""
         config = self.config
         always, rarely = min(2 * config.blur, 1.0), config.blur / 5
         large = [
@@ -138,13 +131,9 @@ class MultiCrop:
 
 
 class ViewReader:
-    """Reads each image of a dataset as its views.
+    """Reads each image of a dataset as its views."""
 
-    Attributes:
-        per_image: whether the loader gives each image random numbers of its own.
-    """
-
-    per_image = True
+    per_image = True  # the loader gives each image random numbers of its own
 
     def __init__(self, images: ImageDataset, channels: int, crops: MultiCrop) -> None:
         self.images, self.channels, self.crops = images, channels, crops
@@ -173,7 +162,7 @@ def multi_crop(model: Model, config: ViewsConfig) -> MultiCrop:
 
 
 def small_size(model: ViTConfig | BiTConfig, config: ViewsConfig) -> Size:
-    """(H, W) of the small crops: 3/7 of the large ones as in the paper (96 of 224), in whole patches; that of
+    """(H, W) of the small crops, in whole patches: 3/7 of the large ones as in the paper (96 of 224); that of
     the large ones where no small crops are wanted."""
     if not config.small_count:
         return model.image_size

@@ -32,14 +32,9 @@ from vitreous.evaluation.text_models import Reader
 from vitreous.evaluation.texts import CaptioningEvaluation, evaluate_reader
 from vitreous.models.transformer import Captioner
 from vitreous.tasks.card import Card
+from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.task import Trained
-from vitreous.tasks.text.task import (
-    TRAINING_FACTS,
-    CaptioningConfig,
-    TextTask,
-    digit_lines_config,
-    images_config,
-)
+from vitreous.tasks.text.task import TRAINING_FACTS, CaptioningConfig, TextTask, images_config
 
 INSTEAD = "use --set model.encoder.width=96 and its like"
 
@@ -89,7 +84,9 @@ class Captioning(TextTask):
         return open_captions(source, **config.split_options)
 
     def recipe(self, source: str, data: CaptionSplits) -> CaptioningConfig:
-        return digit_lines_config() if source == DIGIT_LINES else images_config(len(data.train.texts))
+        bundled = source == DIGIT_LINES
+        texts = len(data.train.texts)
+        return packaged_config(CaptioningConfig, DIGIT_LINES) if bundled else images_config(texts)
 
     def training_texts(self, data: CaptionSplits) -> list[str]:
         return list(data.train.texts)

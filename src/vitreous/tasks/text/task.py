@@ -1,5 +1,4 @@
-"""What captioning and translation do alike, whose models write text; what their `config.toml` holds, and what
-the data decide of it."""
+"""What captioning and translation do alike, whose models write text."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
-from torch import Tensor, nn
+from pydantic import model_validator
+from torch import nn
 
 from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.data.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
 from vitreous.evaluation.text_models import TextModel
-from vitreous.models.config_parts import Config, Positive, Probability
+from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.tasks.choose import packaged_config
@@ -28,7 +27,7 @@ from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
-from vitreous.training.step import Objective
+from vitreous.training.step import Measured, Objective
 
 # Fields of `TrainingConfig` that have no effect here. Weights are always new, initialized in one way, so
 # there is nothing to freeze, to change at low rank, or to initialize otherwise.
@@ -43,26 +42,25 @@ TRAINING_FACTS = {
 class TokenizerConfig(Config):
     """One byte-pair vocabulary, shared by source and target (1706.03762, section 5.1)."""
 
-    vocabulary: Positive = Field(default=8000, description="tokens, 259 of them bytes and marks")
+    vocabulary: Positive = setting(8000, "tokens, 259 of them bytes and marks")
 
 
 class AveragingConfig(Config):
     """The mean of the last checkpoints is the result (section 6.1)."""
 
-    checkpoints: Positive = Field(default=5, description="how many of the last ones are averaged")
-    every: Positive = Field(default=100, description="steps between two of them")
+    checkpoints: Positive = setting(5, "how many of the last ones are averaged")
+    every: Positive = setting(100, "steps between two of them")
 
 
 class SequenceConfig(CommandConfig):
     """What the two have in common."""
 
-    source: str = Field(default="", description="the data")
-    seed: int = Field(default=0, ge=0, description="of weights, order and dropout")
-    test_fraction: Probability = Field(default=0.05, description="of the data, held out; 2,000 at most")
-    split_by: Literal["name", "random"] = Field(
-        default="name",
-        description="a hash of each example's source or name; random: of all that are there, as runs of "
-        "version 0.1",
+    source: str = setting("", "the data")
+    seed: int = setting(0, "of weights, order and dropout", ge=0)
+    test_fraction: Probability = setting(0.05, "of the data, held out; 2,000 at most")
+    split_by: Literal["name", "random"] = setting(
+        "name",
+        "a hash of each example's source or name; random: of all that are there, as runs of version 0.1",
     )
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
@@ -109,7 +107,7 @@ class TranslationConfig(SequenceConfig):
 
     command: ClassVar[str] = "translate train"
 
-    task: Literal["translation"] = Field(default="translation", description="always translation")
+    task: Literal["translation"] = setting("translation", "always translation")
     model: TransformerConfig = TransformerConfig()
 
     @property
@@ -120,7 +118,7 @@ class TranslationConfig(SequenceConfig):
 class CaptioningConfig(SequenceConfig):
     """All of a captioner's run."""
 
-    task: Literal["captioning"] = Field(default="captioning", description="always captioning")
+    task: Literal["captioning"] = setting("captioning", "always captioning")
     model: CaptionerConfig = CaptionerConfig()
     preprocessing: Preprocessing = Preprocessing()
 
@@ -147,38 +145,21 @@ def pairs_config(count: int) -> TranslationConfig:
         width, depth, dropout, vocabulary = 128, 2, 0.2, 2000
     steps = min(max(40 * count // 64, 1000), 100_000)
     warmup = min(4000, steps // 10)
-    model = {
-        "width": width,
-        "depth": depth,
-        "encoder_depth": depth,
-        "heads": width // 64,
-        "mlp_dim": 4 * width,
+    model: dict[str, Any] = {"width": width, "depth": depth, "encoder_depth": depth, "heads": width // 64}
+    model |= {"mlp_dim": 4 * width, "vocabulary": vocabulary, "dropout": dropout}
+    training: dict[str, Any] = {
+        "steps": steps,
+        "batch_size": min(64, count),
+        "peak_lr": (width * warmup) ** -0.5,
     }
-    return packaged_config(
-        TranslationConfig,
-        "pairs",
-        {
-            "tokenizer": {"vocabulary": vocabulary},
-            "model": {**model, "heads": width // 64, "vocabulary": vocabulary, "dropout": dropout},
-            "training": {
-                "steps": steps,
-                "batch_size": min(64, count),
-                "peak_lr": (width * warmup) ** -0.5,
-                "schedule": {"warmup": warmup, "timescale": warmup},
-            },
-            "averaging": {"every": max(steps // 100, 1)},
-        },
-    )
-
-
-def numbers_config(settings: Tree | None = None) -> TranslationConfig:
-    """The bundled job of translation, with other settings over it."""
-    return packaged_config(TranslationConfig, "numbers", settings)
-
-
-def digit_lines_config() -> CaptioningConfig:
-    """The bundled job of captioning."""
-    return packaged_config(CaptioningConfig, "digit-lines")
+    training |= {"schedule": {"warmup": warmup, "timescale": warmup}}
+    settings = {
+        "tokenizer": {"vocabulary": vocabulary},
+        "model": model,
+        "training": training,
+        "averaging": {"every": max(steps // 100, 1)},
+    }
+    return packaged_config(TranslationConfig, "pairs", settings)
 
 
 def images_config(count: int) -> CaptioningConfig:
@@ -187,15 +168,11 @@ def images_config(count: int) -> CaptioningConfig:
 
 
 class TextTask(Task):
-    """A task whose model writes text with a tokenizer that is trained on the training texts.
-
-    Attributes:
-        answers: what has the model and the tokenizer.
-    """
+    """A task whose model writes text with a tokenizer that is trained on the training texts."""
 
     config: ClassVar[type[SequenceConfig]]
     fixed_shapes = False
-    answers: ClassVar[type[TextModel]]
+    answers: ClassVar[type[TextModel]]  # what has the model and the tokenizer
     panels = "text"
 
     def plan(
@@ -302,11 +279,8 @@ class TextTask(Task):
 
 def last_checkpoints(total: int, count: int, every: int) -> AverageWeight:
     """Return the weights of the mean of `count` checkpoints, `every` steps apart, the last one at the end of
-    training (1706.03762, section 6.1: "averaging the last 5 checkpoints").
-
-    The mean grows as the checkpoints come, so that none is stored; before the first of the `count` it is the
-    newest one.
-    """
+    training (1706.03762, section 6.1). The mean grows as they come, so that none is stored; before the first
+    of the `count` it is the newest one."""
 
     def weight(step: int) -> float:
         left, between = divmod(total - 1 - step, every)
@@ -319,9 +293,7 @@ def next_token(smoothing: float) -> Objective:
     """Return the cross-entropy of each target token, given the source and the tokens before it; targets are
     smoothed to (1 - s) t + s / V (1706.03762, section 5.4). Padding does not count."""
 
-    def objective(
-        model: nn.Module, batch: TextBatch | CaptionBatch, generator: torch.Generator
-    ) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def objective(model: nn.Module, batch: TextBatch | CaptionBatch, generator: torch.Generator) -> Measured:
         source, target, tokens = batch
         logits, wanted = model(source, target[:, :-1]).float(), target[:, 1:]
         loss = F.cross_entropy(

@@ -17,23 +17,11 @@ from vitreous.evaluation.text_models import Translator
 from vitreous.evaluation.texts import TranslationEvaluation, evaluate_translator
 from vitreous.models.transformer import Transformer
 from vitreous.tasks.card import Card
+from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.task import Trained
-from vitreous.tasks.text.task import TRAINING_FACTS, TextTask, TranslationConfig, numbers_config, pairs_config
+from vitreous.tasks.text.task import TRAINING_FACTS, TextTask, TranslationConfig, pairs_config
 
 SHORT = 80  # characters: a page holds the maps of every head
-# What the grammar has otherwise than the numbers: each of its words becomes a token.
-GRAMMAR_SETTINGS = {
-    "source": GRAMMAR,
-    "test_fraction": 0.05,
-    "tokenizer": {"vocabulary": 1000},
-    "model": {"vocabulary": 1000, "width": 64, "mlp_dim": 128},
-    "training": {
-        "steps": 500,
-        "batch_size": 64,
-        "peak_lr": 5e-3,
-        "schedule": {"warmup": 100, "timescale": 100},
-    },
-}
 
 
 class Translation(TextTask):
@@ -62,9 +50,8 @@ class Translation(TextTask):
         return open_parallel(source, **config.split_options)
 
     def recipe(self, source: str, data: Parallel) -> TranslationConfig:
-        if source == GRAMMAR:
-            return numbers_config(GRAMMAR_SETTINGS)
-        return numbers_config() if source == NUMBERS else pairs_config(len(data.train))
+        bundled = source in (NUMBERS, GRAMMAR)
+        return packaged_config(TranslationConfig, source) if bundled else pairs_config(len(data.train))
 
     def training_texts(self, data: Parallel) -> list[str]:
         return [text for pair in data.train for text in (pair.source, pair.target)]
@@ -85,11 +72,7 @@ class Translation(TextTask):
     def evaluate(
         self, answerer: Translator, examples: Sequence[Pair], **options: Any
     ) -> TranslationEvaluation:
-        """Translate every source, and compare.
-
-        Args:
-            options: `beams` and `length_penalty` of the search.
-        """
+        """Translate every source, and compare. options: `beams` and `length_penalty` of the search."""
         used = {"batch_size", "beams", "length_penalty", "world"} & options.keys()
         return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
 

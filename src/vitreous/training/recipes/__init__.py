@@ -35,28 +35,20 @@ IMPOSED = {
 
 
 class Recipe(NamedTuple):
-    """A named configuration.
-
-    Attributes:
-        text: the comment at the top of its file.
-        imposed: fields of the model that it keeps when a checkpoint brings the rest.
-        rows: settings for some models, or numbers of images.
-        model: what it says of its model besides the name.
-    """
+    """A named configuration."""
 
     name: str
-    text: str
+    text: str  # the comment at the top of its file
     config: RunConfig
-    imposed: tuple[str, ...] = ()
-    rows: tuple[Tree, ...] = ()
-    model: Tree = MappingProxyType({})
+    imposed: tuple[str, ...] = ()  # fields of the model that it keeps when a checkpoint brings the rest
+    rows: tuple[Tree, ...] = ()  # settings for some models, or numbers of images
+    model: Tree = MappingProxyType({})  # what it says of its model besides the name
 
     def suited(self, *, name: str | None = None, encoder: Any = None, images: int | None = None) -> RunConfig:
         """Return its configuration with the rows that apply.
 
         Args:
-            name: of the model that is trained instead of the recipe's; what the recipe says of its own model
-                holds for this one, too: dropout, pooling.
+            name: of the model that is trained instead of the recipe's, with its dropout and pooling.
             encoder: the configuration of the checkpoint that is fine-tuned.
             images: in the training part.
         """
@@ -116,20 +108,13 @@ def read_recipe(path: Path, defaults: AnyRun) -> Recipe:
 
 
 class Sourced(NamedTuple):
-    """What the source of a recipe says of a setting.
-
-    Attributes:
-        here: the value of the recipe.
-        there: that of the source.
-        where: file and line, table or section.
-        why: the reason for another value; "" where both are equal.
-    """
+    """What the source of a recipe says of a setting."""
 
     setting: str
-    here: Any
-    there: Any
-    where: str
-    why: str
+    here: Any  # the value of the recipe
+    there: Any  # that of the source
+    where: str  # file and line, table or section
+    why: str  # the reason for another value; "" where both are equal
 
 
 @cache
