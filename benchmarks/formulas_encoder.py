@@ -37,6 +37,7 @@ from self_supervised import STUDENT, few_labels
 from torch import nn
 
 import vitreous as vt
+from vitreous.checkpoints.download import local_copy
 from vitreous.checkpoints.files import read_json, write_json
 from vitreous.checkpoints.native import save_native
 from vitreous.data.config import DataConfig
@@ -103,22 +104,19 @@ def frozen(name: str, images: int, seed: int, size: int, options: argparse.Names
 
 
 def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return, for each set and number of images, the accuracies and what fine-tuning gains over the better of
+    """Return, for each set, number of images and time, the accuracies and what fine-tuning gains over each of
     the others: mean over seeds, with Student's interval of the paired differences."""
     found = []
-    for name, images in dict.fromkeys((each["set"], each["images"]) for each in rows):
+    for key in dict.fromkeys(rows_key(each)[:3] for each in rows):
         by_way = {
-            way: {row["seed"]: row["accuracy"] for row in rows if rows_key(row) == (name, images, way)}
+            way: {each["seed"]: each["accuracy"] for each in rows if rows_key(each) == (*key, way)}
             for way in WAYS
         }
         seeds = sorted(set.intersection(*(set(scores) for scores in by_way.values())))
         if not seeds:
             continue
         means = {way: round(statistics.fmean(by_way[way][s] for s in seeds), 4) for way in WAYS}
-        seconds = {
-            row["way"]: row["seconds"] for row in rows if (row["set"], row["images"]) == (name, images)
-        }
-        row = {"set": name, "images": images, "seconds": seconds, "seeds": len(seeds), **means}
+        row = dict(zip(("set", "images", "seconds"), key, strict=True)) | {"seeds": len(seeds), **means}
         for rival in ("scratch", "cnn"):
             each = [by_way["fine-tuned"][s] - by_way[rival][s] for s in seeds]
             row[f"gain over {rival}"] = round(statistics.fmean(each), 4)
@@ -131,8 +129,8 @@ def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def rows_key(row: dict[str, Any]) -> tuple[str, int, str]:
-    return row["set"], row["images"], row["way"]
+def rows_key(row: dict[str, Any]) -> tuple[str, int, float, str]:
+    return row["set"], row["images"], row["seconds"], row["way"]
 
 
 def write_encoder(run: Path, folder: Path) -> None:
@@ -141,10 +139,14 @@ def write_encoder(run: Path, folder: Path) -> None:
     config = open_run(run).config
     model.origin = Origin(source=f"vitreous:{folder.name}", format="vitreous", license="apache-2.0")
     save_native(model.half(), folder)
-    runs = [config]  # and those that it began from
-    while runs[0].init:
-        runs.insert(0, open_run(Path(runs[0].init)).config)
-    described = read_json(folder / "config.json") | {"trained_on": ", ".join(each.source for each in runs)}
+    sources = [config.source]  # and those of what it began from
+    while config.init:
+        if config.init.startswith("vitreous:"):
+            sources.insert(0, read_json(local_copy(config.init) / "config.json")["trained_on"])
+            break
+        config = open_run(Path(config.init)).config
+        sources.insert(0, config.source)
+    described = read_json(folder / "config.json") | {"trained_on": ", ".join(sources)}
     write_json(described, folder / "config.json")
 
 
@@ -188,7 +190,7 @@ def main() -> None:
         for images in options.images:
             for name in options.sets:
                 for way in options.ways:
-                    if (name, images, way, seed) in done:
+                    if (name, images, options.seconds, way, seed) in done:
                         continue
                     rows.append(one_row(way, name, images, seed, options))
                     print(json.dumps(rows[-1]), flush=True)

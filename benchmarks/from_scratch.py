@@ -4,8 +4,9 @@
 
 Both learn from the same images, changed in the same way, for as long; validation shows looks that training
 never does (see made_sets.py). The CNN has six 3x3 convolutions with BatchNorm and the same optimizer,
-schedule and label smoothing. Time is processor time on one thread, `--share` of what the minutes hold on two
-cores, so that other work on the machine changes little: two threads are not quite twice as fast as one.
+schedule and label smoothing; both multiply in bf16 where the processor does. Time is processor time on one
+thread, `--share` of what the minutes hold on two cores, so that other work on the machine changes little: two
+threads are not quite twice as fast as one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
+from vitreous.training.precision import WIDE, pick_precision
 from vitreous.training.trainer import Trainer
 
 CORES = 2
@@ -41,7 +43,8 @@ FITTED = 600  # images of the training part, on which the accuracy is measured, 
 
 
 class SmallCNN(nn.Module):
-    """Six 3x3 convolutions, every second one with stride 2, and the mean over the image."""
+    """Six 3x3 convolutions, every second one with stride 2, and the mean over the image. Channels come last
+    in memory, which makes its step a quarter faster."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -51,9 +54,10 @@ class SmallCNN(nn.Module):
             channels = wide
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(channels, classes)
+        self.to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(images))
+        logits: Tensor = self.head(self.features(images.contiguous(memory_format=torch.channels_last)))
         return logits
 
 
@@ -78,9 +82,12 @@ def train_and_measure(
     """Train for `budget` seconds of the processor; accuracy on the validation looks, and on training images
     as they are: where it is 1, the images are learned, and more time could not fit them better."""
     assert splits.test is not None
-    training = changed(training, minutes=budget / 60)
+    model = make()
+    width = getattr(getattr(model, "config", None), "width", WIDE)
+    precision = pick_precision(training.precision, torch.device("cpu"), width)
+    training = changed(training, minutes=budget / 60, precision=precision)
     loader = loader_of(config.model_copy(update={"training": training}), splits)
-    learner = Learner.begin(make(), training)
+    learner = Learner.begin(model, training)
     objective, started = classification(training), time.process_time()
     Trainer(learner, loader, objective, training, seed=config.seed, clock=time.process_time).fit()
     spent = time.process_time() - started

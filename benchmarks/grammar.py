@@ -22,7 +22,7 @@ from record import write_results
 
 import vitreous as vt
 from vitreous.data.text.batches import padded
-from vitreous.data.text.parallel import JOINS, NOUNS
+from vitreous.data.text.parallel import grammar_words
 from vitreous.data.text.tokenizer import END, START
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.inspection.sequence_report import text_attention, token_labels
@@ -45,7 +45,7 @@ def word_starts(labels: list[str]) -> list[int]:
 def pronoun_of(text: str) -> int:
     """The place of the pronoun among the words of a translation."""
     words = text.split()
-    return next((at for at in range(1, len(words)) if words[at - 1] in JOINS.values()), 0)
+    return next((at for at in range(1, len(words)) if words[at - 1] in grammar_words()["join"].values()), 0)
 
 
 def hits(translator: vt.Translator, source: str, written: list[int], pronoun: int) -> tuple[list[Any], float]:
@@ -101,7 +101,7 @@ def main() -> None:
     evaluation = vt.evaluate(arguments.run)
     translator = vt.Translator.load(arguments.run)
     config = json.loads((arguments.run / "model" / "config.json").read_text(encoding="utf-8"))["model"]
-    nouns = {noun for nouns in NOUNS.values() for noun in nouns}
+    nouns = {noun for nouns in grammar_words()["noun"].values() for noun in nouns}
     found, far, right, chance = list[list[Any]](), [], 0, []
     examples = list(zip(evaluation.names, evaluation.wanted, evaluation.texts, strict=True))
     for source, wanted, text in examples:
