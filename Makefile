@@ -21,6 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	touch $@
 
 .venv/slow: .venv/dev
+	$(PIP) 's3fs>=2025.5' 'moto[s3]>=5'  # beside all others, pip tries hundreds of versions of boto3
 	$(PIP) --editable '.[dev,slow,docs]'
 	touch $@
 
