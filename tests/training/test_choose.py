@@ -158,13 +158,16 @@ def test_a_teacher_is_found_from_any_folder(
     assert leaves(task_named(task).plan("digits", settings).config)[leaf] == str(tmp_path / "teacher")
 
 
-def test_bf16_is_not_chosen_where_it_is_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bf16_is_not_chosen_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert pick_precision("auto", cpu) == "fp32"
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
     found = [pick_precision("auto", cpu)]
-    for most in ("AVX2", "AVX512_CORE", "AVX512_CORE_AMX"):
+    for most in ("AVX2", "AVX512_CORE_BF16", "AVX512_CORE_AMX"):
         monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
         found.append(pick_precision("auto", cpu))
     assert found == ["bf16", "fp32", "fp32", "bf16"]

@@ -182,7 +182,6 @@ def test_a_teacher_sees_its_own_normalization_size_and_class_order() -> None:
 def test_precision_follows_the_machine(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: native)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     assert pick_precision("bf16", cpu) == "bf16"
     assert pick_precision("auto", cpu, width=768) == ("bf16" if native else "fp32")
     assert pick_precision("auto", cpu, width=64) == "fp32"
