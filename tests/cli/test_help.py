@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vitreous as vt
 from vitreous import __version__
 from vitreous.cli import COMMANDS, app
+from vitreous.cli.options import descriptions
 
 # What trains, measures or waits for visitors: run with `make test-slow`, or by the tests of its own command.
 LONG = {"train", "pretrain", "study", "bench", "translate", "serve", "export"}
@@ -43,6 +46,49 @@ def test_help_ends_with_the_two_examples(name: str, capsys: pytest.CaptureFixtur
     assert run([*name.split(), "--help"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[-3:] == ["Examples:", *COMMANDS[name].examples]
+
+
+# Words of the Python API, or types, which mean nothing to a user of the shell.
+OF_PYTHON = re.compile(
+    r"`|\b(None|True|False|STR|INT|FLOAT|BOOL|CHOICE|callable|dict|tuple|PIL|in memory|result holds)\b"
+)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_written_for_the_shell(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from vitreous.cli import run
+
+    assert run([*name.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert not OF_PYTHON.findall(shown)
+    assert not {word for word in re.findall(r"[a-z]+_[a-z_]+", shown) if hasattr(vt, word)}
+    for argument in arguments_of(*name.split()):
+        if not argument.show:
+            continue
+        words = argument.parameter.help or ""
+        assert words, argument.name
+        assert not re.match(r"(of|that of|as|which) ", words), f"{argument.name}: {words}"
+
+
+def test_names_in_docstrings_are_those_of_the_shell_in_the_help() -> None:
+    def function(data: str, *, batch_size: int = 3) -> None:
+        """Do it.
+
+        Args:
+            data: as `train` and `check_data` take it.
+            batch_size: of `data`; see `batch_size` and `rate`.
+
+        """
+
+    assert descriptions(function) == {
+        "data": "as vitreous train and vitreous data check take it",
+        "batch_size": "of DATA; see --batch-size and rate",
+    }
+
+
+def test_convert_names_every_format_that_it_writes() -> None:
+    writable = {name for name, about in vt.list_formats().items() if "(only read)" not in about}
+    assert writable <= set(re.findall(r"[\w-]+", descriptions(vt.convert)["format"]))
 
 
 EXAMPLES = [
@@ -118,10 +164,14 @@ LACKING = {
 }
 
 
+def arguments_of(*command: str) -> Any:
+    """The arguments and options of a command, as its help has them."""
+    found = app[command[0]] if len(command) == 1 else app[command[0]][command[1]]
+    return found.assemble_argument_collection()
+
+
 def options_of(*command: str) -> set[str]:
-    """The options of a command, as its help has them."""
-    arguments = app[command[0]] if len(command) == 1 else app[command[0]][command[1]]
-    return {name for argument in arguments.assemble_argument_collection() for name in argument.names}
+    return {name for argument in arguments_of(*command) for name in argument.names}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

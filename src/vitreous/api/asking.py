@@ -52,7 +52,7 @@ def evaluate(
 
     Args:
         model: a run, any checkpoint with a head, or a model.
-        data: DATA as `train` takes it; by default the held-out part of what the run was trained on.
+        data: a dataset in any form that `train` takes; by default the held-out part of the run's data.
         tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
             with them, mirror images; five or ten times the work.
         settings, config: of the data ({"data.test_fraction": 0.3}) and the model's configuration.
@@ -120,17 +120,22 @@ def predict(
         model: a run, any checkpoint with a head, or a model.
         images: one or many paths, folders, globs, PIL images, arrays or tensors. With a folder as `out` any
             DATA: folders, manifests, tar shards, Parquet files, URLs.
-        top: how many labels to name, most probable first; by default 5.
+        top: number of labels for each image, most probable first; by default 5.
         threshold: name all labels that are as probable as well, `labels`: several where an image can have
             several, or none where the model is unsure. {"cat": 0.3}: of some labels, 0.5 for the others.
             "best": of each label the one with the largest F1 on the validation part.
-        tta: test-time augmentation, as `evaluate` has it.
-        out: a new .csv, .jsonl or .parquet file, which gets a row for each image as it is answered; the
-            result then holds no answers. Or a folder, which gets a Parquet file for each part of the images,
-            and is continued where it has some. Of a segmenter the folder for the masks; by default a new one
-            in segmented/, or, for a model in memory, the answers.
-        engine: ray: fill the folder with Parquet files by a Ray cluster (RAY_ADDRESS), or here.
-        actors: of the engine ray, with a model each; by default one for each GPU or machine.
+        tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
+            with them, mirror images; five or ten times the work.
+        out: where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each image
+            as it is answered; or a folder, which gets a Parquet file for each part of the images, and is
+            continued where it has some. For segmentation: the folder for the masks, by default a new one in
+            segmented/.
+        engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
+            folder.
+        actors: number of Ray actors, each with a model; by default one for each GPU or machine.
+
+    Returns:
+        The answers, but for those that are in `out`. A segmenter in memory, without `out`, returns masks.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
@@ -271,7 +276,7 @@ def translate(
         model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
             loaded.
         texts: one or many; an empty one stays empty.
-        beams: how many translations the search follows; 1 is greedy.
+        beams: translations that the search follows; 1 is greedy.
         length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
         batch_size: texts that are translated together.
 

@@ -19,7 +19,7 @@ def doctor(subject: Any) -> Diagnosis:
     """Diagnose why a model does not learn, or why its accuracy may not be true.
 
     Args:
-        subject: a run directory, a `Run`, or DATA as `train` takes it.
+        subject: a run directory, a `Run`, or a dataset in any form that `train` takes.
 
     Raises:
         InputError: the subject is neither, or the data of the run is not where it was.
@@ -46,14 +46,12 @@ def check_data(
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
     Args:
-        data: DATA as `train` takes it.
+        data: a dataset in any form that `train` takes.
         task: classification; captioning, of a manifest whose label is the text; or segmentation, of a folder
             with images/ and masks/.
-        workers: threads; one for each core by default.
         quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
-        report: an HTML page to write, which shows the images that were found; beside it, with the ending
-            .csv, the list that `train` takes as `exclude`.
-        language: of the page, en or ko; by default that of the locale.
+        report: an HTML page to write, which shows the images that were found; a CSV file of the same name
+            lists those that a training should exclude.
 
     Raises:
         InputError: there are no such data, or no such task; or the data are not a folder.
@@ -118,15 +116,14 @@ def pack_data(
     """Write tar shards of images that are resized once; `train` reads them fast.
 
     Args:
-        data: DATA as `train` takes it.
+        data: a dataset in any form that `train` takes.
         out: a new folder.
         size: pixels of the shorter side; smaller images keep theirs.
-        quality: of the JPEGs, 1 to 95; by default 90.
-        raw: pixels instead of JPEGs: nothing to decode, and nearly ten times as large.
-        per_shard: images in each file.
-        workers: threads; one for each core by default.
-        strict: an image that cannot be read is an error.
-        seed: of the split, where the data has none of its own.
+        quality: JPEG quality, 1 to 95; by default 90.
+        raw: store pixels instead of JPEGs: nothing to decode, and nearly ten times as large.
+        per_shard: number of images in each shard.
+        strict: stop at an image that cannot be read, instead of leaving it out.
+        seed: random seed of the split, where the data has none of its own.
 
     Raises:
         InputError: values that do not fit together, or a folder that is not empty.
@@ -164,8 +161,8 @@ def verify(
     Args:
         model: a checkpoint of any format: a file, a folder, hf:org/name or an https: address; or a run.
         image: a path, a PIL image, an array or a tensor.
-        format: that of the checkpoint, where it is not to be detected.
-        like: what describes a file that is only weights: timm:NAME, hf:org/name or a folder.
+        format: format of the checkpoint; by default it is detected.
+        like: a published model that describes a file of weights alone: timm:NAME, hf:org/name or a folder.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:

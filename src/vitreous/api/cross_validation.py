@@ -121,10 +121,11 @@ def cross_validate(
     The images of each class are dealt out to the folds by a hash of their names; groups stay together.
 
     Args:
-        data: as `train` takes it; without parts of its own.
-        folds: models to train, each without one of them, by default 5; 5 or 10 are usual.
-        out: the folder of the runs; by default a new one in runs/.
-        resume: the folder of a cross-validation that was interrupted: it goes on, with its own data and
+        data: a dataset in any form that `train` takes, without a split of its own; by default the digits.
+        folds: how many models to train, each without one fold, on which it is evaluated; 5 (the default) or
+            10 are usual.
+        out: the folder for the runs; by default a new one in runs/.
+        resume: the folder of a cross-validation that was interrupted: it goes on with its own data and
             options.
         options: of `train`, for each of the models; of --minutes each has as many.
 

@@ -70,9 +70,9 @@ def calibrate(
 
     Args:
         model: a run, whose model is replaced; or any checkpoint with a head, which is written to `out`.
-        data: images that the model did not learn from and is not evaluated on, as `train` takes them; by
-            default those that the temperature is fitted on at the end of a training.
-        out: the folder for the calibrated model; by default the run's own.
+        data: images that the model did not learn from and is not evaluated on, in any form that `train`
+            takes; by default those that a training fits the temperature on.
+        out: the folder for the calibrated model; by default that of the run, whose model is replaced.
         settings, config: of the data ({"data.validation_fraction": 0.1}).
 
     Raises:
@@ -125,10 +125,10 @@ def optimize(
     Args:
         model: a run, or a folder of weights in the native format.
         data: images that the model did not learn from; by default the validation part of the run's data.
-        budget: accuracy that may be lost, 0.003 for 0.3 %.
+        budget: accuracy that may be lost: 0.003 is 0.3 %.
         engines: eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without
             compiled, which takes minutes.
-        timed_batch: images of a batch whose time decides.
+        timed_batch: images in the batches whose time decides.
         settings, config: of the data ({"data.validation_fraction": 0.1}).
         progress: print on stderr what is measured.
 
@@ -175,10 +175,11 @@ def export(
         model: a run, a checkpoint in any format, a model name, or a model.
         out: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a folder whose name
             ends in openvino; by default the model's name with .onnx.
-        format: onnx, torch or openvino, where the name of the file does not say.
+        format: onnx, torch or openvino, if the name of the file does not say.
         precision: fp32; bf16 for OpenVINO; int8.
         data: images to calibrate int8 of ONNX and OpenVINO on; by default the run's validation part.
-        with_preprocessing: take pixels, uint8 (B, H, W, C) of any size, and give probabilities.
+        with_preprocessing: include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any
+            size, and gives probabilities.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: print on stderr that it has begun, since it takes a while.
 
@@ -287,10 +288,10 @@ def serve(
     Args:
         model: a run of any task that answers, a checkpoint in any format, or a model name; or several,
             {"a": run, "b": run}, whose addresses begin with /models/a and /models/b.
-        host: 127.0.0.1, or 0.0.0.0 to be reached from elsewhere.
-        port: 0 for any that is free.
-        max_batch: images or texts computed together.
-        max_wait: milliseconds that a request waits for others.
+        host: address to listen at: 127.0.0.1, or 0.0.0.0 to be reached from other machines.
+        port: port to listen at; 0 for any that is free.
+        max_batch: most images or texts in a batch.
+        max_wait: milliseconds that a request waits for others, to share a batch.
         queue: maximum queued images or texts; beyond it the server answers 503.
         deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
         allow_host: names in the Host header that are answered beside localhost; a server that other machines
@@ -298,13 +299,12 @@ def serve(
         token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
         tls_cert: a file with a certificate, for https.
         tls_key: the file with the certificate's key.
-        metrics_port: a port of its own for /metrics, for Prometheus.
+        metrics_port: a separate port for /metrics, for Prometheus.
         access_log: write a line of JSON on stderr for each request.
-        workers: processes that serve at the one address and share the weights on a CPU, each with limits of
-            its own. SIGHUP to the one that started them loads the models again, without losing a request.
+        workers: processes that serve at the same address; on a CPU they share the weights. Each has limits of
+            its own. SIGHUP to the process that started them loads the models again, without losing a request.
             By default this process serves.
         ready: called with the address and what is served, once it answers; by default it is printed.
-        language: of the web page, en or ko; by default that of the locale.
 
     Raises:
         InputError: a model that cannot be served, a port that is taken, or a package that is missing.

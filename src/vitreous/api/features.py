@@ -116,11 +116,11 @@ def embed(
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
         images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor. With
             a folder as `out` any DATA: folders, manifests, tar shards, Parquet files, URLs.
-        out: the file to save them in, .npz or .parquet. Or a folder, which gets a Parquet file for each part
+        out: the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for each part
             of the images, and is continued where it has some.
-        engine: ray: fill the folder by a Ray cluster (RAY_ADDRESS), or here.
-        actors: of the engine ray, with a model each; by default one for each GPU or machine.
-        workers: threads that decode; one for each core by default.
+        engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
+            folder.
+        actors: number of Ray actors, each with a model; by default one for each GPU or machine.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: show a progress bar.
 
@@ -177,10 +177,10 @@ def probe(
 
     Args:
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
-        data: DATA as `train` takes it; by default what the run was trained on, and else the digits.
-        shots: images of each class; by default 1, 5, 10 and 25.
+        data: a dataset in any form that `train` takes; by default that of the run, or else the digits.
+        shots: numbers of images of each class to learn from; by default 1, 5, 10 and 25.
         draws: how often the shots are sampled, for the interval.
-        seed: of the sampled shots.
+        seed: random seed of the sampled shots.
         settings, config: fields of the model (model.heads) and of the data (data.test_fraction).
 
     Returns:

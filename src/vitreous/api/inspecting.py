@@ -113,13 +113,12 @@ def inspect(
         out: the folder to make; by default one in inspection/.
         label: the class to explain; by default the predicted class of each image.
         patch: (row, column) of the patch whose attention is drawn, from 0; by default the middle one.
-        compare: another model, which is shown beside this one, and whose layers are compared.
-        attributions: how many images are attributed to patches by every method, with a sanity check by
+        compare: another model to show beside this one, with the similarity of their layers.
+        attributions: number of images that every method attributes to patches, with a sanity check by
             randomized weights; by default as many as take about a minute.
         preprocessing: of images, for a module that does not say it.
         precision: fp32 or bf16.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        language: of the page, en or ko; by default that of the locale.
 
     Raises:
         InputError: no such model, image or class; an option that does not apply to the model; or a

@@ -104,30 +104,31 @@ def train(
             memory: a torch Dataset, a Hugging Face dataset, (images, labels), a list of (image, label). By
             default the task's own small data: the digits.
         task: classification (the default), multilabel, regression, segmentation or captioning.
-        model: a name such as ViT-S/16 or R50+ViT-B/16, with fresh weights; by default the data decide.
+        model: the architecture, with fresh weights: ViT-S/16, R50+ViT-B/16 ...; by default it follows from
+            the data.
         init: pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of any
-            format; try:CHECKPOINT: only where a tenth of the training from it is better on the validation
-            part than from what would be begun with otherwise.
-        recipe: the name of a recipe; by default the data decide.
-        epochs: how long (in all, when resuming).
-        minutes: how long, instead of epochs (in all, when resuming).
-        batch_size: images of a step; auto: the recipe's, in micro-batches that fit the memory.
+            format. try:CHECKPOINT compares beginnings with a tenth of the training each, and starts from the
+            checkpoint only if it is best on the validation part.
+        recipe: the name of a recipe (vitreous recipe lists them); by default it follows from the data.
+        epochs: number of epochs; the total, when resuming.
+        minutes: minutes of training, instead of epochs; the total, when resuming.
+        batch_size: images in each step; auto: the number of the recipe, in micro-batches that fit the memory.
         out: the run directory; by default a new one in runs/.
         precision: auto (the default), fp32, bf16, or fp8 on GPUs that have it.
-        shard: under torchrun, each process keeps a part of every weight (FSDP).
-        deterministic: the same bits each time, on the same machine; slower.
-        seed: the random seed of initialization, shuffling and augmentation.
-        workers: threads that decode.
-        strict: an image that cannot be read is an error.
-        group_by: images of one group (a patient, a video) are in one part: a column of the manifest, or a
-            regular expression that is searched in each image's name.
-        split_by_time: the newest images are held out, by when a camera took them; data.time names what else
-            says it.
-        exclude: a CSV with the column path: images to leave out, as the report of `check_data` brings it.
+        shard: under torchrun, shard the weights over the processes (FSDP).
+        deterministic: compute the same bits each time, on the same machine; slower.
+        seed: random seed of initialization, shuffling and augmentation.
+        strict: stop at an image that cannot be read, instead of leaving it out.
+        group_by: keep images of one group (a patient, a video) in one part: a column of the manifest, or a
+            regular expression that is searched in the name of each image.
+        split_by_time: hold out the newest images, by when a camera took them; the setting data.time names
+            another source of the time.
+        exclude: a CSV file whose column path names images to leave out; `check_data` writes one beside its
+            report.
         settings, config: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
         callbacks: `vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics.
         progress: show progress, and why the recipe was chosen, on stderr.
-        language: of the report, en or ko; by default that of the locale.
+        language: language of the report: en or ko; by default that of the locale.
 
     Raises:
         InputError: data, settings or options that do not fit together.
@@ -172,8 +173,9 @@ def pretrain(
     Args:
         data: see `train`.
         objective: masked-patch, mae (the default), simmim, dino or distillation.
-        recipe: a paper's: paper-masked-patch, mae, simmim or dino; by default the data decide.
-        batch_size: images of a step.
+        recipe: the recipe of a paper: paper-masked-patch, mae, simmim or dino; by default it follows from the
+            data.
+        batch_size: images in each step.
         options: model, init, image_size, workers, epochs, out, device, precision, shard, deterministic, seed,
             settings, config, callbacks, progress, language; see `train`.
 
@@ -206,8 +208,8 @@ def train_translator(
 
     Args:
         pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
-        steps: how long, instead of epochs (in all, when resuming).
-        beams: of the search for translations; 1 is greedy.
+        steps: number of steps, instead of epochs; the total, when resuming.
+        beams: translations that the search follows; 1 is greedy.
         length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
         options: epochs, batch_size, out, device, precision, shard, deterministic, seed, settings, config,
             callbacks, progress, language; see `train`.

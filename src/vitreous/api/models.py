@@ -38,7 +38,7 @@ def describe(
     Args:
         model: a name such as ViT-B/16 or transformer-base, which needs no weights; a run, a checkpoint in
             any format, or a model.
-        batch_size: images in memory at once.
+        batch_size: images in a batch, whose memory is computed.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
@@ -95,13 +95,13 @@ def convert(
     Args:
         source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
         destination: a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub.
-        format: vitreous, google, timm, huggingface, torchvision ...: one of `list_formats` that can be
-            written; by default google for .npz, else vitreous.
-        source_format: that of the source, where it is not to be detected.
-        like: what describes a source that is only weights: timm:NAME, hf:org/name or a folder.
+        format: format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2,
+            huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous.
+        source_format: format of the source; by default it is detected.
+        like: a published model that describes a source of weights alone: timm:NAME, hf:org/name or a folder.
         drop: parts that the format cannot hold and that are left out: representation_size, head, norm_eps,
-            mlp; see `save`.
-        license: for the model card; by default that of the source.
+            mlp.
+        license: license for the model card; by default that of the source.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
@@ -196,11 +196,12 @@ def benchmark(
     Args:
         model: a name, ViT-Ti/16, ViT-B/16 ...; or an exported program, which is compared with the model that
             it was written from.
-        batch_size: images of a call.
+        batch_size: images in a batch.
         train: time a training step (AdamW) instead of inference.
-        compile: through torch.compile, all of them.
-        peers: timm, huggingface, torchvision, vit-pytorch; by default those that can be imported.
-        rounds: calls of each.
+        compile: compile all of them with torch.compile.
+        peers: what to compare with: timm, huggingface, torchvision, vit-pytorch; by default those that can be
+            imported.
+        rounds: batches that each of them computes.
         precision: fp32 or bf16.
 
     Raises:

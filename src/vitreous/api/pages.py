@@ -47,11 +47,11 @@ def compare(
 
     Args:
         runs: two or more; the others are compared with the first.
-        data: DATA as `train` takes it, to compare on; by default the held-out part of each run's own.
-        out: the page; by default a new one in comparisons/.
-        batch_size: examples in one step.
+        data: a dataset to compare on, in any form that `train` takes; by default the held-out part of each
+            run's own.
+        out: the HTML file; by default a new one in comparisons/.
+        batch_size: examples in a batch.
         precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
-        language: of the page, en or ko; by default that of the locale.
 
     Raises:
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
@@ -156,7 +156,8 @@ def learn(
             run, and handwritten digits for any other model.
         out: the HTML file; by default learn.html in the directory of the run, or in a new folder in
             inspection/ for any other model.
-        language: in which the page opens, en or ko; by default that of the locale. It has both.
+        language: language in which the page opens, en or ko, of which it has both; by default that of the
+            locale.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:

@@ -43,17 +43,17 @@ def study(
     Args:
         name: one of `list_studies()`; "all" for all of them, and "ledger" for the claims and verdicts of the
             studies that have been run.
-        data: images to learn instead of the generated ones, as for `train`; for the claims that can
-            be tried on any images. Each seed holds out a quarter of them.
+        data: images to learn instead of the generated ones, in any form that `train` takes, for the claims
+            that can be tried on any images; each seed holds out a quarter of them.
         quick: a tenth of the steps and two seeds, to see how it works.
         seeds: how often each variant is trained; by default 5 times.
-        out: the folder of the table and the plot; by default studies/NAME. With all and ledger the folder
-            of these folders; by default studies.
+        out: the folder for the table and the plot, by default studies/NAME; with all and ledger the folder of
+            these folders, by default studies.
         settings: what all variants have in common: `steps`, `batch_size`, `rate`, `weight_decay`,
             `model.width` ...; with `data` also `image_size`.
         config: a TOML file of settings.
         progress: print a line on stderr for each trial.
-        language: of the table and the plot, en or ko; by default that of the locale.
+        language: language of the table and the plot: en or ko; by default that of the locale.
 
     Raises:
         InputError: no such study, or an option or a setting that the study does not have.

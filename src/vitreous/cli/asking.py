@@ -47,13 +47,14 @@ def evaluate(run: TrainedModel, data: str | None = None, /, *, json: Json = Fals
         print(f"could not be decoded: {path}: {reason}")
 
 
-THRESHOLD = (
-    "name all labels that are as probable, several or none: a number; LABEL=NUMBER for some labels, and 0.5 "
-    "for the others; best: of several labels each its own, by F1 on validation"
+THRESHOLD = Parameter(
+    metavar="VALUE",
+    help="name all labels that are at least as probable, several or none: a number; LABEL=NUMBER for some, "
+    "0.5 for the others; best: for each of several labels the threshold of the largest F1 on validation",
 )
 
 
-@options_of(vt.predict, threshold=Annotated[list[str], Parameter(help=THRESHOLD)])
+@options_of(vt.predict, threshold=Annotated[list[str], THRESHOLD])
 def predict(model: TrainedModel, /, *images: Images, json: Json = False, **options: Any) -> int:
     """Classify images, write their text, or find the class of each pixel."""
     if not images:
@@ -136,7 +137,9 @@ def probe(
 
 @options_of(vt.serve, workers=Int)
 def serve(
-    *models: Annotated[str, Parameter(help=f"{MODEL_HELP}{EXPORTED}; or several: a=runs/one b=runs/two")],
+    *models: Annotated[
+        str, Parameter(help=f"{MODEL_HELP}{EXPORTED}; several, each with a name: a=runs/one b=runs/two")
+    ],
     json: Json = False,
     **options: Any,
 ) -> int:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @options_of(vt.doctor)
 def doctor(
-    subject: Annotated[str, Parameter(help="a run directory, or DATA as train takes it")],
+    subject: Annotated[
+        str, Parameter(help="a run directory, or a dataset in any form that vitreous train takes")
+    ],
     /,
     *,
     json: Json = False,
@@ -36,7 +38,7 @@ def doctor(
     return 1 if diagnosis.errors else 0
 
 
-@options_of(vt.verify, format=Annotated[str, Parameter(name="--from")])
+@options_of(vt.verify, format=Annotated[str, Parameter(name="--from", metavar="TEXT")])
 def verify(
     model: Model,
     image: Annotated[str, Parameter(help="an image whose content you know")],
@@ -57,7 +59,10 @@ def verify(
     return 1 if found.equal is False else 0
 
 
-@options_of(vt.check_data, task=Literal["classification", "captioning", "segmentation"])
+TASK = Parameter(metavar="TEXT", show_choices=False)
+
+
+@options_of(vt.check_data, task=Annotated[Literal["classification", "captioning", "segmentation"], TASK])
 def check(data: str, /, *, json: Json = False, **options: Any) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels."""
     if "language" in options and "report" not in options:

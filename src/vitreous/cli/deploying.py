@@ -10,14 +10,16 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 import vitreous as vt
-from vitreous.cli.options import Json, Model, TrainedModel, options_of
+from vitreous.cli.options import Json, Model, options_of
 from vitreous.cli.printing import print_json, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, percent
 
+WithOut = Annotated[str, Parameter(help="a run directory; or, with --out, any checkpoint of a classifier")]
+
 
 @options_of(vt.calibrate)
-def calibrate(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
+def calibrate(run: WithOut, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
     """Fit a temperature of a classifier's probabilities, and store the model with it."""
     found = vt.calibrate(run, data, **options)
     if json:
@@ -43,8 +45,15 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
         raise InputError(f"--budget {text!r} is not a part: write 0.3% or 0.003") from None
 
 
-@options_of(vt.optimize, budget=Annotated[float, Parameter(converter=parse_part, n_tokens=1)])
-def optimize(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
+Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]
+BUDGET = "accuracy that may be lost: 0.3% or 0.003"
+
+
+@options_of(
+    vt.optimize,
+    budget=Annotated[float, Parameter(converter=parse_part, n_tokens=1, metavar="PART", help=BUDGET)],
+)
+def optimize(run: Stored, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
     """Measure engines, bf16, int8 and token merging here; keep the fastest that is accurate enough."""
     found = vt.optimize(run, data, **options)
     if json:

@@ -30,7 +30,10 @@ Shown = Annotated[
     str, Parameter(help="files, folders, globs; by default held-out images of the run, or handwritten digits")
 ]
 PATCH = Parameter(
-    converter=parse_patch, n_tokens=1, metavar="PATCH", help="the patch to follow, ROWxCOLUMN from 1: 3x5"
+    converter=parse_patch,
+    n_tokens=1,
+    metavar="ROWxCOLUMN",
+    help="the patch to follow, counted from 1: 3x5; by default the middle one",
 )
 
 

@@ -32,7 +32,8 @@ Resume = Annotated[
 
 
 MovedData = Annotated[
-    str | None, Parameter(name="--data", help="with --resume: where the data of the run are now")
+    str | None,
+    Parameter(name="--data", metavar="DATA", help="with --resume: where the data of the run are now"),
 ]
 
 
@@ -103,14 +104,17 @@ def print_result(result: RunResult) -> None:
         print(f"learn   {page}  (the model runs in this page)")
 
 
-@options_of(vt.train, batch_size=int | Literal["auto"])
+AUTO_BATCH = Annotated[int | Literal["auto"], Parameter(metavar="N|auto", show_choices=False)]
+
+
+@options_of(vt.train, batch_size=AUTO_BATCH)
 def train(
     data: Annotated[
         str | None,
         Parameter(
-            help="digits (the default), a folder with a sub-folder for each class, a manifest, shards, "
-            "cifar10:PATH; with --task captioning a manifest whose label is the text; with --task "
-            "segmentation a folder with images/ and masks/"
+            help="digits (the default), a folder with a sub-folder for each class, a manifest (CSV, TSV, "
+            "Parquet), shards, cifar10:PATH, hf:NAME; with --task captioning a manifest whose label is the "
+            "text; with --task segmentation a folder with images/ and masks/"
         ),
     ] = None,
     /,
@@ -124,7 +128,7 @@ def train(
     return train_or_resume(vt.train, data, options, resume, moved_data, command="train", json=json)
 
 
-@options_of(vt.cross_validate, vt.train, batch_size=int | Literal["auto"])
+@options_of(vt.cross_validate, vt.train, batch_size=AUTO_BATCH)
 def cross_validate(data: str | None = None, /, *, json: Json = False, **options: Any) -> int:
     """Train a model for each of several folds: the mean accuracy, with its interval."""
     found = vt.cross_validate(data, **options)
@@ -175,7 +179,7 @@ def pretrain(
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
 
 
-PAIRS = Parameter(help="pairs of a step; or texts that are translated together, 128 by default")
+PAIRS = Parameter(help="pairs of texts in each step; or texts that are translated together, by default 128")
 
 
 @options_of(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Int, Json, Model, options_of
+from vitreous.cli.options import Int, Json, Model, Text, options_of
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, si
@@ -24,7 +24,7 @@ def describe(model: Model, /, *, json: Json = False, **options: Any) -> None:
         print(f"{model}: one forward pass\n\n{description}")
 
 
-@options_of(vt.convert, source_format=Annotated[str, Parameter(name="--from")])
+@options_of(vt.convert, source_format=Annotated[str, Parameter(name="--from", metavar="TEXT")])
 def convert(source: Model, destination: str, /, *, json: Json = False, **options: Any) -> None:
     """Write a model in another format, read it back, and compare what both make of the same images."""
     converted = vt.convert(source, destination, **options)
@@ -41,7 +41,7 @@ def convert(source: Model, destination: str, /, *, json: Json = False, **options
 
 @options_of(vt.benchmark)
 def bench(
-    *, model: str = "ViT-Ti/16", batch_size: Int = 16, rounds: Int = 10, json: Json = False, **options: Any
+    *, model: Text = "ViT-Ti/16", batch_size: Int = 16, rounds: Int = 10, json: Json = False, **options: Any
 ) -> None:
     """How fast a ViT is here, side by side with the peers that are installed."""
     print(f"vitreous: {rounds} rounds of {batch_size} images ...", file=sys.stderr)
@@ -59,7 +59,7 @@ def bench(
 
 
 def list_models(
-    pattern: Annotated[str, Parameter(help="with * for any characters: 'ViT-*'")] = "*",
+    pattern: Annotated[str, Parameter(help="names to list, with * for any characters: 'ViT-*'")] = "*",
     /,
     *,
     json: Json = False,
@@ -112,12 +112,15 @@ def list_models(
 
 
 def recipe(
-    name: Annotated[str | None, Parameter(help="without one, all are listed")] = None,
+    name: Annotated[str | None, Parameter(help="a recipe; without one, all are listed")] = None,
     /,
     *,
     diff: Annotated[
         str | None,
-        Parameter(help="another recipe: what differs; source: what differs from its paper, and why"),
+        Parameter(
+            metavar="NAME",
+            help="show what differs from another recipe; source: what differs from its paper, and why",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -154,11 +157,11 @@ def recipe(
 
 def cache(
     kind: Annotated[
-        str | None, Parameter(help="with --clear: features, studies, engines or data; by default all of them")
+        str | None, Parameter(help="what --clear deletes: features, studies, engines or data; by default all")
     ] = None,
     /,
     *,
-    clear: Annotated[bool, Parameter(help="delete it")] = False,
+    clear: Annotated[bool, Parameter(show_default=False, help="delete the cache")] = False,
     json: Json = False,
 ) -> None:
     """Show the size of the cache ($VITREOUS_CACHE, or ~/.cache/vitreous), or clear it."""

@@ -63,7 +63,9 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
     return parsed
 
 
-Int = Annotated[int, Parameter(converter=whole_number)]
+Int = Annotated[int, Parameter(converter=whole_number, metavar="N")]
+Number = Annotated[float, Parameter(metavar="NUMBER")]
+Text = Annotated[str, Parameter(metavar="TEXT")]
 BatchSize = Annotated[Int, Parameter(validator=at_least("--batch-size", 1))]
 MODEL_HELP = (
     "a run directory, a checkpoint of any format, hf:org/name[/file][@revision], an https: address, "
@@ -76,39 +78,37 @@ TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint w
 Images = Annotated[
     str, Parameter(help="files, folders, globs; with a folder as --out also manifests, shards, Parquet, URLs")
 ]
-Json = Annotated[bool, Parameter(name="--json", help="print exactly one JSON object on stdout")]
+Json = Annotated[
+    bool, Parameter(name="--json", show_default=False, help="print exactly one JSON object on stdout")
+]
 
 # Of parameters of the Python API, by their annotation: what is parsed.
 TYPES: dict[str, Any] = {
-    "Any": str,
+    "Any": Text,
     "bool": bool,
-    "float": float,
+    "float": Number,
     "int": Int,
-    "int | float": float,
+    "int | float": Number,
     "Sequence[int]": Annotated[list[Int], Parameter(consume_multiple=True)],
-    "Sequence[str]": Annotated[list[str], Parameter(consume_multiple=True)],
-    "str": str,
+    "Sequence[str]": Annotated[list[Text], Parameter(consume_multiple=True)],
+    "str": Text,
     "str | Path": Path,
 }
+SIZE_HELP = "pixels of the images that the model takes: 384, or 384x512 (height x width)"
+AUTO = "what vitreous optimize has chosen, or bf16 where that is faster and gives the same answers"
 # Parameters with one meaning in all functions, which their docstrings need not say.
 SHARED: dict[str, Any] = {
     "batch_size": Annotated[
-        BatchSize, Parameter(help="images in one step; by default 16 on a CPU, 64 on a GPU")
+        BatchSize, Parameter(help="images in a batch; by default 16 on a CPU, 64 on a GPU")
     ],
-    "config": Annotated[Path, Parameter(help="a TOML file of settings")],
-    "device": Annotated[str, Parameter(help="auto, cpu, cuda or cuda:N")],
+    "config": Annotated[Path, Parameter(help="a TOML file of such settings")],
+    "device": Annotated[Text, Parameter(help="auto, cpu, cuda or cuda:N")],
     "image_size": Annotated[
         tuple[int, int],
-        Parameter(converter=parse_size, n_tokens=1, metavar="SIZE", help="pixels: 384, or 384x512 (HxW)"),
+        Parameter(converter=parse_size, n_tokens=1, metavar="SIZE", help=SIZE_HELP),
     ],
-    "language": Annotated[str, Parameter(help="of the page: en or ko; by default that of the locale")],
-    "precision": Annotated[
-        str,
-        Parameter(
-            help="auto: what `optimize` has chosen, or bf16 where that is faster and gives the same answers; "
-            "fp32; bf16"
-        ),
-    ],
+    "language": Annotated[Text, Parameter(help="language of the page: en or ko; by default the locale's")],
+    "precision": Annotated[Text, Parameter(help=f"fp32; bf16; auto: {AUTO}")],
     "settings": Annotated[
         dict[str, Any],
         Parameter(
@@ -117,7 +117,7 @@ SHARED: dict[str, Any] = {
             accepts_keys=False,
             n_tokens=-1,
             metavar="NAME=VALUE",
-            help="any field of the configuration: --set model.depth=6",
+            help="any field of the configuration, as often as needed: --set model.depth=6",
         ),
     ],
     "workers": Annotated[
@@ -162,8 +162,19 @@ def options_of(
 
 
 def descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Return what the section Args of a docstring says of each parameter that has a line of its own."""
+    """Return what the section Args of a docstring says of each parameter that has a line of its own, with
+    `names` as the shell has them: of options, arguments and commands."""
+    from vitreous.cli import COMMANDS
+
+    def in_shell(found: re.Match[str]) -> str:
+        name = found[1]
+        if parameter := inspect.signature(function).parameters.get(name):
+            return "--" + name.replace("_", "-") if parameter.kind is parameter.KEYWORD_ONLY else name.upper()
+        several = " ".join(name.split("_")[::-1])  # check_data is `data check`
+        return f"vitreous {several}" if several in COMMANDS else name
+
     section = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
+    section = re.sub(r"`([^`]*)`", in_shell, section)
     entries = (entry.strip().partition(": ") for entry in re.split(r"\n(?=    \S)", section))
     return {name: " ".join(words.split()).rstrip(".") for name, _, words in entries}
 

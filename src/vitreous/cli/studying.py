@@ -20,7 +20,7 @@ def study(
     name: Annotated[
         str | None,
         Parameter(
-            help="which one, or all; without a name they are listed; ledger: the verdicts of those that have "
+            help="a study, or all; without a name they are listed; ledger: the verdicts of those that have "
             "been run"
         ),
     ] = None,
