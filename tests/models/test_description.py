@@ -131,6 +131,32 @@ def test_published_figures(name: str, millions: float, gmacs: float) -> None:
     assert round(sum(stage.macs for stage in stages) / 1e9, digits) == gmacs
 
 
+def test_each_step_of_vit_b_16_costs_what_one_computes_by_hand() -> None:
+    layers, tokens, width, wide, heads, head_dim = 12, 197, 768, 3072, 12, 64
+    normalization = 2 * width, 5 * tokens * width
+    map_macs = heads * tokens * tokens * head_dim
+    steps = {
+        "x_p E, Eq. 1": (768 * width + width, 196 * 768 * width),
+        "+ E_pos, Eq. 1": (tokens * width, 0),
+        "LN(z), Eq. 2": normalization,
+        "z U_qkv, Eq. 5": (3 * (width * width + width), 3 * tokens * width * width),
+        "A, Eq. 6": (0, map_macs),
+        "A v, Eq. 7": (0, map_macs),
+        "... U_msa, Eq. 8": (width * width + width, tokens * width * width),
+        "LN(z'), Eq. 3": normalization,
+        "MLP, wide": (width * wide + wide, tokens * width * wide),
+        "MLP, back": (wide * width + width, tokens * wide * width),
+        "LN, Eq. 4": normalization,
+        "head": (width * 1000 + 1000, width * 1000),
+    }
+    found = {name: each for each in described("ViT-B/16").stages for name in (each.equation, each.name)}
+    for name, numbers in steps.items():
+        step = found[name]
+        assert step.times in (1, layers)
+        assert (step.parameters, step.macs) == tuple(step.times * number for number in numbers), name
+    assert described("ViT-B/16").macs == sum(found[name].times * macs for name, (_, macs) in steps.items())
+
+
 def test_the_journey_that_one_can_follow_by_hand() -> None:
     config = config_of(
         "ViT-Ti/16",
