@@ -41,6 +41,14 @@ def _quick_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vitreous.evaluation.baselines.SVM_GRID", {"C": (10.0,), "gamma": (2.0,)})
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor write the user's cache, nor one that another process clears."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VITREOUS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """photos/ with two classes of twelve images that differ in color."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.api.arguments import data_source
 from vitreous.api.inspecting import examples_to_show, reduced
+from vitreous.api.models import KINDS, cache_use, clear_cache
 from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
@@ -129,6 +134,61 @@ def test_cache(pixels: NDArray[np.uint8], capsys: pytest.CaptureFixture[str]) ->
     assert run(["cache", "dtaa", "--clear"]) == 2
     assert "did you mean 'data'" in capsys.readouterr().err
     assert run(["cache", "data"]) == 2
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_file_that_another_process_removes_from_the_cache_is_no_error(
+    before: bool, pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = Path(data_source((pixels, ["a", "b"] * 12)))
+    look = os.stat
+
+    def stat(path: Any, **how: Any) -> os.stat_result:
+        if before and path == removed:
+            removed.unlink(missing_ok=True)
+        found = look(path, **how)
+        if path == removed:
+            removed.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(os, "stat", stat)
+    assert cache_use().bytes["data"] > 0  # of the images
+    assert not removed.exists()
+
+
+def test_a_folder_that_another_process_clears_is_no_error(
+    pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_source((pixels, ["a", "b"] * 12))
+    remove = shutil.rmtree
+
+    def removed_by_another(path: Path) -> None:
+        monkeypatch.setattr(shutil, "rmtree", remove)
+        remove(path / os.listdir(path)[0])
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(shutil, "rmtree", removed_by_another)
+    assert clear_cache("data").bytes["data"] > 0
+    assert cache_use().bytes["data"] == 0
+
+
+def test_data_that_another_process_stores_at_the_same_time_are_taken(
+    pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = data_source((pixels, ["a", "b"] * 12))
+    monkeypatch.setattr(Path, "exists", lambda path: False)  # it was not there yet
+    assert data_source((pixels, ["a", "b"] * 12)) == stored
+
+
+def test_every_kind_of_cached_file_is_shown_and_cleared(capsys: pytest.CaptureFixture[str]) -> None:
+    source = Path(vt.__file__ or "").parent
+    texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py")]
+    kinds = [kind for text in texts for kind in re.findall(r"cache_folder\(\) / ([^\s)]+)", text)]
+    assert len(kinds) >= len(KINDS)
+    assert {*kinds} == {f'"{kind}"' for kind in KINDS}
+    assert run(["cache", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"{', '.join([*KINDS][:-1])} or {[*KINDS][-1]}" in shown
 
 
 def test_quiet_and_verbose(tmp_path: Path, model: ViT, capsys: pytest.CaptureFixture[str]) -> None:

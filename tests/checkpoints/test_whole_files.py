@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vitreous.checkpoints.whole_files import whole
+from vitreous.checkpoints.whole_files import folder_for, whole
 from vitreous.data.sources.folders import cache_file
 from vitreous.errors import cache_folder
 
@@ -34,6 +34,23 @@ def test_of_several_none_takes_its_name_before_all_are_complete(tmp_path: Path) 
         one.write_text("3")  # and nothing for the second
     assert first.read_text() == "1"
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_two_writers_of_one_file_do_not_write_into_each_other(tmp_path: Path) -> None:
+    """Threads of one process, or processes of two containers, which have the same number."""
+    path = tmp_path / "a"
+    with whole(path) as one:
+        one.write_text("1")
+        with whole(path) as other:
+            other.write_text("2")
+        assert path.read_text() == "2"
+    assert path.read_text() == "1"
+
+
+def test_a_new_folder_that_another_process_removes_is_no_error(tmp_path: Path) -> None:
+    with folder_for(tmp_path / "new" / "empty"):
+        (tmp_path / "new" / "empty").rmdir()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_all_that_is_cached_is_in_one_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, mo
     spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=5)
     config = DataConfig(test_fraction=0.2, validation_fraction=0.2)
     expected = [[part.key(index) for index in range(len(part))] for part in open_data(spec, config)[:3]]
-    assert not list((cache / "shards").glob("*/*"))
+    assert not list((cache / "indexes").glob("*/*"))
     monkeypatch.setattr(indexing, "LARGE", 10)
     monkeypatch.setattr(dataset, "ROWS", 16)  # several parts of rows
     for again in range(2):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages
@@ -37,6 +38,21 @@ def clusters(count: int, classes: int = 4, spread: float = 1.0, seed: int = 0) -
     targets = np.arange(count) % classes
     values = centers[targets] + spread * generator.normal(size=(count, 12))
     return Features(values.astype(np.float32), targets.astype(np.int64))
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_features_that_another_process_removes_from_the_cache_are_computed(
+    images: ArrayImages, make_model: Callable[..., ViT], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    first = cached_features(model, images)
+
+    def removed(path: Path) -> object:
+        path.unlink()
+        return load_file(path)
+
+    monkeypatch.setattr("vitreous.evaluation.features.load_file", removed)
+    np.testing.assert_array_equal(cached_features(model, images).values, first.values)
 
 
 def test_features_are_what_the_head_sees(images: ArrayImages, make_model: Callable[..., ViT]) -> None:

@@ -123,6 +123,23 @@ def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(trained) == len(study.variants) + 1, "one was done, the second was begun twice"
 
 
+def test_a_trial_that_another_process_removes_from_the_cache_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = TrialResult({"accuracy": 0.5}, 1, 1, 1.0)
+    monkeypatch.setattr(type(BASE), "perform", lambda *_: (None, result))
+    lab, read = Laboratory(cache=tmp_path, device=torch.device("cpu")), Path.read_text
+    folder, _ = lab.run(BASE, 0)
+
+    def removed(path: Path, **how: Any) -> str:
+        path.unlink()
+        return read(path, **how)
+
+    monkeypatch.setattr(Path, "read_text", removed)
+    assert lab.run(BASE, 0) == (folder, result)
+    assert (folder / "result.json").is_file()
+
+
 def test_a_trial_depends_on_everything_that_it_is_given() -> None:
     others = [
         cache_key(trial, seed, share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 import numpy as np
@@ -473,6 +474,31 @@ def test_kill_nine_at_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Pa
 @pytest.mark.slow
 def test_kill_nine_at_thirty_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Path) -> None:
     assert killed_again_and_again(trained, tiny, tmp_path, kills=30, steps=2500) > 3
+
+
+def test_a_lock_is_of_the_file_that_others_see(
+    tiny: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training may end, and remove the file, while others wait for its lock."""
+    run = Run.create(tmp_path / "run", tiny)
+    lock, ended = fcntl.flock, []
+
+    def flock(file: IO[str], how: int) -> None:
+        if not ended:
+            ended.append((run.path / ".lock").unlink())
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with run.locked(), pytest.raises(InputError, match="is training in"), run.locked():
+        pass
+
+    def held(file: IO[str], how: int) -> None:
+        (run.path / ".lock").unlink()
+        raise BlockingIOError
+
+    monkeypatch.setattr(fcntl, "flock", held)
+    with pytest.raises(InputError, match=r"^another process is training in"), run.locked():
+        pass
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -252,8 +252,9 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
             written.mkdir()
             digest = write_manifest(written, {name: part for name, part in parts.items() if part is not None})
             folder = home / digest
-            if not folder.exists():
+            with suppress(OSError):  # it is there, whole; of another call or process, perhaps only now
                 os.replace(written, folder)
+            (folder / "manifest.csv").stat()
     return str(folder / "manifest.csv")
 
 

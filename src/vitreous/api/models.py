@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -255,6 +257,9 @@ KINDS = {
     "studies": "runs of studies",
     "engines": "models that OpenVINO has compiled",
     "data": "images and labels that were given in memory",
+    "remote": "shards that were fetched",
+    "indexes": "names and labels of large folders and shards",
+    "downloads": "checkpoints of https: addresses",
 }
 
 
@@ -278,15 +283,24 @@ def cache_use() -> CacheUse:
     from vitreous.errors import cache_folder
 
     folder = cache_folder()
-    files = {kind: [file for file in (folder / kind).rglob("*") if file.is_file()] for kind in KINDS}
-    return CacheUse(folder, {kind: sum(file.stat().st_size for file in files[kind]) for kind in KINDS})
+    return CacheUse(folder, {kind: bytes_below(folder / kind) for kind in KINDS})
+
+
+def bytes_below(folder: Path) -> int:
+    """Return the size of all files in a folder, which other processes may remove at any time."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(parent, name).stat().st_size
+    return total
 
 
 def clear_cache(kind: str | None = None) -> CacheUse:
     """Delete what the cache holds, or one kind of it. Returns what was deleted.
 
     Args:
-        kind: "features", "studies", "engines" or "data".
+        kind: "features", "studies", "engines", "data", "remote", "indexes" or "downloads"; by default all.
 
     Raises:
         InputError: there is no such kind, or a file cannot be deleted.
@@ -297,8 +311,9 @@ def clear_cache(kind: str | None = None) -> CacheUse:
     deleted = {name: size for name, size in use.bytes.items() if kind in (None, name)}
     for name in deleted:
         try:
-            if (use.folder / name).exists():
-                shutil.rmtree(use.folder / name)
+            while (use.folder / name).exists():
+                with suppress(FileNotFoundError):  # another process has removed something of it before
+                    shutil.rmtree(use.folder / name)
         except OSError as error:
             raise InputError(f"cannot delete {use.folder / name}: {error.strerror}") from error
     return CacheUse(use.folder, deleted)

@@ -116,7 +116,7 @@ def snapshot(name: str, repository: str, revision: str | None, folder: str, patt
 def from_address(address: str) -> Path:
     """A file at an `https:` address, cached."""
     name = re.sub(r"[^\w.-]", "_", address.split("?")[0].rsplit("/", 1)[-1]) or "checkpoint"
-    target = cache_folder() / hashlib.sha256(address.encode()).hexdigest()[:16] / name
+    target = cache_folder() / "downloads" / hashlib.sha256(address.encode()).hexdigest()[:16] / name
     if target.is_file():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

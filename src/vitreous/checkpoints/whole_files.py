@@ -11,16 +11,18 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
 
 @contextmanager
 def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
     """A name in the same folder, to write a file or a folder to. When the block ends nothing is left of it.
+    The name is no other thread's, nor that of a process with the same number in another container.
 
     Args:
         ending: of the name, for those who write by it.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp{ending}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.tmp{ending}")
     try:
         yield beside
     finally:
@@ -52,7 +54,7 @@ def folder_for(path: Path) -> Iterator[None]:
         yield
     finally:
         for each in new:
-            if not any(each.iterdir()):
+            with suppress(OSError):  # it has something in it, or another process has removed it
                 each.rmdir()
 
 

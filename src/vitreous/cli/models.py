@@ -157,7 +157,11 @@ def recipe(
 
 def cache(
     kind: Annotated[
-        str | None, Parameter(help="what --clear deletes: features, studies, engines or data; by default all")
+        str | None,
+        Parameter(
+            help="what --clear deletes: features, studies, engines, data, remote, indexes or downloads; by "
+            "default all"
+        ),
     ] = None,
     /,
     *,

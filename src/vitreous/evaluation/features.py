@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -42,13 +43,9 @@ def cached_features(
     device = torch.device(batching.get("device", "cpu"))
     precision = answering_precision(precision, device)
     path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
-    if path.is_file():
-        try:
-            cached = load_file(path)
-        except SafetensorError:
-            path.unlink()
-        else:
-            return Features(cached["values"], cached["targets"])
+    with suppress(FileNotFoundError, SafetensorError):  # nothing is there, or it is damaged
+        cached = load_file(path)
+        return Features(cached["values"], cached["targets"])
     with computing(precision, device):
         features = extract(model, images, **batching)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -168,7 +169,7 @@ class Laboratory:
         not fit."""
         folder = self.cache / cache_key(trial, seed, self.share)
         cached = folder / "result.json"
-        if cached.is_file():
+        with suppress(FileNotFoundError):
             return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
         model, result = trial.perform(self, seed)
         with writing_to(self.cache, RESUME):

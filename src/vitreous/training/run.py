@@ -6,11 +6,11 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import nn
@@ -170,20 +170,32 @@ class Run:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training in this directory. Raises InputError, with the one that does."""
-        with (self.path / LOCK).open("a+") as file:
-            with suppress(OSError):
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not every file system can
-                except BlockingIOError:
-                    who = (self.path / LOCK).read_text()
-                    message = f"{who} is training in {self.path}: wait until it has ended, or stop it"
-                    raise InputError(message) from None
-                file.truncate(0)
-                print(f"process {os.getpid()} on {os.uname().nodename}", end="", file=file, flush=True)
+        with self.lock_file() as file:
+            file.truncate(0)
+            print(f"process {os.getpid()} on {os.uname().nodename}", end="", file=file, flush=True)
             try:
                 yield
             finally:
                 Path(file.name).unlink(missing_ok=True)
+
+    def lock_file(self) -> TextIO:
+        """Open the file that is locked while a process trains here. Raises InputError: one does."""
+        while True:
+            file = (self.path / LOCK).open("a+")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+                    return file
+            except BlockingIOError:
+                file.seek(0)
+                who = file.read() or "another process"
+                message = f"{who} is training in {self.path}: wait until it has ended, or stop it"
+                raise InputError(message) from None
+            except FileNotFoundError:
+                pass
+            except OSError:  # not every file system can lock
+                return file
+            file.close()  # a training ended just now and removed it: its lock would keep no process out
 
     def learner(
         self,

@@ -143,14 +143,14 @@ def unchanged(root: Path, index: FolderIndex) -> bool:
     try:
         folders = zip(index.folders.tolist(), index.stamps.tolist(), strict=True)
         return all((root / os.fsdecode(name)).stat().st_mtime_ns == stamp for name, stamp in folders)
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
 def cache_file(root: Path, classes: Sequence[str]) -> Path:
     """Where the index of a folder with these classes is kept."""
     key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS]).encode("utf-8", "surrogateescape")
-    return cache_folder() / "index" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
+    return cache_folder() / "indexes" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
 def load_index(file: Path) -> FolderIndex | None:

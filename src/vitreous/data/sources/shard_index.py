@@ -96,7 +96,7 @@ def shard_index(
 def index_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) -> Path:
     """Return where the index of some shards, as they are now, is cached."""
     stamp = json.dumps([VERSION, EXTENSIONS, reading.labeled, *key, *([*each] for each in shards)])
-    return cache_folder() / "shards" / hashlib.sha256(stamp.encode()).hexdigest()[:32]
+    return cache_folder() / "indexes" / hashlib.sha256(stamp.encode()).hexdigest()[:32]
 
 
 def load(folder: Path) -> tuple[ShardIndex, tuple[str, ...]] | None:
