@@ -17,7 +17,7 @@ from secrets import token_hex
 @contextmanager
 def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
     """A name in the same folder, to write a file or a folder to. When the block ends nothing is left of it.
-    The name is no other thread's, nor that of a process with the same number in another container.
+    Other threads, and processes with the same number in other containers, have other names.
 
     Args:
         ending: of the name, for those who write by it.
