@@ -161,7 +161,7 @@ def test_what_is_fine_tuned_begins_where_its_start_ended(laboratory: Laboratory)
     assert trial.start is not None
     low = laboratory.run(replace(trial.start, measures=()), 0)[0]
     model, fresh = (
-        laboratory.starting_model(replace(trial, fresh_positions=each), 0) for each in (False, True)
+        laboratory.starting_model(replace(trial, positions=each), 0) for each in ("resized", "fresh")
     )
     before, after, other = (vt.load(low).state_dict(), model.state_dict(), fresh.state_dict())
     name = "blocks.0.mlp.expand.weight"
@@ -170,6 +170,16 @@ def test_what_is_fine_tuned_begins_where_its_start_ended(laboratory: Laboratory)
     assert after["position.table"].shape != before["position.table"].shape
     assert not torch.equal(after["position.table"], other["position.table"])
     torch.testing.assert_close(before["head.weight"], after["head.weight"])  # the labels are the same
+
+
+def test_cropped_positions_are_those_of_the_middle(laboratory: Laboratory) -> None:
+    trial = tiny(study_named("resolution")).variants[-1].trial
+    assert trial.start is not None
+    assert trial.positions == "cropped"
+    before = vt.load(laboratory.run(replace(trial.start, measures=()), 0)[0]).get_parameter("position.table")
+    table = laboratory.starting_model(trial, 0).get_parameter("position.table")
+    extra = len(before) % 4  # of a grid of 4 x 4, of which 2 x 2 are the middle
+    torch.testing.assert_close(table, before[[*range(extra), *(extra + row for row in (5, 6, 9, 10))]])
 
 
 def test_batches_are_whole_passes_in_the_same_order_for_all_variants(laboratory: Laboratory) -> None:

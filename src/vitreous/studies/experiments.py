@@ -124,19 +124,28 @@ def shape() -> Study:
 
 
 def resolution() -> Study:
-    """All start from the same model, trained on images of half the size, where shapes are still visible."""
+    """From a model of half the size, where shapes are still visible, and from one of the whole size."""
     high = POSITIONS.change({"position": {"init_std": INIT_STD}})
     start = high.change({"image_size": (8, 8)})
     tuning: dict[str, Any] = {"start": start, "steps": high.steps // 2, "rate": high.rate / 3}
+    down = tuning | {"start": high}
     variants = (
         Variant("low, fine-tuned at low", start.change(**tuning)),
         Variant("low, fine-tuned at high", high.change(**tuning)),
-        Variant("low, at high, fresh positions", high.change(fresh_positions=True, **tuning)),
+        Variant("low, at high, fresh positions", high.change(positions="fresh", **tuning)),
+        Variant("high, fine-tuned at low", start.change(**down)),
+        Variant("high, at low, cropped positions", start.change(positions="cropped", **down)),
     )
     resized = 1, "low, fine-tuned at high"
     claims = (
         Claim("higher", (resized, (-1, "low, fine-tuned at low")), "paper", "3.2"),
         Claim("resized", (resized, (-1, "low, at high, fresh positions")), "ours", "3.2"),
+        Claim(
+            "cropped",
+            ((1, "high, fine-tuned at low"), (-1, "high, at low, cropped positions")),
+            "ours",
+            "3.2",
+        ),
     )
     return Study("resolution", variants, claims)
 

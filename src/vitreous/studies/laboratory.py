@@ -28,6 +28,7 @@ from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
 from vitreous.data.sources.world import World, WorldImages, class_names, parse
 from vitreous.errors import InputError, writing_to
+from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
@@ -213,11 +214,13 @@ class Laboratory:
             return build_model(kind(**tree), seed=seed, preprocessing=prepared).to(self.device)
         folder, _ = self.run(replace(trial.start, measures=()), seed)
         model = load_image_model(folder, image_size=size, num_classes=classes).to(self.device)
-        if trial.fresh_positions:
+        if trial.positions != "resized":
             assert isinstance(model, ViT)
+            table = model.get_parameter("position.table")
             generator = torch_generator(seed, "fresh positions", device=self.device)
-            for parameter in model.get_submodule("position").parameters():
-                nn.init.normal_(parameter, std=model.config.position.init_std, generator=generator)
+            fresh = torch.empty_like(table).normal_(0, model.config.position.init_std, generator=generator)
+            cropped = middle_positions(load_image_model(folder), model.config.grid).to(self.device)
+            table.data = cropped if trial.positions == "cropped" else fresh
         return model
 
     def train(self, model: Model, trial: Trial, seed: int) -> None:
@@ -274,6 +277,18 @@ class Laboratory:
             with torch.inference_mode(), computing(self.precision, self.device):
                 values |= measure(model, images)
         return values
+
+
+def middle_positions(model: Model, grid: tuple[int, int]) -> Float[Tensor, "rows D"]:
+    """Return the learned positions of the extra tokens and of a smaller grid in the middle of the model's."""
+    assert isinstance(model, ViT)
+    position = model.position
+    assert isinstance(position, LearnedPositions)
+    rows = position.table.detach()
+    patches = rows[position.extra :].reshape(*position.grid, -1)
+    top, left = ((whole - part) // 2 for whole, part in zip(position.grid, grid, strict=True))
+    middle = patches[top : top + grid[0], left : left + grid[1]]
+    return torch.cat([rows[: position.extra], middle.flatten(0, 1)])
 
 
 def cache_key(trial: AnyTrial, seed: int, share: float) -> str:

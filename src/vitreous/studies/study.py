@@ -71,7 +71,8 @@ class Trial:
     start: Trial | None = None  # what it is fine-tuned from; None: from scratch
     # None: the labels; else self-supervised, whose encoder is the result
     objective: Literal["masked-patch", "mae"] | None = None
-    fresh_positions: bool = False  # those of `start` are initialized again instead of resized
+    # those of `start` at another size: interpolated, those of the middle of its grid, or initialized again
+    positions: Literal["resized", "cropped", "fresh"] = "resized"
     measures: tuple[str, ...] = ("accuracy", "few-shot")  # at the end, by name
 
     def change(self, model: Tree | None = None, **fields: Any) -> Trial:
