@@ -128,7 +128,7 @@ def test_the_target_follows_the_share_of_flat_patches(spread, normalized):
     pixels = np.clip(128 + spread * rng.standard_normal((20, 64, 64, 3)), 0, 255).astype(np.uint8)
     images = ArrayImages(pixels, np.zeros(20, dtype=np.int64), ("a", "b"), name="made")
     config = rules(DataSummary(20, 2, 64, 64, 3, False), "mae")
-    assert flat_share(images, config.model, config.preprocessing) == pytest.approx(1 - normalized, abs=0.02)
+    assert flat_share(images, config, config.model.patch_size) == pytest.approx(1 - normalized, abs=0.02)
     chosen = by_model(config, summarize(images), images)
     assert chosen["pretraining"]["mae"]["normalize_pixels"] is normalized
     assert config.model.position.kind == "sincos-2d"

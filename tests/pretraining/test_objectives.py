@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.layers.embedding import from_patches, to_patches
+from vitreous.layers.embedding import ConvolutionStem, from_patches, to_patches
+from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.masked_patch import Corruption, MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import Masking, SimMIM
-from vitreous.tasks.pretraining.rules import PretrainingConfig
+from vitreous.tasks.pretraining.masking import Masking, SimMIM, visible_norm, visible_tokens
+from vitreous.tasks.pretraining.rules import PretrainingConfig, sampled
 from vitreous.tasks.pretraining.task import build_objective
 
 CONVOLUTIONS = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2), "norm": "instance"}
@@ -101,3 +102,60 @@ def test_no_pixel_of_a_hidden_patch_is_seen(tiny, images, stem):
     }
     for objective, mask in given.items():
         torch.testing.assert_close(objective.predict(others, mask), objective.predict(images, mask))
+
+
+@pytest.mark.parametrize("norm", ["instance", "layer"])
+def test_a_stem_of_convolutions_normalizes_by_what_is_visible(norm: str) -> None:
+    """Statistics that count hidden patches are those of no whole image, on which the encoder is used."""
+    rng = torch.Generator().manual_seed(0)
+    stem = ConvolutionStem(3, 8, widths=(8, 8), strides=(2, 2), norm=norm)
+    for parameter in stem.parameters():
+        torch.nn.init.normal_(parameter, std=0.3, generator=rng)
+    images, visible = torch.randn(4, 3, 32, 32, generator=rng), torch.ones(4, 8, 8, dtype=torch.bool)
+    torch.testing.assert_close(visible_tokens(stem, images, visible), stem(images))
+    visible[:, :, 4:] = False
+    half = visible_tokens(stem, images, visible).unflatten(1, (8, 8))[:, :, :3]  # without those at the border
+    alone = stem(images[..., :16]).unflatten(1, (8, 4))[:, :, :3]
+    torch.testing.assert_close(half, alone, rtol=0.2, atol=0.2)
+    shares = torch.full((4, 1, 1, 1), 0.5)
+    z = torch.randn(4, 8, 6, 10, generator=rng) + 3
+    affine = torch.nn.GroupNorm(8 if norm == "instance" else 1, 8)
+    torch.nn.init.normal_(affine.weight, generator=rng)
+    torch.nn.init.normal_(affine.bias, generator=rng)
+    seen = torch.cat([z[..., :5], torch.zeros(4, 8, 6, 5)], dim=3)
+    found = visible_norm(affine, seen, shares)[..., :5]
+    torch.testing.assert_close(found, affine(z[..., :5]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("simmim", {}),
+        ("mae", {"mae": {"normalize_pixels": False}}),
+        ("masked-patch", {"masked_patch": {"target": "pixels"}}),
+    ],
+)
+def test_what_the_stem_takes_away_is_not_to_be_predicted(tiny, images, name, settings) -> None:
+    """A norm of each channel removes the brightness and contrast of an image: no token knows them."""
+    objective = build_objective(tiny(stem=CONVOLUTIONS), name, PretrainingConfig(**settings), steps=1).eval()
+    first, other = (
+        objective(each, torch.Generator().manual_seed(0))[0] for each in (images, 0.3 * images - 0.7)
+    )
+    torch.testing.assert_close(first, other, rtol=0.01, atol=0.01)
+    dark, bright = (
+        objective.reconstruct(each, torch.Generator().manual_seed(0)).reconstructed
+        for each in (images, 3 * images)
+    )
+    torch.testing.assert_close(3 * dark, bright, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim"])
+def test_a_run_starts_at_the_best_constant(name: str) -> None:
+    """Else the tokens learn first what all images share, and what they tell of their image shrinks."""
+    task = task_named(name)
+    planned = task.plan("world:shapes:200@32,test=64", {"training": {"batch_size": 64}})
+    objective = task.build(planned.config, planned.data, steps=1)
+    images = sampled(planned.data.train, planned.config)
+    loss, _ = objective(images, torch.Generator().manual_seed(0))
+    trivial = objective.trivial_loss(images, torch.Generator().manual_seed(0)).item()
+    assert trivial <= loss.item() < 1.05 * trivial

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.checkpoints.canonicalize import without_parts
 from vitreous.checkpoints.files import write_json
@@ -164,11 +164,22 @@ class MAE(MaskedPrediction):
 
     def targets(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B M patch_dim"]:
         """Return the pixels of the removed patches, normalized if the configuration says so."""
-        target = self.patches(images)
+        return take(self.every_target(images), masking.removed)
+
+    def every_target(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
+        """Return the target of each patch."""
+        target = self.pixel_targets(images)
         if self.config.normalize_pixels:
             mean, std = statistics(target)
             target = (target - mean) / std
-        return take(target, masking.removed)
+        return target
+
+    @property
+    def last_layer(self) -> nn.Linear:
+        return self.decoder.prediction
+
+    def best_constant(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, " patch_dim"]:
+        return self.every_target(images).mean(dim=(0, 1))
 
     @torch.no_grad()
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
@@ -182,8 +193,8 @@ class MAE(MaskedPrediction):
         masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
         predicted, patches = self.predict(images, masking), self.patches(images)
         if self.config.normalize_pixels:
-            mean, std = statistics(patches)
+            mean, std = statistics(self.pixel_targets(images))
             predicted = predicted * std + mean
-        predicted = take(predicted, masking.removed)
+        predicted = take(self.pixels_of(predicted, images), masking.removed)
         masked = put(patches, masking.removed, torch.zeros_like(predicted))
         return self.reconstruction(masked, put(patches, masking.removed, predicted))

@@ -30,6 +30,7 @@ from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction,
 
 LEVELS = 8  # 3 bits
 SMALL = 4  # sides of the scaled-down patch
+RARE = 1e-4  # share of a color that no image of a sample has
 
 
 class MaskedPatchConfig(Config):
@@ -116,11 +117,21 @@ class MaskedPatchPrediction(MaskedPrediction):
         corruption = self.draw(images.shape[0], generator).beside(images)
         predicted = self.predict(images, corruption)
         if self.config.target == "pixels":
-            return F.mse_loss(predicted, take(self.patches(images), corruption.places)), {}
+            return F.mse_loss(predicted, take(self.pixel_targets(images), corruption.places)), {}
         target = take(self.colors(images), corruption.places)
         logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=self.side**2)
         right = (logits.argmax(dim=-1) == target.flatten()).float().mean()
         return F.cross_entropy(logits, target.flatten()), {"accuracy": right}
+
+    @property
+    def last_layer(self) -> nn.Linear:
+        return self.prediction
+
+    def best_constant(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, " outputs"]:
+        if self.target == "pixels":
+            return self.pixel_targets(images).mean(dim=(0, 1))
+        shares = F.one_hot(self.colors(images), LEVELS**self.model.config.channels).float().mean(dim=(0, 1))
+        return (shares + RARE).log().flatten()  # (s, classes), as the logits
 
     def colors(self, images: Float[Tensor, "B C H W"]) -> Int[Tensor, "B N s"]:
         """Return the colors of each patch."""
@@ -132,7 +143,7 @@ class MaskedPatchPrediction(MaskedPrediction):
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
         places = self.draw(images.shape[0], generator).beside(images).places
         if self.config.target == "pixels":
-            return take(self.patches(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
+            return take(self.pixel_targets(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
         columns = take(self.colors(images), places).flatten(0, 1).unbind(dim=1)
         shares = torch.stack(
             [each.bincount(minlength=LEVELS**self.model.config.channels) for each in columns]
@@ -144,8 +155,8 @@ class MaskedPatchPrediction(MaskedPrediction):
         """Every corrupted patch in gray, and as the model would paint it."""
         corruption = self.draw(images.shape[0], generator).beside(images)
         predicted = self.predict(images, corruption)
-        if self.config.target != "pixels":
-            predicted = self.painted(predicted)
+        colors = self.target != "pixels"
+        predicted = self.painted(predicted) if colors else self.pixels_of(predicted, images)
         patches = self.patches(images)
         masked = put(patches, corruption.places, torch.zeros_like(predicted))
         return self.reconstruction(masked, put(patches, corruption.places, predicted))

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
-from vitreous.layers.embedding import from_patches, to_patches
+from vitreous.layers.embedding import ConvolutionStem, from_patches, to_patches
 from vitreous.layers.initialization import init_weights
-from vitreous.models.config_parts import Config, Positive, Probability, setting
+from vitreous.models.config_parts import Config, ConvolutionStemConfig, Positive, Probability, setting
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -89,12 +89,55 @@ class MaskedPrediction(nn.Module, ABC):
         """Return the pixels of each patch."""
         return to_patches(self.model.whole_patches(images), self.model.config.patch_size)
 
+    def looks(
+        self, images: Float[Tensor, "B C H W"]
+    ) -> tuple[Float[Tensor, "B 1 patch_dim"], Float[Tensor, "B 1 patch_dim"]] | None:
+        """Return the mean and standard deviation of each channel of each image, for each number of a patch,
+        where the stem takes them away: they are not to be predicted. None: the stem does not."""
+        stem = self.model.config.stem
+        if not isinstance(stem, ConvolutionStemConfig) or stem.norm != "instance":
+            return None
+        variance, mean = torch.var_mean(images, dim=(2, 3), correction=0)
+        std, pixels = (variance + 1e-6).sqrt(), self.patch_dim // images.shape[1]
+        return mean.repeat(1, pixels).unsqueeze(1), std.repeat(1, pixels).unsqueeze(1)
+
+    def pixel_targets(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
+        """Return the pixels of each patch, without what `looks` returns."""
+        patches, looks = self.patches(images), self.looks(images)
+        return patches if looks is None else (patches - looks[0]) / looks[1]
+
+    def pixels_of(
+        self, predicted: Float[Tensor, "B N patch_dim"], images: Float[Tensor, "B C H W"]
+    ) -> Float[Tensor, "B N patch_dim"]:
+        """The inverse of `pixel_targets`."""
+        looks = self.looks(images)
+        return predicted if looks is None else predicted * looks[1] + looks[0]
+
+    @torch.no_grad()
+    def start_at_constant(self, images: Float[Tensor, "B C H W"]) -> None:
+        """Let the prediction start as the best one that does not look at the image. Else the first thing that
+        the tokens learn is to be alike: one large vector that all of them share, which hides the rest."""
+        nn.init.zeros_(self.last_layer.weight)
+        self.last_layer.bias.copy_(self.best_constant(images))
+
+    @property
+    @abstractmethod
+    def last_layer(self) -> nn.Linear:
+        """What predicts."""
+
+    @abstractmethod
+    def best_constant(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, " outputs"]:
+        """Return the output that, given for every patch of these images, has the lowest loss."""
+
     def embed_patches(
         self, images: Float[Tensor, "B C H W"], hidden: Bool[Tensor, "B N"]
     ) -> Float[Tensor, "B N D"]:
         """Return the outputs of the stem, where those of `hidden` patches are to be replaced or removed. A
-        stem of convolutions, which sees the neighbors, gets them in the mean color."""
+        stem of convolutions, which sees the neighbors, leaves them out; that of a hybrid gets them in the
+        mean color."""
         images = self.model.whole_patches(images)
+        if isinstance(self.model.stem, ConvolutionStem):
+            return visible_tokens(self.model.stem, images, ~hidden.view(-1, *self.model.config.grid))
         if self.model.config.stem.kind != "patch":
             grid, patch = self.model.config.grid, self.model.config.patch_size
             pixels = to_patches(images, patch).masked_fill(hidden.unsqueeze(-1), 0.0)
@@ -127,6 +170,35 @@ class MaskedPrediction(nn.Module, ABC):
         z = self.model.add_positions(self.model.prepend_tokens(patches))
         tokens = self.model.norm(self.model.encode(z))
         return tokens[:, self.model.config.num_prefix_tokens :]
+
+
+def visible_tokens(
+    stem: ConvolutionStem, images: Float[Tensor, "B C H W"], visible: Bool[Tensor, "B h w"]
+) -> Float[Tensor, "B N D"]:
+    """Return the tokens of images of which only some patches are visible: the others are zero between all
+    convolutions and do not count in the norms, so that a visible patch looks as it does in the whole image
+    (sparse convolution, arXiv 2301.03580)."""
+    z, cells = images, visible.unsqueeze(1).to(images.dtype)
+    shares = cells.mean(dim=(2, 3), keepdim=True).clamp(min=1e-6)
+    for layer in stem.convolutions:
+        if isinstance(layer, nn.GroupNorm):
+            z = visible_norm(layer, z * F.interpolate(cells, z.shape[-2:]), shares)
+        else:
+            z = layer(z * F.interpolate(cells, z.shape[-2:]) if isinstance(layer, nn.Conv2d) else z)
+    return stem.project(z)
+
+
+def visible_norm(
+    norm: nn.GroupNorm, z: Float[Tensor, "B C H W"], shares: Float[Tensor, "B 1 1 1"]
+) -> Float[Tensor, "B C H W"]:
+    """Apply a GroupNorm with the mean and variance of what is visible, which has `shares` of each image; the
+    rest of `z` is zero."""
+    groups = z.float().view(len(z), norm.num_groups, -1, *z.shape[-2:])
+    variance, mean = torch.var_mean(groups, dim=(2, 3, 4), correction=0, keepdim=True)  # over zeros, too
+    square, mean = (variance + mean.square()) / shares.unsqueeze(2), mean / shares.unsqueeze(2)
+    scale = torch.rsqrt((square - mean.square()).clamp(min=0) + norm.eps)
+    weight, bias = (each.view(1, norm.num_groups, -1, 1, 1) for each in (norm.weight, norm.bias))
+    return torch.addcmul(bias - mean * scale * weight, groups, scale * weight).view(z.shape).to(z.dtype)
 
 
 def statistics(
@@ -197,12 +269,19 @@ class SimMIM(MaskedPrediction):
         """The mean absolute error over hidden pixels."""
         hidden = on_device(self.draw(images.shape[0], generator), images)
         predicted = self.predict(images, hidden)
-        errors = F.l1_loss(predicted, self.patches(images), reduction="none").mean(dim=-1)
+        errors = F.l1_loss(predicted, self.pixel_targets(images), reduction="none").mean(dim=-1)
         return (errors * hidden).sum() / hidden.sum(), {}
+
+    @property
+    def last_layer(self) -> nn.Linear:
+        return self.prediction
+
+    def best_constant(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, " patch_dim"]:
+        return self.pixel_targets(images).flatten(0, 1).median(dim=0).values
 
     @torch.no_grad()
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
-        targets = self.patches(images)[self.draw(images.shape[0], generator).to(images.device).bool()]
+        targets = self.pixel_targets(images)[self.draw(images.shape[0], generator).to(images.device).bool()]
         return (targets - targets.median(dim=0).values).abs().mean()
 
     @torch.no_grad()
@@ -210,5 +289,5 @@ class SimMIM(MaskedPrediction):
         """Hidden patches in gray, and filled in."""
         hidden = self.draw(images.shape[0], generator).to(images.device)
         patches, here = self.patches(images), hidden.bool().unsqueeze(-1)
-        filled = torch.where(here, self.predict(images, hidden), patches)
+        filled = torch.where(here, self.pixels_of(self.predict(images, hidden), images), patches)
         return self.reconstruction(torch.where(here, 0.0, patches), filled)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
+import torch
+from jaxtyping import Float
 from pydantic import model_validator
+from torch import Tensor
 
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.dataset import DataSummary, ImageDataset
@@ -13,7 +16,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.layers.embedding import to_patches
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, setting
-from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.models.preprocessing import to_tensor
 from vitreous.tasks.choose import choose_recipe, packaged_config
 from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
@@ -93,8 +96,9 @@ def rules(
         model["drop_path"] = DROP_PATH
     if objective in ("mae", "simmim"):
         tree["augmentation"]["flip"] = 0.5 if data.channels == 3 else 0.0
-        if isinstance(config.model, ViTConfig) and config.model.position.kind == "learned":
-            model["position"] = {"kind": "sincos-2d"}
+    masked = objective in ("mae", "simmim", "masked-patch")  # whose first question is where a patch was
+    if masked and isinstance(config.model, ViTConfig) and config.model.position.kind == "learned":
+        model["position"] = {"kind": "sincos-2d"}
     name = "dino" if objective == "dino" else "pretraining"
     return packaged_config(PretrainingRunConfig, name, tree)
 
@@ -128,7 +132,7 @@ def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDatas
         published = published_decoder(open_path(config.init)) if config.init else None
         if published:
             return {"pretraining": {"mae": published.config.model_dump()}}
-        share = flat_share(images, config.model, config.preprocessing)
+        share = flat_share(images, config, config.model.patch_size)
         mae = decoder_for(config.model).model_copy(update={"normalize_pixels": share < FLAT_SHARE})
         return {"pretraining": {"mae": mae.model_dump()}}
     if config.task != "dino":
@@ -143,15 +147,19 @@ def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDatas
     return {"pretraining": {"dino": dino.model_dump()}}
 
 
-def flat_share(images: ImageDataset, model: ViTConfig, preprocessing: Preprocessing) -> float:
-    """Return the share of flat patches, whose values differ by less than eight gray levels: normalized one by
-    one, they would be noise to predict."""
-    flat = []
-    for index in images.sample(SAMPLED):
-        pixels = to_tensor(preprocessing.image(images.image(index)))[None].float()
-        patches = to_patches(pixels[..., : model.image_size[0], : model.image_size[1]], model.patch_size)
-        flat.append(float((patches.std(dim=-1) < FLAT).float().mean()))
-    return sum(flat) / len(flat)
+def flat_share(images: ImageDataset, config: PretrainingRunConfig, patch_size: tuple[int, int]) -> float:
+    """Return the share of flat patches, whose values differ by less than eight gray levels in each channel:
+    normalized one by one, they would be noise to predict."""
+    pixels = config.preprocessing.denormalize(sampled(images, config)).float()
+    channels = to_patches(pixels.flatten(0, 1).unsqueeze(1), patch_size).std(dim=-1)  # (B C, N)
+    return float((channels.view(len(pixels), -1, channels.shape[1]).mean(dim=1) < FLAT).float().mean())
+
+
+def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor, "B C H W"]:
+    """Return a few of the images as the model sees them."""
+    preprocessing, (height, width) = config.preprocessing, config.model.image_size
+    pixels = [to_tensor(preprocessing.image(images.image(index))) for index in images.sample(SAMPLED)]
+    return preprocessing.normalize(torch.stack(pixels)[..., :height, :width])
 
 
 def reason(config: PretrainingRunConfig, data: DataSummary) -> str:

@@ -34,7 +34,7 @@ from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_t
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import SimMIM
+from vitreous.tasks.pretraining.masking import MaskedPrediction, SimMIM
 from vitreous.tasks.pretraining.rules import (
     OBJECTIVES,
     RECIPES,
@@ -45,6 +45,7 @@ from vitreous.tasks.pretraining.rules import (
     pretraining_recipe,
     reason,
     rules,
+    sampled,
 )
 from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, small_size
 from vitreous.tasks.task import Material, Plan, Trained, Tree
@@ -186,6 +187,9 @@ class Pretraining(ImageTask):
         objective = build_objective(
             model, self.objective_name, config.pretraining, steps=steps, seed=config.seed
         )
+        here = not next(objective.parameters()).is_meta  # else it is given all weights
+        if isinstance(objective, MaskedPrediction) and data is not None and here:
+            objective.start_at_constant(sampled(data.train, config))
         if config.init and isinstance(objective, MAE):
             published = published_decoder(open_path(config.init))
             if published and published.fits(objective.decoder, objective.config):
