@@ -50,6 +50,25 @@ def _cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 @pytest.fixture(scope="module")
+def quick_figures() -> Iterator[None]:
+    """Charts of reports are made, but not drawn: that is most of the time of a short training, and
+    tests/inspection and tests/end_to_end/test_demo.py draw those of every task."""
+    from matplotlib.figure import Figure
+
+    save = Figure.savefig
+
+    def blank(figure: Any, target: Any, **options: Any) -> None:
+        if options.get("format") == "svg":
+            target.write('<svg xmlns="http://www.w3.org/2000/svg"></svg>')
+        else:
+            save(figure, target, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", blank)
+        yield
+
+
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """photos/ with two classes of twelve images that differ in color."""
     where = tmp_path_factory.mktemp("images")

@@ -22,6 +22,8 @@ from vitreous.training.callbacks import Callback
 from vitreous.training.precision import numerics
 from vitreous.training.trainer import Interrupted
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 TINY = {"model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16}, "training.batch_size": 8}
 
 

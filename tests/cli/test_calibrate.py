@@ -10,6 +10,8 @@ from PIL import Image
 
 import vitreous as vt
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 TINY = ("--epochs", "3", "--set", "model.depth=1", "--set", "model.width=16", "--json")
 
 

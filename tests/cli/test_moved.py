@@ -16,6 +16,8 @@ from vitreous.data.sources import open_data
 from vitreous.inspection.data_report import small_image
 from vitreous.tasks.classification import Classification
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 SMALL = ("model.depth=1", "model.width=16", "model.heads=2", "model.mlp_dim=16", "model.stem.kind=patch")
 OPTIONS = ("--epochs", "1", "--image-size", "16", *(word for name in SMALL for word in ("--set", name)))
 

@@ -21,6 +21,8 @@ from vitreous.cli import run as command
 from vitreous.results import percent
 from vitreous.training.run import Run
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 SMALL = [
     *("--set", "model.width=32", "--set", "model.depth=1", "--set", "model.heads=2"),
     *("--set", "model.mlp_dim=32", "--set", "model.stem.kind=patch", "--set", "model.patch_size=4"),

@@ -123,7 +123,6 @@ def deterministic(world, names):
         yield f"{name}-whole", train(world, f"{name}-whole", **kind)
         train(world, f"{name}-half", callbacks=[Stop(7)], **kind)
         yield f"{name}-resumed", train(world, f"{name}-half", **kind)
-        yield f"{name}-again", train(world, f"{name}-again", **kind)
 
 def broken(world, step_of_nan, rank):
     calls = []
@@ -150,11 +149,12 @@ def scenarios(world):
                          **short)
     for step in (9, 11):
         yield f"nan{step}", train(world, f"nan{step}", objective=broken(world, step, world.size - 1))
-    yield from deterministic(world, KINDS)
-    for name, step in (("at-once", TrainStep), ("late", Late)):
-        training_loop.TrainStep = step
-        yield name, train(world, name, objective=broken(world, 9, 0), shard=True)
-    training_loop.TrainStep = TrainStep
+    yield from deterministic(world, ["ddp", "fsdp"] if world.size == 2 else ["ddp", "default-fsdp"])
+    if world.size == 2:
+        for name, step in (("at-once", TrainStep), ("late", Late)):
+            training_loop.TrainStep = step
+            yield name, train(world, name, objective=broken(world, 9, 0), shard=True)
+        training_loop.TrainStep = TrainStep
     train(world, "damaged", callbacks=[Stop(10)])
     yield "damaged", train(world, "damaged", damaged=world.rank == 1)
 
@@ -245,19 +245,16 @@ def test_a_time_is_kept_by_all(found: dict[int, list[Found]], size: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("size", "kind"),
-    [(1, "ddp"), *((size, kind) for size in (2, 3) for kind in ("ddp", "fsdp", "default-fsdp"))],
+    ("size", "kind"), [(1, "ddp"), (2, "ddp"), (2, "fsdp"), (3, "ddp"), (3, "default-fsdp")]
 )
 def test_deterministic_training_gives_the_same_bits(
     found: dict[int, list[Found]], size: int, kind: str
 ) -> None:
-    """Once more, and resumed at step 10; replicated (DDP) and sharded (FSDP2); with dropout and clipping.
-    Shards need not be told to."""
-    whole, resumed, again = (found[size][0][f"{kind}-{name}"] for name in ("whole", "resumed", "again"))
+    """Once more until step 10, and resumed there; replicated (DDP) and sharded (FSDP2); with dropout and
+    clipping. Shards need not be told to."""
+    whole, resumed = (found[size][0][f"{kind}-{name}"] for name in ("whole", "resumed"))
     assert (resumed["resumed"], resumed["step"], whole["step"]) == (7 if size == 1 else 10, 15, 15)
     assert resumed["weights"] == whole["weights"]
-    assert again["weights"] == whole["weights"]
-    assert again["rows"] == whole["rows"]
     for other in found[size][1:]:
         assert other[f"{kind}-whole"]["weights"] == whole["weights"]
 
@@ -274,12 +271,11 @@ def test_a_gradient_that_is_not_finite_in_one_process_skips_the_step_in_all(
         assert [row[0] for row in each[f"nan{step}"]["rows"]] == [11, 14, 15]
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_shards_skip_a_step_late_as_at_once(found: dict[int, list[Found]], size: int) -> None:
+def test_shards_skip_a_step_late_as_at_once(found: dict[int, list[Found]]) -> None:
     """As on a GPU, which is not waited for."""
-    for each in found[size]:
+    for each in found[2]:
         assert (each["late"]["step"], each["late"]["skipped"]) == (15, 1)
-        assert each["late"]["weights"] == found[size][0]["at-once"]["weights"]
+        assert each["late"]["weights"] == found[2][0]["at-once"]["weights"]
 
 
 @pytest.mark.parametrize("size", [2, 3])

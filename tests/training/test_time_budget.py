@@ -20,6 +20,8 @@ from vitreous.training.time_budget import TimeBudget
 
 from .conftest import Fit
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 CPU = torch.device("cpu")
 TINY = ["--recipe", "from-scratch", "--set", "model.depth=1", "--set", "model.width=16"]
 

@@ -17,6 +17,8 @@ import pytest
 import vitreous as vt
 from vitreous.training.callbacks import read_metrics
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 TINY = {"model.depth": 1, "model.width": 16, "model.mlp_dim": 16}
 
 
