@@ -25,8 +25,6 @@ LONG = {"train", "pretrain", "study", "bench", "translate", "serve", "export"}
 IMPORT_NOTHING_HEAVY = """
 import sys
 from vitreous.cli import COMMANDS, run
-
-pytestmark = pytest.mark.usefixtures("quick_figures")
 for command in ["", "data", *COMMANDS]:
     assert run([*command.split(), "--help"]) == 0
 assert run(["--version"]) == 0

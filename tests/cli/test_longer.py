@@ -11,8 +11,6 @@ import pytest
 
 from vitreous.training.callbacks import read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_figures")
-
 SMALL = ("model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16")
 TRANSLATOR = (*SMALL, "model.encoder_depth=1", "training.log_every=2")
 READER = ("training.epochs=0.02", "model.encoder.depth=1", "model.decoder.depth=1")

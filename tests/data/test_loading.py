@@ -321,7 +321,7 @@ def test_worker_processes_make_the_same_batches(train, augmentation):
     del processes
     gc.collect()
     for pid in pids:  # they end with the loader
-        for _ in range(500):
+        for _ in range(6000):
             if "State:\tZ" in status_of(pid):
                 break
             time.sleep(0.01)
