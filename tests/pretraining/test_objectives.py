@@ -133,6 +133,7 @@ def test_a_stem_of_convolutions_normalizes_by_what_is_visible(norm: str) -> None
         ("simmim", {}),
         ("mae", {"mae": {"normalize_pixels": False}}),
         ("masked-patch", {"masked_patch": {"target": "pixels"}}),
+        ("masked-patch", {}),
     ],
 )
 def test_what_the_stem_takes_away_is_not_to_be_predicted(tiny, images, name, settings) -> None:

@@ -134,9 +134,10 @@ class MaskedPatchPrediction(MaskedPrediction):
         return (shares + RARE).log().flatten()  # (s, classes), as the logits
 
     def colors(self, images: Float[Tensor, "B C H W"]) -> Int[Tensor, "B N s"]:
-        """Return the colors of each patch."""
+        """Return the colors of each patch, without what `looks` returns."""
         model = self.model
-        whole, patch = model.whole_patches(images), model.config.patch_size
+        seen = images if self.looks(images) is None else F.instance_norm(images)
+        whole, patch = model.whole_patches(seen), model.config.patch_size
         return color_targets(whole, patch, side=self.side, preprocessing=model.preprocessing)
 
     @torch.no_grad()
@@ -155,8 +156,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         """Every corrupted patch in gray, and as the model would paint it."""
         corruption = self.draw(images.shape[0], generator).beside(images)
         predicted = self.predict(images, corruption)
-        colors = self.target != "pixels"
-        predicted = self.painted(predicted) if colors else self.pixels_of(predicted, images)
+        predicted = self.pixels_of(predicted if self.target == "pixels" else self.painted(predicted), images)
         patches = self.patches(images)
         masked = put(patches, corruption.places, torch.zeros_like(predicted))
         return self.reconstruction(masked, put(patches, corruption.places, predicted))
