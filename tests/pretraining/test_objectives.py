@@ -160,3 +160,13 @@ def test_a_run_starts_at_the_best_constant(name: str) -> None:
     loss, _ = objective(images, torch.Generator().manual_seed(0))
     trivial = objective.trivial_loss(images, torch.Generator().manual_seed(0)).item()
     assert trivial <= loss.item() < 1.05 * trivial
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe"), [("masked-patch", "paper-masked-patch"), ("mae", "mae"), ("simmim", "simmim")]
+)
+def test_the_recipe_of_a_paper_starts_as_its_code_does(name: str, recipe: str) -> None:
+    task = task_named(name)
+    small = {"model": {"name": "ViT-Ti/16", "image_size": 32}}
+    planned = task.plan("synthetic:40@32", small, recipe=recipe)
+    assert task.build(planned.config, planned.data, steps=1).last_layer.weight.abs().sum() > 0

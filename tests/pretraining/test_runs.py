@@ -19,7 +19,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks import machine, task_named
-from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig
+from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig, sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.running import learn
 from vitreous.training.checkpointer import Checkpointer
@@ -217,6 +217,20 @@ def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no images"):
         open_unlabeled(str(tmp_path / "empty"), DataConfig())
+
+
+@pytest.mark.parametrize("objective", ["masked-patch", "mae", "simmim"])
+def test_a_damaged_image_stops_no_pre_training_before_it_begins(heap, objective):
+    for file in [*heap.rglob("*.png")][::2]:
+        file.write_bytes(file.read_bytes()[:60])
+    task = task_named(objective)
+    planned = task.plan(str(heap), {})
+    assert len(sampled(planned.data.train, planned.config)) < len(planned.data.train)
+    task.build(planned.config, planned.data, steps=1)
+    for file in heap.rglob("*.png"):
+        file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(InputError, match="can be read"):
+        task.build(planned.config, planned.data, steps=1)
 
 
 def test_a_packed_folder_is_taken_as_training_takes_it(heap, tmp_path):

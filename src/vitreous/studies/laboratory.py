@@ -216,11 +216,12 @@ class Laboratory:
         model = load_image_model(folder, image_size=size, num_classes=classes).to(self.device)
         if trial.positions != "resized":
             assert isinstance(model, ViT)
-            table = model.get_parameter("position.table")
-            generator = torch_generator(seed, "fresh positions", device=self.device)
-            fresh = torch.empty_like(table).normal_(0, model.config.position.init_std, generator=generator)
-            cropped = middle_positions(load_image_model(folder), model.config.grid).to(self.device)
-            table.data = cropped if trial.positions == "cropped" else fresh
+            table = model.get_parameter("position.table").data
+            if trial.positions == "cropped":
+                table.copy_(middle_positions(load_image_model(folder), model.config.grid))
+            else:
+                generator = torch_generator(seed, "fresh positions", device=self.device)
+                table.normal_(0, model.config.position.init_std, generator=generator)
         return model
 
     def train(self, model: Model, trial: Trial, seed: int) -> None:

@@ -187,8 +187,9 @@ class Run:
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
                     return file
             except BlockingIOError:
-                file.seek(0)
-                who = file.read() or "another process"
+                with file:
+                    file.seek(0)
+                    who = file.read() or "another process"
                 message = f"{who} is training in {self.path}: wait until it has ended, or stop it"
                 raise InputError(message) from None
             except FileNotFoundError:

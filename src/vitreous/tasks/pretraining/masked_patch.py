@@ -130,8 +130,12 @@ class MaskedPatchPrediction(MaskedPrediction):
     def best_constant(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, " outputs"]:
         if self.target == "pixels":
             return self.pixel_targets(images).mean(dim=(0, 1))
-        shares = F.one_hot(self.colors(images), LEVELS**self.model.config.channels).float().mean(dim=(0, 1))
-        return (shares + RARE).log().flatten()  # (s, classes), as the logits
+        return (self.shares(self.colors(images).flatten(0, 1)) + RARE).log().flatten()
+
+    def shares(self, colors: Int[Tensor, "M s"]) -> Float[Tensor, "s classes"]:
+        """Return the share of each color at each place of a patch."""
+        classes = LEVELS**self.model.config.channels
+        return torch.stack([each.bincount(minlength=classes) for each in colors.unbind(dim=1)]) / len(colors)
 
     def colors(self, images: Float[Tensor, "B C H W"]) -> Int[Tensor, "B N s"]:
         """Return the colors of each patch, without what `looks` returns."""
@@ -145,11 +149,8 @@ class MaskedPatchPrediction(MaskedPrediction):
         places = self.draw(images.shape[0], generator).beside(images).places
         if self.config.target == "pixels":
             return take(self.pixel_targets(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
-        columns = take(self.colors(images), places).flatten(0, 1).unbind(dim=1)
-        shares = torch.stack(
-            [each.bincount(minlength=LEVELS**self.model.config.channels) for each in columns]
-        )
-        return torch.special.entr(shares / shares.sum(dim=1, keepdim=True)).sum(dim=1).mean()
+        shares = self.shares(take(self.colors(images), places).flatten(0, 1))
+        return torch.special.entr(shares).sum(dim=1).mean()
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:

@@ -156,9 +156,12 @@ def flat_share(images: ImageDataset, config: PretrainingRunConfig, patch_size: t
 
 
 def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor, "B C H W"]:
-    """Return a few of the images as the model sees them."""
+    """Return a few of the images as the model sees them. Raises InputError: none of them can be read."""
     preprocessing, (height, width) = config.preprocessing, config.model.image_size
-    pixels = [to_tensor(preprocessing.image(images.image(index))) for index in images.sample(SAMPLED)]
+    rows = images.sample(SAMPLED)
+    pixels = [to_tensor(preprocessing.image(image)) for _, image in images.readable(rows)]
+    if not pixels:
+        raise InputError(f"none of the {len(rows)} images that were tried can be read: see `data check`")
     return preprocessing.normalize(torch.stack(pixels)[..., :height, :width])
 
 

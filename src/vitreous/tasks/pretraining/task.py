@@ -188,7 +188,8 @@ class Pretraining(ImageTask):
             model, self.objective_name, config.pretraining, steps=steps, seed=config.seed
         )
         here = not next(objective.parameters()).is_meta  # else it is given all weights
-        if isinstance(objective, MaskedPrediction) and data is not None and here:
+        papers = config.recipe in RECIPES  # which begins as the paper's code does
+        if isinstance(objective, MaskedPrediction) and data is not None and here and not papers:
             objective.start_at_constant(sampled(data.train, config))
         if config.init and isinstance(objective, MAE):
             published = published_decoder(open_path(config.init))
