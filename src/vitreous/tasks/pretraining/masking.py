@@ -193,12 +193,16 @@ def visible_norm(
 ) -> Float[Tensor, "B C H W"]:
     """Apply a GroupNorm with the mean and variance of what is visible, which has `shares` of each image; the
     rest of `z` is zero."""
-    groups = z.float().view(len(z), norm.num_groups, -1, *z.shape[-2:])
-    variance, mean = torch.var_mean(groups, dim=(2, 3, 4), correction=0, keepdim=True)  # over zeros, too
-    square, mean = (variance + mean.square()) / shares.unsqueeze(2), mean / shares.unsqueeze(2)
-    scale = torch.rsqrt((square - mean.square()).clamp(min=0) + norm.eps)
-    weight, bias = (each.view(1, norm.num_groups, -1, 1, 1) for each in (norm.weight, norm.bias))
-    return torch.addcmul(bias - mean * scale * weight, groups, scale * weight).view(z.shape).to(z.dtype)
+    cells = z.float()
+    groups = cells.view(len(z), norm.num_groups, -1)
+    counts = shares.flatten(1) * groups.shape[2]
+    mean = groups.sum(dim=2) / counts  # two sums: torch.var_mean and its gradient take several times as long
+    square = torch.linalg.vector_norm(groups, dim=2).square() / counts
+    scale = torch.rsqrt((square - mean.square()).clamp(min=0) + norm.eps).unsqueeze(2)
+    weight, bias = (each.view(norm.num_groups, -1) for each in (norm.weight, norm.bias))
+    scales, shifts = scale * weight, bias - mean.unsqueeze(2) * scale * weight  # (B, groups, channels of each)
+    shape = (*z.shape[:2], 1, 1)
+    return torch.addcmul(shifts.reshape(shape), cells, scales.reshape(shape)).to(z.dtype)
 
 
 def statistics(
