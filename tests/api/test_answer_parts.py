@@ -219,15 +219,55 @@ def test_processes_of_torchrun_share_the_parts(
         (["zz://x", "--out", "out"], "cannot be reached"),
         (["digits", "--out", "out", "--engine", "spark"], "the one engine is ray"),
         (["digits", "--out", "out", "--actors", "2"], "together with --engine ray"),
+        (["empty", "--out", "out"], "there are no images in empty"),
+        (["empty.csv", "--out", "out"], "there are no images in empty.csv"),
+        (["empty.parquet", "--out", "out"], "there are no images in empty.parquet"),
+        (["hf:empty", "--out", "out"], "there are no images in hf:empty"),
         (["x.png", "--engine", "ray"], "give --out FOLDER"),
     ],
 )
 def test_what_cannot_be_answered_is_one_sentence(
-    model: ViT, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    model: ViT,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("empty.csv").write_text("path\n")
+    parquet.write_table(Table.from_pydict({"path": []}), "empty.parquet")
     vt.save(model, tmp_path / "model")
     assert run(["embed", str(tmp_path / "model"), *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_images_of_a_batch_may_have_one_name(model: ViT, world: Path) -> None:
+    files = [(world / "files" / f"{number}.png").read_bytes() for number in range(2)]
+    batch = {"path": ["x.png", "x.png", "y.png"], "bytes": [b"zz", *files]}
+    for options in ({}, {"top": 1}):
+        answers = vt.Predictor(model, **options)(batch)
+        expected = vt.Predictor(model, **options)({"bytes": files})
+        assert [each is None for each in answers["error"]] == [False, True, True]
+        assert answers["path"] == batch["path"]
+        assert answers["probability"] == [None, *expected["probability"]]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_row_without_a_path_is_an_image_that_cannot_be_read(
+    model: ViT, world: Path, tmp_path: Path, suffix: str
+) -> None:
+    """The columns are found whatever their case."""
+    paths = [str(world / "files" / "0.png"), None, str(world / "files" / "1.png"), None]
+    if suffix == "parquet":
+        parquet.write_table(Table.from_pydict({"Path": paths}), tmp_path / "list.parquet")
+    else:
+        (tmp_path / "list.csv").write_text("Path,label\n" + "".join(f"{path or ''},x\n" for path in paths))
+    found = vt.embed(model, tmp_path / f"list.{suffix}", out=tmp_path / "out", progress=False)
+    name = f"{tmp_path}/list.{suffix}, row {{}} without a path"
+    assert [each.path for each in found.failed] == [name.format(2), name.format(4)]
+    assert found.count == 2
 
 
 def test_a_predictor_travels_as_its_arguments(model: ViT, world: Path, tmp_path: Path) -> None:

@@ -47,6 +47,20 @@ def test_parquet_gives_what_csv_gives(photos):
     assert np.array_equal(one.train.targets, two.train.targets)
 
 
+def test_columns_are_found_whatever_their_case(photos):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [(*row, str(number // 2)) for number, row in enumerate(ROWS[1:])]
+    columns = dict(zip(("Path", " LABEL", "Patient"), zip(*rows, strict=True), strict=True))
+    parquet.write_table(pyarrow.table(columns), photos / "list.parquet")
+    write(photos / "list.csv", [tuple(columns), *rows])
+    config = DataConfig(group_by="Patient")
+    one, two = (open_data(str(photos / f"list.{suffix}"), config).train for suffix in ("parquet", "csv"))
+    assert one.groups is not None
+    assert one.groups.tolist() == two.groups.tolist()
+
+
 def test_a_split_column_is_kept(photos):
     part = ["train"] * 6 + ["valid"] * 2 + ["test"] * 2
     rows = [(*ROWS[0], "split"), *((*row, part[i % 10]) for i, row in enumerate(ROWS[1:]))]

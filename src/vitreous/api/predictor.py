@@ -104,8 +104,7 @@ class Predictor:
             batch: a column "path", or "bytes" (of files), or both.
         """
         if "bytes" in batch:
-            names = batch.get("path", [f"image[{number}]" for number in range(len(batch["bytes"]))])
-            images: ImageDataset = StoredImages(list(batch["bytes"]), [str(name) for name in names])
+            images: ImageDataset = StoredImages(list(batch["bytes"]))
         elif "path" in batch:
             images = ImageList([str(path) for path in batch["path"]])
         else:
@@ -113,7 +112,7 @@ class Predictor:
         failed: dict[str, str] = {}
         found: list[Columns] = list(self.opened.answer(images, failed))
         names = [images.name(index) for index in range(len(images))]
-        rows: dict[str, list[Any]] = {"path": names}
+        rows: dict[str, list[Any]] = {"path": [str(path) for path in batch.get("path", names)]}
         for column in dict.fromkeys(name for columns in found for name in columns if name != "path"):
             values = iter(value for columns in found for value in columns[column])
             rows[column] = [None if name in failed else next(values) for name in names]
@@ -121,14 +120,7 @@ class Predictor:
 
 
 class StoredImages(ImageList):
-    """Images as the bytes of files, with names."""
-
-    def __init__(self, images: list[bytes], names: list[str]) -> None:
-        super().__init__(images)
-        self.names = names
-
-    def name(self, index: int) -> str:
-        return self.names[index]
+    """Images as the bytes of files, named by their numbers: the paths of a batch may be equal."""
 
     def encoded(self, index: int) -> bytes:
         return bytes(self.images[index])

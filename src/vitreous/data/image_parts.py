@@ -65,7 +65,7 @@ def image_parts(data: Any, rows: int = ROWS) -> Iterator[ImagePart]:
     specs = [data] if isinstance(data, str | Path) else list(data)
     if not specs or not all(isinstance(each, str | Path) for each in specs):
         raise InputError("what is answered into a folder is named: give paths, URLs or DATA such as shards")
-    found = [entries(str(each), rows) for each in specs]  # before the first part: each is there
+    found = [some_entries(str(each), rows) for each in specs]  # before the first part: each is there
     pieces = enumerate(together(chain.from_iterable(found), rows))
     return (ImagePart(number, digest_of(piece.key), piece.open) for number, piece in pieces)
 
@@ -83,8 +83,17 @@ def digest_of(key: str) -> str:
     return hashlib.blake2b(os.fsencode(key), digest_size=16).hexdigest()
 
 
-def entries(spec: str, rows: int) -> Iterator[str | Piece]:
+def some_entries(spec: str, rows: int) -> Iterator[str | Piece]:
     """Return the paths and the pieces of one form of DATA. Raises InputError where there is nothing."""
+    found = entries(spec, rows)
+    first = next(found, None)
+    if first is None:
+        raise InputError(f"there are no images in {spec}")
+    return chain([first], found)
+
+
+def entries(spec: str, rows: int) -> Iterator[str | Piece]:
+    """Return the paths and the pieces of one form of DATA. Raises InputError: no such form."""
     kind, colon, rest = spec.partition(":")
     path = Path(spec).expanduser()
     if kind == "hf" and colon and not any((Path(rest) / each).exists() for each in SAVED):
@@ -104,16 +113,11 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
         packed = [str(each) for end in (".tar", ".parquet") for each in sorted(path.glob(f"*{end}"))]
         if packed:
             return chain.from_iterable(file_entries(file_system(each)[0], each, rows) for each in packed)
-        found: Iterator[str] = map(str, images_below(path))
-    elif files := matches(spec):
-        found = iter(files)
-    else:  # another source, or a sentence about what DATA can be
-        source_parts(spec)
-        return source_pieces(spec, rows)
-    first = next(found, None)
-    if first is None:
-        raise InputError(f"{spec} is a folder without images")
-    return chain([first], found)
+        return map(str, images_below(path))
+    if files := matches(spec):
+        return iter(files)
+    source_parts(spec)  # another source, or a sentence about what DATA can be
+    return source_pieces(spec, rows)
 
 
 def files_of(spec: str) -> tuple[Any, list[str]]:
@@ -147,17 +151,21 @@ def file_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
                 if "path" not in header:
                     raise InputError(f"{path} has no column 'path': write the names of its columns first")
                 column = header.index("path")
-                yield from (beside(system, path, row[column].strip()) for row in table if len(row) > column)
+                yield from beside(system, path, (row[column] for row in table if len(row) > column))
         case _:
             yield address(system, path)
 
 
-def beside(system: Any, manifest: str, path: str) -> str:
-    """Return the path or the URL that a manifest gives, which may be relative to its folder."""
-    if is_url(path) or Path(path).is_absolute():
-        return path
-    joined = f"{os.path.dirname(manifest)}/{path}" if os.path.dirname(manifest) else path
-    return address(system, joined)
+def beside(system: Any, manifest: str, paths: Iterable[str | None]) -> Iterator[str]:
+    """Yield the paths or the URLs that a manifest gives, which may be relative to its folder; where it gives
+    none, what names the row, as an image that cannot be read."""
+    folder, name = os.path.split(manifest)
+    for row, given in enumerate(paths, start=1):
+        path = str(given or "").strip() or f"{name}, row {row} without a path"
+        if is_url(path) or Path(path).is_absolute():
+            yield path
+        else:
+            yield address(system, f"{folder}/{path}" if folder else path)
 
 
 def is_local(system: Any) -> bool:
@@ -177,11 +185,13 @@ def parquet_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
         types = {field.name: field.type for field in opened.schema_arrow}
         stored = (name for name, kind in types.items() if str(kind).startswith(("struct<bytes", "binary")))
         column = next(stored, None)
-        if column is None and "path" not in types:
+        paths = next((name for name in types if name.strip().lower() == "path"), None)
+        if column is None and paths is None:
             raise InputError(f"{path} has neither images nor a column 'path', only: {', '.join(types)}")
         if column is None:
-            for batch in opened.iter_batches(rows, columns=["path"]):
-                yield from (beside(system, path, each) for each in batch.column(0).to_pylist())
+            batches = opened.iter_batches(rows, columns=[paths])
+            listed = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
+            yield from beside(system, path, listed)
             return
         for group in range(opened.num_row_groups):
             count = opened.metadata.row_group(group).num_rows

@@ -121,7 +121,8 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
         raise InputError(f"{path} is not a Parquet file: {error}") from None
     rows = zip(*table.to_pydict().values(), strict=True)
     texts = (["" if value is None else str(value) for value in row] for row in rows)
-    return table.column_names, {f"row {number}": row for number, row in enumerate(texts, start=1)}
+    header = [name.strip().lower() for name in table.column_names]
+    return header, {f"row {number}": row for number, row in enumerate(texts, start=1)}
 
 
 def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any, tuple[str, ...]]:
