@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from vitreous.api.arguments import data_source
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import dense
 from vitreous.data.sources import open_data
+from vitreous.models.preprocessing import upright
 
 
 class TorchDataset(torch.utils.data.Dataset[tuple[Image.Image, int]]):
@@ -105,3 +107,48 @@ def test_check_pack_and_doctor_take_it(pixels: NDArray[np.uint8], labels: list[s
     assert isinstance(vt.doctor((pixels, labels)).findings, tuple)
     with pytest.raises(vt.InputError, match="did you mean"):
         vt.check_data((pixels, labels), task="segmentatoin")
+
+
+def in_memory(mode: str) -> Image.Image:
+    """An image of a mode, with colors or grays that differ."""
+    ramp = np.arange(20 * 10, dtype=np.uint16).reshape(10, 20)
+    match mode:
+        case "I;16":
+            return Image.fromarray(ramp * 300)
+        case "F":
+            return Image.fromarray(ramp.astype(np.float32) / 200)
+        case "P":
+            image = Image.fromarray(ramp.astype(np.uint8)).convert("RGB").quantize(16)
+            image.info["transparency"] = 3
+            return image
+    colors = [Image.fromarray((ramp * step).astype(np.uint8)) for step in (1, 2, 3, 4)]
+    return Image.merge("RGBA", colors) if mode == "RGBA" else Image.merge("RGB", colors[:3]).convert(mode)
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "I;16", "F", "LA", "P", "RGBA", "1", "YCbCr", "HSV"])
+def test_an_image_of_any_mode_is_stored_as_it_is_predicted(mode: str) -> None:
+    image = in_memory(mode)
+    images = open_data(data_source([(image, "a"), (image.copy(), "b")]), DataConfig(test_fraction=0.0)).train
+    for channels in (1, 3):
+        stored, given = (np.array(upright(each, channels), dtype=int) for each in (images.image(0), image))
+        np.testing.assert_allclose(stored, given, atol=1)  # YCbCr to gray, directly or as RGB
+
+
+def test_an_image_in_memory_is_trained_upright_as_it_is_predicted() -> None:
+    pixels = np.arange(600, dtype=np.uint8).reshape(10, 20, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", exif=exif)
+    pairs = [(Image.open(io.BytesIO(file.getvalue())), label) for label in "ab"]
+    images = open_data(data_source(pairs), DataConfig(test_fraction=0.0)).train
+    assert images.image(0).size == (10, 20)
+    np.testing.assert_array_equal(upright(images.image(0)), upright(pairs[0][0]))
+
+
+def test_an_image_in_memory_that_cannot_be_read_is_named() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(file, "PNG")
+    torn = Image.open(io.BytesIO(file.getvalue()[:60]))
+    with pytest.raises(vt.InputError, match=r"list\[1\] of DATA cannot be read: "):
+        data_source([(Image.new("RGB", (8, 8)), "a"), (torn, "b")])

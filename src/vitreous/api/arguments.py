@@ -259,9 +259,9 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
 
 
 def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
-    """Write the images and labels of all parts into `folder`. Returns a hash of them. Raises InputError: an
-    image cannot be read."""
-    from vitreous.data.decoding import BadImage
+    """Write the images, as the same ones in files are read (upright, 8-bit gray or RGB), and labels of all
+    parts into `folder`. Returns a hash of them. Raises InputError: an image cannot be read."""
+    from vitreous.data.decoding import BadImage, EncodedImage, is_gray
 
     digest, count = hashlib.blake2b(digest_size=12), 0
     with (folder / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
@@ -274,6 +274,8 @@ def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
                 label = images.label(index)
                 try:
                     image = images.image(index)
+                    channels = 1 if is_gray(image.mode) else 3
+                    image = EncodedImage(image, images.name(index), channels).upright()
                 except BadImage as bad:
                     raise InputError(f"{bad.name} of DATA cannot be read: {bad.reason}") from None
                 name = f"{count:08d}.png"
