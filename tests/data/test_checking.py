@@ -5,9 +5,10 @@ import pytest
 from PIL import Image
 
 from vitreous.data import survey
-from vitreous.data.checking import collect, report_of
+from vitreous.data.checking import actions, collect, report_of
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
+from vitreous.data.split import EXCLUDE
 
 
 def found(root):
@@ -73,3 +74,17 @@ def test_a_set_in_which_all_look_alike_is_not_listed_pair_by_pair():
     thumbs = np.tile(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), (300, 1, 1, 3))
     pairs = survey.near_duplicates(thumbs, [bytes([i // 256, i % 256]) for i in range(300)])
     assert len(pairs) < 300 * survey.CROWD
+
+
+def test_every_copy_of_a_held_out_image_is_left_out(tmp_path, textured):
+    """Of equal images, however many, the first one of the last part is used and no other."""
+    names = ["train/cat/0.png", "train/cat/1.png", "val/cat/0.png", "test/cat/0.png", "test/cat/1.png"]
+    for name, seed in (*((name, 0) for name in names), ("train/dog/2.png", 1), ("test/dog/2.png", 2)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        textured(seed).save(tmp_path / name)
+    rows = [
+        each for each in actions(collect(open_data(str(tmp_path), DataConfig()))) if each.action == EXCLUDE
+    ]
+    assert sorted(each.path for each in rows) == sorted(set(names) - {"test/cat/0.png"})
+    assert {each.kind for each in rows} == {"leak", "duplicate"}
+    assert [each.path for each in rows if each.kind == "duplicate"] == ["test/cat/1.png"]

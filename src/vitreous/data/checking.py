@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -203,8 +202,12 @@ def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator
 
 
 def image_pairs(seen: DataSurvey) -> dict[str, list[tuple[int, int]]]:
-    """Return the pairs of images that are the same, or nearly, by kind of finding."""
-    same = [pair for group in exact_duplicates(seen.digests) for pair in pairwise(group)]
+    """Return the pairs of images that are the same, or nearly, by kind of finding. Of equal images each is
+    paired with the first one of their last part, so that whichever leaks into that part is in a pair."""
+    same = list[tuple[int, int]]()
+    for group in exact_duplicates(seen.digests):
+        first = max(group, key=lambda image: int(seen.parts[image]))
+        same += [(min(first, image), max(first, image)) for image in group if image != first]
     close = near_duplicates(seen.thumbs, seen.digests) if seen.names else []
 
     def across(pair: tuple[int, int]) -> bool:
