@@ -121,6 +121,29 @@ def test_stream_mistakes(tmp_path):
         open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
 
 
+def test_one_of_several_configurations_is_named(tmp_path, monkeypatch):
+    """As by the datasets library, which takes the only one, or the one called default."""
+    import huggingface_hub
+    from fsspec.implementations.dirfs import DirFileSystem
+
+    monkeypatch.setattr(huggingface_hub, "HfFileSystem", lambda: DirFileSystem(str(tmp_path)))
+    root = tmp_path / "datasets" / "me" / "set@refs%2Fconvert%2Fparquet"
+
+    def counts(spec):
+        return len(open_data(f"hf:{spec}", DataConfig(streaming=True, test_fraction=0)).train)
+
+    for count, name in ((3, "small"), (6, "large"), (9, "default")):
+        (root / name / "train").mkdir(parents=True)
+        table(count, 0).to_parquet(str(root / name / "train" / "0000.parquet"))
+        if name == "large":
+            words = r"hf:me/set has several configurations \(large, small\): name one, as in hf:me/set@large"
+            with pytest.raises(InputError, match=words):
+                counts("me/set")
+            assert counts("me/set@small") == 3
+        else:
+            assert counts("me/set") == count
+
+
 def test_looking_at_a_stream_reads_one_row_group(streamed):
     assert streamed.train.sample(32) == [0, 1, 2]
     streamed.train.fetched.cache_clear()

@@ -84,6 +84,28 @@ def test_names_that_lead_out_of_the_archive_are_refused(tmp_path, make_jpeg):
             open_data(str(tmp_path / "b-{0..0}.tar"), DataConfig())
 
 
+def test_the_image_of_a_sample_has_the_plain_name(tmp_path, make_jpeg):
+    """Whatever the order, and beside what a Mac adds."""
+    order = [("jpg", 0), ("seg.png", 7), ("depth.png", 8)]
+    for shard, names in enumerate((order, order[::-1])):
+        files = [(f"{shard}{number}.{name}", make_jpeg(seed)) for number in range(2) for name, seed in names]
+        hidden = [(f"._{shard}{number}.jpg", b"Mac OS X") for number in range(2)]
+        write(
+            tmp_path / f"a-{shard}.tar",
+            [*files, *hidden, *((f"{shard}{n}.cls", b"%d" % n) for n in range(2))],
+        )
+    images = open_data(str(tmp_path / "a-{0..1}.tar"), DataConfig(test_fraction=0)).train
+    assert [images.name(index)[-6:] for index in range(4)] == ["00.jpg", "01.jpg", "10.jpg", "11.jpg"]
+    assert {images.encoded(index) for index in range(4)} == {make_jpeg(0)}
+
+
+@pytest.mark.parametrize("names", [("0.jpg", "0.png"), ("0.left.jpg", "0.right.jpg")])
+def test_two_images_of_one_sample_are_refused(tmp_path, make_jpeg, names):
+    write(tmp_path / "a-0.tar", [*((name, make_jpeg(0)) for name in names), ("0.cls", b"0")])
+    with pytest.raises(InputError, match=f"two images of one sample, {names[0]} and {names[1]}"):
+        open_data(str(tmp_path / "a-0.tar"), DataConfig())
+
+
 def test_links_and_pickles_are_no_samples(tmp_path, make_jpeg):
     with tarfile.open(tmp_path / "c-0.tar", "w") as archive:
         link = tarfile.TarInfo("0.jpg")

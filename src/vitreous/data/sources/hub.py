@@ -234,13 +234,28 @@ def find_files(spec: str) -> tuple[Any, list[str]]:
     require_packages("huggingface_hub", extra="hub", what="streaming")
     from huggingface_hub import HfFileSystem
 
-    system = HfFileSystem()
+    system: Any = HfFileSystem()
     name, _, part = spec.partition("@")
     root = f"datasets/{name}@refs%2Fconvert%2Fparquet"
     try:
-        return system, list(system.glob(f"{root}/{part or '*'}/**/*.parquet"))
+        if not part:
+            found = system.ls(root, detail=True)
+            part = only_config(name, [each["name"] for each in found if each["type"] == "directory"])
+        return system, list(system.glob(f"{root}/{part}/**/*.parquet"))
     except OSError as error:
         raise InputError(f"hf:{spec} cannot be reached: {' '.join(str(error).split())}") from None
+
+
+def only_config(name: str, folders: Sequence[str]) -> str:
+    """Return the configuration of a dataset that has one folder for each: the only one, or "default". Raises
+    InputError: there is neither."""
+    configs = sorted(folder.rpartition("/")[2] for folder in folders)
+    if len(configs) > 1 and "default" not in configs:
+        raise InputError(
+            f"hf:{name} has several configurations ({', '.join(configs)}): name one, as in "
+            f"hf:{name}@{configs[0]}"
+        )
+    return configs[0] if len(configs) == 1 else "default"
 
 
 def parquet_file(opened: Any, name: str) -> Any:

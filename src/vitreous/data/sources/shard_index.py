@@ -28,7 +28,7 @@ from vitreous.data.sources.remote import OpenShard, Shard
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, cache_folder
 
-VERSION = 2  # of the arrays
+VERSION = 3  # of the arrays
 SEVERAL = "targets.npz"  # where images have several labels
 BLOCK = 512  # bytes of tar, at whose multiples everything begins
 LABELS = (".txt", ".json", ".cls")  # the last one that a sample has is its label
@@ -42,6 +42,7 @@ SKIPPED = (
     tarfile.BLKTYPE,
     tarfile.FIFOTYPE,
 )
+Member = tuple[str, int, int]  # name, offset and size in bytes
 Numbering = Callable[[list[Label], NDArray[np.int64]], tuple[Any, tuple[str, ...]]]
 
 
@@ -160,7 +161,7 @@ def name_hash(name: str) -> int:
 
 def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
     """Return the index of one shard."""
-    images: dict[str, tuple[str, int, int]] = {}
+    images: dict[str, dict[str, Member]] = {}
     found: dict[str, tuple[int, Label]] = {}
     try:
         opened = OpenShard(shard, cache_bytes)
@@ -170,8 +171,10 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
         if name.startswith("/") or ".." in name.split("/"):
             raise InputError(f"{shard} holds the unsafe name {name!r}: do not trust this file")
         stem, suffix = split_name(name)
+        if stem.endswith("/"):  # a hidden file, such as a Mac adds
+            continue
         if suffix in EXTENSIONS:
-            images[stem] = name, offset, size
+            images.setdefault(stem, {})[name] = name, offset, size
         elif suffix in LABELS and size <= LARGEST_LABEL:
             label = read_label(suffix, os.pread(opened.descriptor, size, offset), f"{shard}/{name}")
             if label is not None and LABELS.index(suffix) >= found.get(stem, (0,))[0]:
@@ -181,7 +184,8 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
         labels.setdefault(identity(found[stem][1]), (len(labels), found[stem][1]))[0] if stem in found else -1
         for stem in images
     ]
-    names, offsets, sizes = zip(*images.values(), strict=True) if images else ((), (), ())
+    chosen = [image_of_sample(shard, list(each.values())) for each in images.values()]
+    names, offsets, sizes = zip(*chosen, strict=True) if chosen else ((), (), ())
     return IndexedShard(
         (np.array(offsets, dtype=np.int64) // BLOCK).astype(np.uint32),
         np.array(sizes, dtype=np.uint32),
@@ -192,13 +196,13 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
     )
 
 
-def members(shard: Shard | str, descriptor: int) -> Iterator[tuple[str, int, int]]:
+def members(shard: Shard | str, descriptor: int) -> Iterator[Member]:
     """Yield (name, offset, size) of the plain files in a tar file. Links and devices are not samples.
 
     Headers of the usual form are read here, in a tenth of the time that tarfile takes; a shard with others
     (names of over 256 bytes, extended headers) is left to tarfile.
     """
-    plain, offset = list[tuple[str, int, int]](), 0
+    plain, offset = list[Member](), 0
     try:
         while (header := os.pread(descriptor, BLOCK, offset)) and header != bytes(BLOCK):
             kind, size = header[156:157], int(header[124:136].rstrip(b"\0 ") or b"0", 8)
@@ -220,7 +224,7 @@ def members(shard: Shard | str, descriptor: int) -> Iterator[tuple[str, int, int
     yield from plain
 
 
-def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[tuple[str, int, int]]:
+def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[Member]:
     """Yield what `members` does, of tar files of any form."""
     try:
         with open(descriptor, "rb", closefd=False) as file, tarfile.open(fileobj=file, mode="r:") as archive:
@@ -236,6 +240,18 @@ def split_name(name: str) -> tuple[str, str]:
     folder, file = os.path.split(name)
     stem, _, _ = file.partition(".")
     return f"{folder}/{stem}", os.path.splitext(file)[1].lower()
+
+
+def image_of_sample(shard: Shard, found: Sequence[Member]) -> Member:
+    """Return the image of a sample: of several the one with nothing between stem and extension, 0001.jpg and
+    not 0001.seg.png. Raises InputError: there are two such, or none."""
+    plain = [each for each in found if os.path.basename(each[0]).count(".") == 1] or found
+    if len(plain) > 1:
+        raise InputError(
+            f"{shard} has two images of one sample, {plain[0][0]} and {plain[1][0]}: give each a name of its "
+            "own before the first dot, or leave one out"
+        )
+    return plain[0]
 
 
 def read_label(suffix: str, data: bytes, name: str) -> Label | None:
