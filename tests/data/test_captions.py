@@ -156,6 +156,10 @@ def test_batches_of_images_and_texts(digits):
     assert short.too_long == sum(len(text) + 3 > 6 for text in captions.texts) > 0
     with pytest.raises(InputError, match="a batch of 11 is more than the 10 samples"):
         loader_of(captions, batch_size=11)
+    with pytest.raises(
+        InputError, match=r"each of the 10 texts has more than 2 tokens: raise model\.decoder\."
+    ):
+        loader_of(captions, longest=2)
 
 
 def test_an_image_that_cannot_be_read_is_replaced_and_recorded(tmp_path):

@@ -104,6 +104,19 @@ def test_files_folders_and_globs_each_image_once(folder: Path) -> None:
     assert not missing
 
 
+def test_folders_are_found_through_links_each_once(folder: Path, tmp_path: Path) -> None:
+    """As training reads them: without endless loops, and without the system's folders."""
+    photos = tmp_path / "photos"
+    (photos / "@eaDir").mkdir(parents=True)
+    (photos / "@eaDir" / "thumb.jpg").write_bytes(b"")
+    links = {"a": folder / "inner", "b": folder / "inner", "self": photos, "up": tmp_path, "knot": "knot"}
+    for name, target in links.items():
+        (photos / name).symlink_to(target)
+    found, missing = find_images([str(photos)])
+    assert found == [str(photos / "a" / "three.webp")]
+    assert not missing
+
+
 def test_what_is_not_there_is_named(folder: Path) -> None:
     gone = str(folder / "gone.png")
     found, missing = find_images([str(folder / "one.png"), gone])

@@ -246,7 +246,8 @@ def mix(
 
     One weight is sampled for the batch, from Beta(alpha, alpha). Where both Mixup (arXiv 1710.09412) and
     CutMix (arXiv 1905.04899) are asked for, each batch takes one at random, as timm does. Neighbors are
-    random pairs, which stay together however the batch is divided among processes.
+    pairs within one process: the same ones with any number of processes of which each has an even number of
+    images.
     """
     rng = numpy_generator(random.seed, "mix", *random.when)  # of what is sampled once for the batch
     if rng.random() >= config.mix_probability:

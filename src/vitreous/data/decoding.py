@@ -77,7 +77,7 @@ def truncated_jpeg(data: bytes, row: int) -> bytes | None:
 
 try:
     import simplejpeg
-except ImportError:  # the extra "data"; Pillow reads the same files, a third slower
+except ImportError:  # the extra "train" or "serve"; Pillow reads the same files, a third slower
     simplejpeg = None
 
 # JPEG finds MPO, phones' pairs of images, itself.

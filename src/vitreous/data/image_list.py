@@ -14,6 +14,7 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, read_file
+from vitreous.data.sources.folders import identity, is_visible_folder
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
@@ -119,16 +120,26 @@ def matches(wanted: str) -> list[str]:
     return [str(file) for file in below if file.is_file()]
 
 
-def images_below(folder: Path) -> Iterator[Path]:
+def images_below(folder: Path, seen: set[tuple[int, int]] | None = None) -> Iterator[Path]:
     """Yield the files named like images below a folder, in order, also those of formats that are not read
-    here; those in hidden folders and hidden ones are left out. A folder is listed when it is reached."""
+    here; hidden ones, those in hidden folders and in the system's are left out. A folder is listed when it is
+    reached, and once, whatever links lead to it. seen: folders that are not
+    listed (any more)."""
+    if seen is None:
+        seen = {identity(each.stat()) for each in folder.resolve().parents}
+    if (this := identity(folder.stat())) in seen:
+        return
+    seen.add(this)
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from images_below(Path(entry.path))
-        elif os.path.splitext(entry.name)[1].lower() in (*EXTENSIONS, *UNREADABLE) and entry.is_file():
+        if is_visible_folder(entry):
+            yield from images_below(Path(entry.path), seen)
+        elif is_image_name(entry.name) and os.path.isfile(entry.path):
             yield Path(entry.path)
+
+
+def is_image_name(name: str) -> bool:
+    """Return whether a file's name is that of an image, and not hidden."""
+    return name[0] != "." and os.path.splitext(name)[1].lower() in (*EXTENSIONS, *UNREADABLE)
 
 
 def is_url(path: str) -> bool:

@@ -1,7 +1,7 @@
 """An image at the model's size: the evaluation's geometry, the random crop, and Pillow's resizing.
 
 The loops of `compiled` compute the same integer sums as Pillow, only for the part of the result that is used,
-in a sixth of the time. They need Numba (the extra "data").
+in a sixth of the time. They need Numba (the extra "train" or "serve").
 """
 
 from __future__ import annotations

@@ -126,9 +126,15 @@ class EncodedCaptions(NamedTuple):
 
 
 def encode_captions(captions: Captions, tokenizer: Tokenizer, longest: int) -> EncodedCaptions:
-    """Return texts with both marks, none of more than `longest` tokens, and their images."""
+    """Return texts with both marks, none of more than `longest` tokens, and their images. Raises InputError:
+    every text is too long."""
     targets = [[START, *tokenizer.encode(text), END] for text in captions.texts]
     rows = np.array([row for row, target in enumerate(targets) if len(target) <= longest], dtype=np.int64)
+    if not len(rows):
+        raise InputError(
+            f"each of the {len(targets)} texts has more than {longest} tokens: raise "
+            "model.decoder.max_length, or tokenizer.vocabulary for longer tokens"
+        )
     images = Subset(captions.images, rows)
     return EncodedCaptions(images, [targets[row] for row in rows], len(targets) - len(rows))
 
