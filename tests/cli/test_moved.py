@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.api.cross_validation import corrected_interval
+from vitreous.api.cross_validation import CrossValidation, Fold, corrected_interval
 from vitreous.data.checking import collect
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -176,6 +176,16 @@ def test_the_corrected_interval():
     low, high = corrected_interval([0.6, 0.6 + 0.02**0.5], 1.0)
     assert (high - low) / 2 == pytest.approx(12.7062 * (1.5 * 0.01) ** 0.5, rel=1e-4)
     assert corrected_interval([0.6], 1.0) is None
+
+
+def test_a_metric_that_a_fold_does_not_have_is_left_out(tmp_path):
+    """The validation part of the second was too small to calibrate the model."""
+    metric = {"value": 0.5, "interval": None, "label": "accuracy", "rate": True}
+    folds = (
+        Fold("a", 8, 4, {"accuracy": metric, "uncalibrated_error": metric}),
+        Fold("b", 8, 4, {"accuracy": metric}),
+    )
+    assert list(CrossValidation("d", "classification", tmp_path, folds).metrics) == ["accuracy"]
 
 
 def test_a_thin_image_does_not_fill_the_page(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,17 @@ def test_classes_are_matched_by_name_and_other_labels_left_out() -> None:
     relabeled = compare_runs("classification", [run("a", first), run("b", second)])
     assert (relabeled.count, relabeled.relabeled) == (8, 1)
     assert "1 examples are left out" in relabeled.notes()[1]
+
+
+def test_a_number_that_one_run_does_not_have_is_a_dash() -> None:
+    """A calibrated model beside one that is not."""
+    names, said = numbers(9), [number % 3 for number in range(9)]
+    calibrated = replace(classified(names, said), uncalibrated_error=0.25)
+    plain = classified(names, said)
+    for first, second in ((calibrated, plain), (plain, calibrated)):
+        found = compare_runs("classification", [run("a", first), run("b", second)])
+        line = next(line for line in found.lines() if line[0].startswith("calibration error without"))
+        assert sorted(line[1:]) == ["25.0 %", "–"]
 
 
 def test_several_runs_have_adjusted_p_values() -> None:

@@ -18,10 +18,13 @@ from vitreous.cli import run as command
 from vitreous.data.checking import data_findings, unlike_neighbors
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.findings import Finding
+from vitreous.data.image_samples import evaluation_loader
 from vitreous.evaluation.model_diagnosis import model_findings
-from vitreous.models.names import create
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import build_model, create
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.choose import choose
-from vitreous.tasks.doctor import at_chance, examine_data, examine_run, is_noise, other_looks
+from vitreous.tasks.doctor import answers_to, at_chance, examine_data, examine_run, is_noise, other_looks
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
@@ -440,3 +443,27 @@ def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) 
 def test_accuracies_that_may_differ_by_chance_are_no_finding() -> None:
     assert list(other_looks((90, 100), (850, 1000))) == []
     assert [each.kind for each in other_looks((990, 1000), (850, 1000))] == ["other looks"]
+
+
+def test_what_a_model_with_a_distillation_token_answers(splits: Splits) -> None:
+    config = ViTConfig(
+        image_size=(8, 8),
+        channels=1,
+        patch_size=(4, 4),
+        num_classes=10,
+        width=16,
+        depth=1,
+        heads=2,
+        mlp_dim=16,
+        distillation_token=True,
+        pooling="class+distillation",
+    )
+    model = build_model(config, preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,)))
+    torch.nn.init.normal_(model.head.classes.weight)
+    found = answers_to(model.eval(), splits.train)
+    asked = splits.train.subset(found.indices)
+    images = evaluation_loader(asked, preprocessing=model.preprocessing, batch_size=64)
+    with torch.inference_mode():
+        said = torch.cat([model(batch.images).argmax(dim=1) for batch in images])
+    assert found.classes.tolist() == said.tolist()
+    assert len(set(found.classes.tolist())) > 1

@@ -24,7 +24,7 @@ from vitreous.training.callbacks import Callback, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.objectives import accuracy, sigmoid_loss, softmax_loss
+from vitreous.training.objectives import accuracy, label_accuracy, sigmoid_loss, softmax_loss
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.trainer import PATIENCE, Interrupted, NotFinite, Trainer
@@ -178,6 +178,46 @@ def test_one_bad_step_is_skipped_and_counted(trained: Fit) -> None:
     assert all(row["loss"] == row["loss"] for row in rows.rows)
 
 
+def test_the_best_validation_is_one_that_is_saved(trained: Fit, splits: Splits, tmp_path: Path) -> None:
+    """Nothing is saved after a bad step, so the validation behind it cannot be the one that is kept."""
+    epoch, states = len(splits.train) // 32, Checkpointer(tmp_path, keep_last=1)
+    learner = trained(
+        {"training": {"epochs": 4, "keep_best": True, "save_every": 1e9}},
+        objective=Broken({3 * epoch - 1}),
+        validate=scripted([0.1, 0.5, 0.9, 0.3]),
+        checkpointer=states,
+    )
+    assert (learner.best_step, learner.best_score, learner.skipped) == (2 * epoch, 0.5, 1)
+    assert learner.best_step in states.steps()
+    states.restore_best(learner)
+
+
+def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(
+    trained: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What removes old checkpoints, in a thread of its own, knows no best one that is still to be written."""
+    wanted, remove = [], Checkpointer.remove_old
+
+    def watched(states: Checkpointer, step: int) -> None:
+        wanted.append(states.best is None or states.best in states.steps())
+        remove(states, step)
+
+    monkeypatch.setattr(Checkpointer, "remove_old", watched)
+    finish = Checkpointer.finish
+
+    def removing(states: Checkpointer) -> None:
+        if states.writing is not None:
+            states.writing.result()
+            states.remove_old(states.saving)  # as late as the thread may do it
+        finish(states)
+
+    monkeypatch.setattr(Checkpointer, "finish", removing)
+    settings = {"training": {"epochs": 4, "keep_best": True}}
+    trained(settings, validate=scripted([0.1, 0.2, 0.3, 0.4]), checkpointer=Checkpointer(tmp_path))
+    assert len(wanted) > 4
+    assert all(wanted)
+
+
 def test_several_bad_steps_lead_back_to_the_last_good_state_with_a_smaller_rate(
     trained: Fit, tmp_path: Path
 ) -> None:
@@ -233,6 +273,15 @@ def test_soft_and_hard_targets_agree() -> None:
     for measure in (softmax_loss, sigmoid_loss):
         torch.testing.assert_close(measure(logits, hard, 0.1), measure(logits, soft, 0.1))
     assert accuracy(logits, hard) == accuracy(logits, soft)
+
+
+def test_the_accuracy_of_several_labels() -> None:
+    """Of two labels one is found; of a single one that; an image without labels gets none."""
+    logits = torch.tensor([[3.0, -1.0, 2.0], [1.0, 2.0, -3.0], [-1.0, -2.0, -3.0]])
+    targets = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert float(label_accuracy(logits, targets)) == pytest.approx((0.5 + 1 + 1) / 3)
+    assert float(label_accuracy(10 * targets - 5, targets)) == 1.0
+    assert float(label_accuracy(5 - 10 * targets, targets)) == pytest.approx(0.5 / 3)  # two of three
 
 
 def test_sigmoid_loss_is_summed_over_classes() -> None:

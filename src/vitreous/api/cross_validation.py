@@ -58,13 +58,15 @@ class CrossValidation(Result):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """The mean of each metric over the folds, with its 95 % interval."""
+        """The mean of each metric that all folds have, with its 95 % interval."""
         from vitreous.evaluation.result import Metric
         from vitreous.evaluation.scores import Interval
 
         share = self.count / sum(fold.train_count for fold in self.folds)
         found = {}
         for name, first in self.folds[0].metrics.items():
+            if not all(name in fold.metrics for fold in self.folds):  # a fold too small to be calibrated
+                continue
             values = [float(fold.metrics[name]["value"]) for fold in self.folds]
             mean = sum(values) / len(values)
             interval = corrected_interval(values, share)

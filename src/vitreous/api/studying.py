@@ -45,10 +45,10 @@ def study(
             studies that have been run.
         data: images to learn instead of the generated ones, in any form that `train` takes, for the claims
             that can be tried on any images; each seed holds out a quarter of them.
-        quick: a tenth of the steps and two seeds, to see how it works.
+        quick: a tenth of the steps and two seeds, to see how it works; its results are not of the ledger.
         seeds: how often each variant is trained; by default 5 times.
-        out: the folder for the table and the plot, by default studies/NAME; with all and ledger the folder of
-            these folders, by default studies.
+        out: the folder for the table and the plot, by default studies/NAME, and studies-quick/NAME with
+            `quick`; with all and ledger the folder of these folders.
         settings: what all variants have in common: `steps`, `batch_size`, `rate`, `weight_decay`,
             `model.width` ...; with `data` also `image_size`.
         config: a TOML file of settings.
@@ -82,7 +82,8 @@ def study(
         raise InputError(f"{refused[0]} does not go with the study {name}, which {why}: leave it out")
     if seeds is not None and seeds < 1:
         raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 5 for an interval")
-    folder = Path(out) if out else Path("studies") / ("" if several else name)
+    whole = Path("studies-quick" if quick else "studies")
+    folder = Path(out) if out else whole / ("" if several else name)
     if name == "ledger":
         return Ledger.read(folder).write(folder)
 
@@ -108,4 +109,4 @@ def study(
         with results_folder(place), speaking(language):
             findings = run_study(each, laboratory, count, progress=report)
             found = replace(findings, settings=kept).write(place)
-    return Ledger.read(folder).write(folder) if several else found
+    return Ledger.read(folder, share).write(folder) if several else found

@@ -159,9 +159,11 @@ class Comparison(Result):
         lines = [["", *(run.name for run in self.runs)]]
         if len(found) == len(self.runs):
             lines.append([phrase("compared.examples"), *(f"{each.count:,}" for each in found)])
-            for name, metric in found[0].metrics.items():
-                label = words("metrics").get(name, metric.label)
-                lines.append([label, *(metric_text(each.metrics[name]) for each in found)])
+            known = {name: metric.label for each in found for name, metric in each.metrics.items()}
+            for name, label in known.items():
+                metrics = [each.metrics.get(name) for each in found]
+                shown = ("–" if each is None else metric_text(each) for each in metrics)
+                lines.append([words("metrics").get(name, label), *shown])
         else:
             for name in ("loss", "validation_loss"):
                 values = [run.rows[-1].get(name) if run.rows else None for run in self.runs]

@@ -141,14 +141,16 @@ class Ledger(Result):
     verdicts: tuple[tuple[str, Verdict], ...]
 
     @classmethod
-    def read(cls, folder: Path) -> Ledger:
-        """Return the ledger of the results that are kept in the sub-folders of `folder`. Raises InputError:
-        there are none."""
+    def read(cls, folder: Path, share: float = 1.0) -> Ledger:
+        """Return the ledger of the results that are kept in the sub-folders of `folder`: of studies that
+        trained this share of the steps. Raises InputError: there are none."""
         found: list[tuple[str, Verdict]] = []
         for name, study in STUDIES.items():
             file = folder / name / "results.json"
             results = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"claims": []}
             if results.get("data") or results.get("settings"):  # of a user's own
+                continue
+            if results.get("share_of_steps", share) != share:  # a quick look decides nothing
                 continue
             kept = {each["claim"]: each for each in results["claims"] if len(each["seeds"]) > 1}
             for claim in study.claims:

@@ -32,7 +32,16 @@ from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.objectives import LOSSES, Objective, Teacher, accuracy, classification
+from vitreous.training.objectives import (
+    LOSSES,
+    Objective,
+    Teacher,
+    accuracy,
+    classification,
+    label_accuracy,
+)
+
+ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}
 
 
 class Classification(ImageTask):
@@ -84,17 +93,17 @@ class Classification(ImageTask):
         teacher = None
         if name := config.training.distillation.teacher:
             teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
-        return classification(config.training, teacher)
+        return classification(config.training, teacher, ACCURACY[config.task])
 
     def validation_scores(
         self, config: RunConfig, model: Any, images: ImageDataset, **options: Any
     ) -> Mapping[str, float]:
-        loss = LOSSES[config.training.loss]
+        loss, share = LOSSES[config.training.loss], ACCURACY[config.task]
 
         def scores(batch: Batch) -> Tensor:
             """The batch's means, for each image: processes exchange these and not their logits."""
             logits = model(batch.images).float()
-            means = torch.stack([loss(logits, batch.targets, 0.0), accuracy(logits, batch.targets)])
+            means = torch.stack([loss(logits, batch.targets, 0.0), share(logits, batch.targets)])
             return means.expand(len(logits), 2)
 
         means = compute_outputs(model, images, scores, **options).values.double().mean(dim=0).tolist()

@@ -32,6 +32,7 @@ from vitreous.evaluation.model_diagnosis import (
     weights_not_finite,
 )
 from vitreous.evaluation.scores import wilson_interval
+from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.tasks import task_of_run
 from vitreous.tasks.classification import Classification
@@ -183,7 +184,9 @@ def answers_to(model: Model, images: ImageDataset) -> Answers:
     chosen = np.array(images.sample(ASKED))
     found = feature_outputs(model, images.subset(chosen), device=torch.device("cpu"), batch_size=64)
     with torch.inference_mode():
-        classes = model.head(found.values).argmax(dim=1)
+        two = isinstance(model.head, DistilledHead)  # it sees a token for each of its classifiers
+        tokens = found.values.view(len(found.values), 2, -1) if two else found.values
+        classes = model.head(tokens).argmax(dim=1)
     return Answers(chosen[found.indices], found.values.numpy(), classes.numpy())
 
 

@@ -87,6 +87,7 @@ class Checkpointer:
                 stay as they are.
         """
         self.finish()
+        self.best = learner.best_step  # not before: what is being written removes all but the best of then
         step, sharded = learner.step, learner.shards is not None
         if step == self.current:
             return
@@ -122,7 +123,8 @@ class Checkpointer:
             return reason
         found, failure = dict[str, str](), ""
         try:
-            for path in sorted(partial.iterdir())[world.rank :: world.size] if sharded or world.first else ():
+            files = sorted(partial.iterdir())
+            for path in files[world.rank :: world.size] if sharded else files if world.first else ():
                 flush(path)  # a network's file system says only here that it is full
                 found[path.name] = checksum(path)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,13 +32,18 @@ class Illustration(NamedTuple):
     target: str | None = None  # what is predicted, if the caption says it
 
 
-def classification(config: TrainingConfig, teacher: Teacher | None = None) -> Objective:
-    """Return the loss on hard or soft targets: cross-entropy, or one binary cross-entropy for each class.
+def classification(
+    config: TrainingConfig,
+    teacher: Teacher | None = None,
+    measure: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Objective:
+    """Return the loss on hard or soft targets: cross-entropy, or one binary cross-entropy for each class; and
+    `accuracy`, or another measure.
 
     With a teacher it is (1 - weight) * that loss + weight * the loss on the teacher's outputs, for which a
     model with a distillation token has a second head.
     """
-    measure, weight = LOSSES[config.loss], config.distillation.weight
+    loss_of, weight = LOSSES[config.loss], config.distillation.weight
 
     def objective(model: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
         if teacher and isinstance(model.head, DistilledHead):
@@ -46,8 +51,8 @@ def classification(config: TrainingConfig, teacher: Teacher | None = None) -> Ob
             logits, distilled = (each.float() for each in model.head.both(tokens))
         else:
             logits = distilled = model(batch.images).float()
-        loss = measure(logits, batch.targets, config.label_smoothing)
-        measured = {"accuracy": accuracy(logits, batch.targets)}
+        loss = loss_of(logits, batch.targets, config.label_smoothing)
+        measured = {"accuracy": (measure or accuracy)(logits, batch.targets)}
         if teacher:
             learned = teacher_loss(distilled, teacher(batch.images), config.distillation)
             loss = (1 - weight) * loss + weight * learned
@@ -80,6 +85,19 @@ def accuracy(logits: Float[Tensor, "B classes"], targets: Targets) -> Float[Tens
     """Return the share of images whose argmax is that of the target."""
     hard = targets if targets.ndim == 1 else targets.argmax(dim=1)
     return (logits.argmax(dim=1) == hard).float().mean()
+
+
+@torch.no_grad()
+def label_accuracy(
+    logits: Float[Tensor, "B classes"], targets: Float[Tensor, "B classes"]
+) -> Float[Tensor, ""]:
+    """Return the R-precision, mean over images with any number of labels: of one with k labels, the share of
+    its k highest outputs that are among them. One without labels counts where no output is positive."""
+    wanted = targets >= 0.5  # mixed images have the labels of the one that is seen more of
+    ranks = logits.argsort(dim=1, descending=True).argsort(dim=1)
+    count = wanted.sum(dim=1, keepdim=True)
+    hits = (wanted & (ranks < count)).sum(dim=1) / count.squeeze(1).clamp(min=1)
+    return torch.where(count.squeeze(1) > 0, hits, (logits <= 0).all(dim=1).float()).mean()
 
 
 def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) -> Float[Tensor, ""]:

@@ -297,12 +297,11 @@ class Trainer:
         `patience` validations that are not better."""
         learner, asked = self.learner, bool(self.config.patience or self.config.keep_best)
         score = score_of(metrics, losses=asked) if asked or cheap else None
-        if score is not None and (learner.best_score is None or score > learner.best_score):
+        better = score is not None and (learner.best_score is None or score > learner.best_score)
+        if better and not self.bad_steps:  # after a step that was not finite nothing is saved
             learner.best_step, learner.best_score, learner.worse = learner.step, score, 0
-            if self.checkpointer:
-                self.checkpointer.best = learner.step
             self.save(wait=False)
-        elif asked:
+        elif asked and not better:
             learner.worse += 1
             self.stop_requested |= learner.is_out_of_patience(self.config)
 

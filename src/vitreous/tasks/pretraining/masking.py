@@ -200,7 +200,8 @@ def visible_norm(
     square = torch.linalg.vector_norm(groups, dim=2).square() / counts
     scale = torch.rsqrt((square - mean.square()).clamp(min=0) + norm.eps).unsqueeze(2)
     weight, bias = (each.view(norm.num_groups, -1) for each in (norm.weight, norm.bias))
-    scales, shifts = scale * weight, bias - mean.unsqueeze(2) * scale * weight  # (B, groups, channels of each)
+    scales = scale * weight  # (B, groups, channels of a group)
+    shifts = bias - mean.unsqueeze(2) * scales
     shape = (*z.shape[:2], 1, 1)
     return torch.addcmul(shifts.reshape(shape), cells, scales.reshape(shape)).to(z.dtype)
 
