@@ -219,7 +219,7 @@ def test_processes_of_torchrun_share_the_parts(
         (["zz://x", "--out", "out"], "cannot be reached"),
         (["digits", "--out", "out", "--engine", "spark"], "the one engine is ray"),
         (["digits", "--out", "out", "--actors", "2"], "together with --engine ray"),
-        (["empty", "--out", "out"], "there are no images in empty"),
+        (["empty", "--out", "out"], "empty is a folder without images"),
         (["empty.csv", "--out", "out"], "there are no images in empty.csv"),
         (["empty.parquet", "--out", "out"], "there are no images in empty.parquet"),
         (["hf:empty", "--out", "out"], "there are no images in hf:empty"),

@@ -23,9 +23,9 @@ from vitreous.data.image_list import Failure, ImageList
 from vitreous.data.image_parts import ImagePart, image_parts
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.evaluation.features import model_digest
+from vitreous.tasks.answer_tables import parquet_tables
 
 ABOUT = b"vitreous"  # in a file's metadata: which images of which model it answers, and what failed
-TOGETHER = 1024  # rows of a Parquet row group
 
 
 class PartAnswers(NamedTuple):
@@ -83,8 +83,8 @@ def answer_parts(
         raise InputError(f"--actors {actors}: give a number from 1 on, together with --engine ray")
     folder = Path(folder)
     parts = image_parts(data)
-    if (first := next(parts, None)) is not None:
-        parts, predictor.calibration = chain([first], parts), first.open
+    first = next(parts)
+    parts, predictor.calibration = chain([first], parts), first.open
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
     done = by_ray(predictor, parts, folder, actors) if engine else by_this_process(predictor, parts, folder)
@@ -179,21 +179,19 @@ class PartWriter:
         path = self.folder / f"part-{part.number:05d}.parquet"
         if path.is_file():
             return self.found(part, path)
-        from pyarrow.parquet import ParquetWriter
+        images, count, failed = part.open(), 0, dict[str, str]()
 
-        failed: dict[str, str] = {}
-        tables = together(as_table(each) for each in self.predictor.opened.answer(part.open(), failed))
-        first = next(tables, None)
-        if first is None:  # not one image can be read: the columns are those of any other
-            blank = ImageList([Image.new("RGB", (64, 64))])
-            first = as_table(next(self.predictor.opened.answer(blank, {}))).slice(0, 0)
-        with writing_to(path), whole(path) as partial, ParquetWriter(partial, first.schema) as file:
-            count = 0
-            for table in chain([first], tables):
-                file.write_table(table.cast(first.schema))
-                count += len(table)
-            about = {"data": part.key, "model": self.key, "labels": self.predictor.labels, "failed": failed}
-            file.add_key_value_metadata({ABOUT: json.dumps(about)})
+        def about() -> dict[bytes, str]:
+            found = {"data": part.key, "model": self.key, "labels": self.predictor.labels, "failed": failed}
+            return {ABOUT: json.dumps(found)}
+
+        with writing_to(path), whole(path) as partial, parquet_tables(partial, about) as add:
+            for columns in self.predictor.opened.answer(images, failed):
+                add(as_table(columns))
+                count += len(columns["path"])
+            if not count:  # not one image can be read: the columns are those of any other
+                blank = ImageList([Image.new("RGB", (64, 64))])
+                add(as_table(next(self.predictor.opened.answer(blank, {}))).slice(0, 0))
         for left in self.folder.glob(f".{path.name}.*.tmp"):  # by a process that was killed
             left.unlink(missing_ok=True)
         return PartAnswers(count, failed)
@@ -227,17 +225,3 @@ def as_table(columns: Columns) -> Any:
         return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
 
     return pyarrow.table({name: column(values) for name, values in columns.items()})
-
-
-def together(tables: Iterable[Any]) -> Iterator[Any]:
-    """Yield small tables as larger ones."""
-    import pyarrow
-
-    waiting: list[Any] = []
-    for table in tables:
-        waiting.append(table)
-        if sum(map(len, waiting)) >= TOGETHER:
-            yield pyarrow.concat_tables(waiting, promote_options="permissive").combine_chunks()
-            waiting.clear()
-    if waiting:
-        yield pyarrow.concat_tables(waiting, promote_options="permissive").combine_chunks()

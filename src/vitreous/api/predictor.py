@@ -27,10 +27,9 @@ from vitreous.api.arguments import (
 )
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageList
-from vitreous.data.image_samples import evaluation_loader
 from vitreous.deployment.predictor import ClassPredictor
 from vitreous.errors import InputError, nearest
-from vitreous.evaluation.outputs import automatic_precision
+from vitreous.evaluation.outputs import automatic_precision, prepared_batches
 from vitreous.models.program import Program
 from vitreous.tasks.answer_tables import answer_columns
 from vitreous.tasks.answering import open_answerer
@@ -205,12 +204,10 @@ def by_batches(
 ) -> Iterator[Columns]:
     """Yield what is computed of each batch of prepared images, with their paths."""
     batching = {name: how[name] for name in ("device", "batch_size", "workers")}
-    loader = evaluation_loader(images, preprocessing=model.preprocessing, **batching)
-    for batch in loader:
+    for names, prepared in prepared_batches(model, images, failed, **batching):
         with torch.inference_mode(), computing(how["precision"], how["device"]):
-            columns = compute(batch.images)
-        yield {"path": [images.name(index) for index in batch.indices.tolist()], **columns}
-    failed |= dict(loader.bad)
+            columns = compute(prepared)
+        yield {"path": names, **columns}
 
 
 def by_rows(

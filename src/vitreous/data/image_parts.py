@@ -65,9 +65,12 @@ def image_parts(data: Any, rows: int = ROWS) -> Iterator[ImagePart]:
     specs = [data] if isinstance(data, str | Path) else list(data)
     if not specs or not all(isinstance(each, str | Path) for each in specs):
         raise InputError("what is answered into a folder is named: give paths, URLs or DATA such as shards")
-    found = [some_entries(str(each), rows) for each in specs]  # before the first part: each is there
-    pieces = enumerate(together(chain.from_iterable(found), rows))
-    return (ImagePart(number, digest_of(piece.key), piece.open) for number, piece in pieces)
+    found = [entries(str(each), rows) for each in specs]  # before the first part: each is there
+    pieces = together(chain.from_iterable(found), rows)
+    if (first := next(pieces, None)) is None:
+        raise InputError(f"there are no images in {', '.join(map(str, specs))}"[:200])
+    numbered = enumerate(chain([first], pieces))
+    return (ImagePart(number, digest_of(piece.key), piece.open) for number, piece in numbered)
 
 
 def together(found: Iterable[str | Piece], rows: int) -> Iterator[Piece]:
@@ -83,17 +86,9 @@ def digest_of(key: str) -> str:
     return hashlib.blake2b(os.fsencode(key), digest_size=16).hexdigest()
 
 
-def some_entries(spec: str, rows: int) -> Iterator[str | Piece]:
-    """Return the paths and the pieces of one form of DATA. Raises InputError where there is nothing."""
-    found = entries(spec, rows)
-    first = next(found, None)
-    if first is None:
-        raise InputError(f"there are no images in {spec}")
-    return chain([first], found)
-
-
 def entries(spec: str, rows: int) -> Iterator[str | Piece]:
-    """Return the paths and the pieces of one form of DATA. Raises InputError: no such form."""
+    """Return the paths and the pieces of one form of DATA; none of a manifest without rows. Raises InputError
+    where there is nothing."""
     kind, colon, rest = spec.partition(":")
     path = Path(spec).expanduser()
     if kind == "hf" and colon and not any((Path(rest) / each).exists() for each in SAVED):
@@ -113,11 +108,16 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
         packed = [str(each) for end in (".tar", ".parquet") for each in sorted(path.glob(f"*{end}"))]
         if packed:
             return chain.from_iterable(file_entries(file_system(each)[0], each, rows) for each in packed)
-        return map(str, images_below(path))
-    if files := matches(spec):
-        return iter(files)
-    source_parts(spec)  # another source, or a sentence about what DATA can be
-    return source_pieces(spec, rows)
+        found: Iterator[str] = map(str, images_below(path))
+    elif files := matches(spec):
+        found = iter(files)
+    else:  # another source, or a sentence about what DATA can be
+        source_parts(spec)
+        return source_pieces(spec, rows)
+    first = next(found, None)
+    if first is None:
+        raise InputError(f"{spec} is a folder without images")
+    return chain([first], found)
 
 
 def files_of(spec: str) -> tuple[Any, list[str]]:

@@ -210,6 +210,18 @@ def image_batches(
             yield some
 
 
+def prepared_batches(
+    model: Any, images: ImageDataset, failed: dict[str, str], **options: Any
+) -> Iterator[tuple[list[str], Float[Tensor, "B C H W"]]]:
+    """Yield images as the model takes them, in batches, with their names; `failed` takes what cannot be read.
+    options: `device`, `batch_size` and `workers`, as in `Batching`."""
+    loader = evaluation_loader(images, preprocessing=model.preprocessing, **options)
+    for batch in loader:
+        failed |= dict(loader.bad)
+        yield [images.name(index) for index in batch.indices.tolist()], batch.images
+    failed |= dict(loader.bad)
+
+
 def automatic_precision(
     model: Any,
     images: ImageDataset | None,

@@ -19,6 +19,7 @@ ENDINGS = (".csv", ".jsonl", ".parquet")
 TOGETHER = 1024  # rows of a Parquet row group
 
 AddRow = Callable[[Answer], None]
+AddTable = Callable[[Any], None]
 
 
 def check_table(path: Path) -> None:
@@ -41,7 +42,10 @@ def answer_table(path: Path) -> Iterator[AddRow]:
         files.enter_context(writing_to(path))
         partial = files.enter_context(whole(path))
         if path.suffix == ".parquet":
-            yield files.enter_context(parquet_rows(partial))
+            import pyarrow
+
+            add_table = files.enter_context(parquet_tables(partial))
+            yield lambda answer: add_table(pyarrow.Table.from_pylist([answer_columns(answer.to_json())]))
             return
         file = files.enter_context(partial.open("w", encoding="utf-8", newline=""))
         if path.suffix == ".jsonl":
@@ -60,30 +64,31 @@ def answer_table(path: Path) -> Iterator[AddRow]:
 
 
 @contextmanager
-def parquet_rows(path: Path) -> Iterator[AddRow]:
-    """Yield what adds a row to a Parquet file, whose columns are those of the first rows."""
+def parquet_tables(path: Path, metadata: Callable[[], Mapping[bytes, str]] = dict) -> Iterator[AddTable]:
+    """Yield what adds a pyarrow table to a Parquet file, whose columns are those of the first rows. metadata:
+    of the file, asked for at its end."""
     import pyarrow
-    import pyarrow.parquet
+    from pyarrow.parquet import ParquetWriter
 
-    waiting: list[dict[str, Any]] = []
+    waiting, writers = list[Any](), list[Any]()
     with ExitStack() as files:
-        writers: list[Any] = []
 
         def flush() -> None:
-            table = pyarrow.Table.from_pylist(waiting, schema=writers[0].schema if writers else None)
-            if not writers:
-                writers.append(files.enter_context(pyarrow.parquet.ParquetWriter(path, table.schema)))
-            writers[0].write_table(table)
+            table = pyarrow.concat_tables(waiting or [pyarrow.table({})], promote_options="permissive")
             waiting.clear()
+            if not writers:
+                writers.append(files.enter_context(ParquetWriter(path, table.schema)))
+            writers[0].write_table(table.cast(writers[0].schema).combine_chunks())
 
-        def add(answer: Answer) -> None:
-            waiting.append(answer_columns(answer.to_json()))
-            if len(waiting) == TOGETHER:
+        def add(table: Any) -> None:
+            waiting.append(table)
+            if sum(map(len, waiting)) >= TOGETHER:
                 flush()
 
         yield add
         if waiting or not writers:
             flush()
+        writers[0].add_key_value_metadata(metadata())
 
 
 def answer_columns(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from torch import Tensor, nn
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts
-from vitreous.data.image_samples import evaluation_loader, image_loader
+from vitreous.data.image_samples import image_loader
 from vitreous.data.split import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.answering import Answer
 from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
+from vitreous.evaluation.outputs import prepared_batches
 from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain, set_leaf
 from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
@@ -198,11 +199,8 @@ class ImageTask(Task):
     ) -> Iterator[Answer]:
         batching = {name: options.pop(name) for name in ("device", "batch_size", "workers")}
         answers = self.answers(answerer, batching["device"], **options)
-        loader = evaluation_loader(images, preprocessing=answerer.preprocessing, **batching)
-        for batch in loader:
-            failed |= dict(loader.bad)
-            yield from answers([images.name(index) for index in batch.indices.tolist()], batch.images)
-        failed |= dict(loader.bad)
+        for names, prepared in prepared_batches(answerer, images, failed, **batching):
+            yield from answers(names, prepared)
 
     def answers(
         self, answerer: Any, device: torch.device, **options: Any
