@@ -347,7 +347,11 @@ def test_the_hub_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Response(io.BytesIO):
-    """What urlopen gives back; cut where `length` says."""
+    """What urlopen gives back."""
+
+    def __init__(self, content: bytes, **headers: str) -> None:
+        super().__init__(content)
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 def test_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -358,7 +362,11 @@ def test_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         asked.append(address)
         if "broken" in address:
             raise OSError("connection lost")
-        return Response(content)
+        if "cut" in address:
+            return Response(content[:1000], Content_Length=str(len(content)))
+        if "packed" in address:  # the length is that of what is sent
+            return Response(content, Content_Length="1000", Content_Encoding="gzip")
+        return Response(content, Content_Length=str(len(content)))
 
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     for _ in range(2):
@@ -368,7 +376,11 @@ def test_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         vt.InputError, match=r"cannot get https://storage\.example/broken\.npz: connection lost"
     ):
         vt.load("https://storage.example/broken.npz")
-    assert not [path for path in tmp_path.rglob("*broken*") if path.is_file()]
+    for _ in range(2):
+        with pytest.raises(vt.InputError, match=rf"broke off after 1,000 of {len(content):,} bytes; try again"):
+            vt.load("https://storage.example/cut.npz")
+    assert not [path for path in tmp_path.rglob("*") if re.search("broken|cut", path.name) and path.is_file()]
+    assert vt.load("https://storage.example/packed.npz").config.width == 48
     with pytest.raises(vt.InputError, match="a path, an https: address, hf:org/name or vitreous:"):
         vt.load("http://storage.example/B_16.npz")
 

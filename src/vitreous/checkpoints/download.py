@@ -12,8 +12,9 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.checkpoints.whole_files import whole
@@ -127,10 +128,18 @@ def from_address(address: str) -> Path:
             unfinished.open("wb") as file,
         ):
             shutil.copyfileobj(response, file, 2**20)
-    except (OSError, ValueError) as error:
+            check_length(response, file.tell())
+    except (OSError, ValueError, HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise InputError(f"cannot get {address}: {reason}") from None
     return target
+
+
+def check_length(response: Any, received: int) -> None:
+    """Raise OSError where a response ended before its Content-Length: urllib reads such an end as any other."""
+    length, encoding = (response.headers.get(name) for name in ("Content-Length", "Content-Encoding"))
+    if length is not None and encoding in (None, "identity") and received != int(length):
+        raise OSError(f"the connection broke off after {received:,} of {int(length):,} bytes; try again")
 
 
 class ShippedEncoder(NamedTuple):
