@@ -117,6 +117,23 @@ def test_a_hybrid_of_an_odd_size_has_the_cells_of_same_padding() -> None:
     assert model(torch.randn(1, 3, 50, 50)).shape == (1, 3)
 
 
+@pytest.mark.parametrize(("name", "size"), [("R26+ViT-S/32", 232), ("R50+ViT-B/16", 56)])
+def test_timm_keeps_the_odd_size_of_a_hybrid(
+    name: str, size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """232 pixels are 8 cells of stride 32, 56 pixels 4 of stride 16."""
+    stem = {"standardization": "variance", "standardization_eps": 1e-8, "norm_eps": 1e-5}
+    stem = vt.create(name).config.stem.model_dump() | stem
+    fields = {"depth": 1, "image_size": size, "drop_remainder": True, "num_classes": 3}
+    model = vt.create(name, **fields, stem=stem).eval()
+    vt.save(model, tmp_path / "m", format="timm")  # which reads it back and compares
+    assert vt.load(tmp_path / "m").config.image_size == (size, size)
+    assert "assumed: images" not in caplog.text
+    vt.save(model, tmp_path / "m.pth", format="timm")
+    again = vt.load(tmp_path / "m.pth", heads=model.config.heads, image_size=size)
+    assert again.config.image_size == (size, size)
+
+
 def test_transformers_families_of_square_images_are_said(
     tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

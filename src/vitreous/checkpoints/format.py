@@ -238,8 +238,7 @@ def image_size_of(
     """
     for size in (source.overrides.get("image_size"), *described):
         pair = as_pair(size) or (0, 0)
-        grid = [-(-side // stride) // (p // stride) for side, p in zip(pair, patch, strict=True)]
-        if 0 < prod(grid) in positions:
+        if 0 < patches_of(pair, patch, stride) in positions:
             return pair
     side = next((isqrt(n) for n in positions if n > 0 and isqrt(n) ** 2 == n), None)
     if side is None:
@@ -250,6 +249,11 @@ def image_size_of(
     square = side * patch[0], side * patch[1]
     source.assumed.append(f"images of {square[0]}x{square[1]}, a square of patches (or pass image_size=)")
     return square
+
+
+def patches_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> int:
+    """The number of patches of an image; `stride` as in `image_size_of`."""
+    return prod(-(-side // stride) // (p // stride) for side, p in zip(size, patch, strict=True))
 
 
 def check_no_overrides(source: Source) -> None:

@@ -17,6 +17,7 @@ from vitreous.checkpoints.format import (
     assumed_preprocessing,
     configured,
     image_size_of,
+    patches_of,
     shape_fields,
     tokens_and_positions,
 )
@@ -199,7 +200,7 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     if not known and not tables:
         check_not_eva(source, named=(layers.scales, layers.biases) != (FUSED.scales, FUSED.biases))
     fields = shape_fields(source, [*ROWS, *layers.rows()])
-    stem: dict[str, Any] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
+    stem, stride = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}, 1
     if "patch_embed.norm.weight" in tensors:
         stem |= {"form": "linear", "norm_after": True}
     if any(f"{root}.conv.weight" in tensors for root in RESNET_ROOTS):
@@ -217,7 +218,7 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         if "pos_embed" in tensors:
             raise InputError(f"{source.where}: relative positions beside others are not known here")
     else:
-        size, embedded = size_and_rows(source, known, patch, prefix)
+        size, embedded = size_and_rows(source, known, patch, prefix, stride)
     if type(known.get("num_heads")) is int:
         fields["heads"] = known["num_heads"]
     if known.get("use_rot_pos_emb"):
@@ -253,9 +254,10 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 def size_and_rows(
-    source: Source, known: dict[str, Any], patch: tuple[int, int], prefix: int
+    source: Source, known: dict[str, Any], patch: tuple[int, int], prefix: int, stride: int
 ) -> tuple[tuple[int, int], bool]:
-    """The image size, and whether the prefix tokens have rows among the positions."""
+    """The image size, and whether the prefix tokens have rows among the positions; `stride` as in
+    `image_size_of`."""
     sizes = sizes_of(source, known)
     if "pos_embed" not in source.tensors and known.get("use_rot_pos_emb"):
         given = (as_pair(size) for size in (source.overrides.get("image_size"), *sizes))
@@ -263,8 +265,8 @@ def size_and_rows(
     table = source.size("pos_embed", 1, ndim=3)
     rowless = known.get("no_embed_class", False if "architecture" in source.config else None)
     counts = [table - prefix, table] if rowless is None else [table if rowless else table - prefix]
-    size = image_size_of(source, patch, *counts, described=sizes)
-    return size, (size[0] // patch[0]) * (size[1] // patch[1]) == table - prefix
+    size = image_size_of(source, patch, *counts, described=sizes, stride=stride)
+    return size, patches_of(size, patch, stride) == table - prefix
 
 
 def sizes_of(source: Source, known: dict[str, Any]) -> list[Any]:
