@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx
@@ -21,7 +25,8 @@ import torch
 from vitreous.checkpoints import save
 from vitreous.cli import run
 from vitreous.deployment.serving.guard import SHARED, WorkerProcesses
-from vitreous.deployment.serving.workers import WEIGHTS, share_weights
+from vitreous.deployment.serving.workers import WEIGHTS, Worker, Workers, share_weights
+from vitreous.errors import InputError
 
 from .conftest import form, image, make_vit
 
@@ -55,6 +60,60 @@ def test_processes_are_measured_together(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_cannot_be(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "ViT-Ti/16", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+class Scripted(Workers):
+    """Workers whose processes are not started: each start takes the next of `outcomes`."""
+
+    def __init__(self, count: int, *outcomes: bool) -> None:
+        self.outcomes = list(outcomes)
+        super().__init__(lambda opened, ready: None, socket.socket(), count)
+
+    def start(self, count: int) -> list[tuple[Worker, dict[str, Any]]]:
+        if not self.outcomes.pop(0):
+            raise InputError("it cannot be opened")
+        if not self.outcomes:
+            self.asked.append(signal.SIGTERM)
+        return [(self.made(), {}) for _ in range(count)]
+
+    def made(self) -> Worker:
+        sentinel, says = Pipe()
+        facts = {"sentinel": sentinel, "pid": 1, "exitcode": -9}
+        process: Any = SimpleNamespace(is_alive=lambda: True, terminate=lambda: None, **facts)
+        return Worker(process, says)
+
+
+def test_after_a_failed_reload_the_weights_of_before_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WEIGHTS, "")
+    workers = Scripted(2, True, True, False, True, False, True)
+    workers.start_all()
+    folder = os.environ[WEIGHTS]
+    for _ in range(2):  # of the first process, and of the others
+        with pytest.raises(InputError, match="cannot be opened"):
+            workers.start_all()
+        gc.collect()
+        assert os.environ[WEIGHTS] == folder
+        assert Path(folder).is_dir()
+    workers.opened.close()
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(WEIGHTS, "")
+    monkeypatch.setenv(SHARED, str(tmp_path))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    workers = Scripted(2, True, True, False, False, True)
+    workers.start_all()
+    died: Any = workers.now[0]
+    died.process.is_alive = lambda: False
+    watching = threading.Thread(target=workers.watch, daemon=True)
+    watching.start()
+    watching.join(10)
+    workers.asked.append(signal.SIGTERM)  # ends a watch that does not try again
+    assert workers.outcomes == []
+    assert len(workers.now) == 2
+    workers.opened.close()
 
 
 class Started(NamedTuple):

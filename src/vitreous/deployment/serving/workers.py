@@ -89,10 +89,12 @@ class Workers:
         """Start all processes again. The first one opens the models; the others take its weights."""
         weights = TemporaryDirectory(prefix="vitreous-weights-")
         os.environ[WEIGHTS] = weights.name
-        started = self.start(1)
+        started: list[tuple[Worker, About]] = []
         try:
+            started += self.start(1)
             started += self.start(self.count - 1)
         except BaseException:
+            os.environ[WEIGHTS] = self.weights.name  # what runs is kept, and started again with its weights
             self.leaving += [worker for worker, _ in started]
             for worker, _ in started:
                 worker.stop()
@@ -124,8 +126,7 @@ class Workers:
         while signal.SIGTERM not in self.asked:
             connection.wait([each.process.sentinel for each in self.now], LOOK)
             self.bury()
-            dead = [each for each in self.now if not each.process.is_alive()]
-            for each in dead:
+            for each in [each for each in self.now if not each.process.is_alive()]:
                 log.error("process %d of the server ended (%s)", each.process.pid, each.process.exitcode)
                 self.now.remove(each)
                 self.leaving.append(each)
@@ -134,9 +135,9 @@ class Workers:
                     self.asked.remove(signal.SIGHUP)
                     self.start_all()
                     log.warning("the models are loaded again")
-                elif dead:
+                elif missing := self.count - len(self.now):  # those that could not be started before, too
                     time.sleep(1)
-                    self.now += [worker for worker, _ in self.start(len(dead))]
+                    self.now += [worker for worker, _ in self.start(missing)]
             except InputError as error:
                 log.error("%s; what runs is kept", error)
             except Stopped:
