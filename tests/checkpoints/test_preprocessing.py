@@ -151,6 +151,25 @@ def test_pixels_of_another_scale(tiny: Any, tmp_path: Path) -> None:
     torch.testing.assert_close(double(image), expected, atol=1e-5, rtol=0)
 
 
+def test_a_crop_that_transformers_does_not_have_is_said(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its shortest_edge is one number: a 200x200 image becomes 96x96 there, and 160x160 here."""
+    for size in ((32, 32), (32, 56), (56, 32)):
+        model = tiny(image_size=size)
+        model.preprocessing = vt.Preprocessing(size=size, crop_fraction=0.8, crop_start="floored")
+        caplog.clear()
+        vt.save(model, tmp_path / "m", format="huggingface", overwrite=True)
+        words = f"images that are not of the shape {size[0]}x{size[1]} it sees another part, with black borders"
+        assert (words in caplog.text) == (size != (32, 32))
+        assert vt.load(tmp_path / "m").preprocessing == model.preprocessing
+        assert "center crop of" not in caplog.text
+    model.preprocessing = vt.Preprocessing(size=size, resize="squash")
+    caplog.clear()
+    vt.save(model, tmp_path / "m", format="huggingface", overwrite=True)
+    assert "transformers" not in caplog.text
+
+
 def test_images_that_are_not_resized(tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert loaded({"do_resize": False, **LOOK}, tiny, tmp_path / "m").resize == "squash"
     assert "images are resized to 32x32, where theirs must have this size" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
+log = logging.getLogger(__name__)
 # By Pillow's numbers.
 RESAMPLING = dict(enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")))
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -82,10 +84,11 @@ def geometry(source: Source, size: tuple[int, int]) -> dict[str, Any]:
     height = cropped = shorter or resized["height"]
     if described.get("do_center_crop", False):
         crop = described.get("crop_size", size[0])
-        cropped = crop["height"] if isinstance(crop, dict) else crop
-        if cropped != size[0] and "image_size" not in source.overrides:
+        sides = (crop["height"], crop["width"]) if isinstance(crop, dict) else (crop, crop)
+        cropped, side = (min(sides), min(size)) if shorter else (sides[0], size[0])
+        if cropped != side and "image_size" not in source.overrides:
             source.assumed.append(
-                f"the center crop of {cropped} pixels is scaled to the {size[0]} of the weights' positions "
+                f"the center crop of {cropped} pixels is scaled to the {side} of the weights' positions "
                 f"(or pass image_size={cropped})"
             )
     fraction = min(cropped / height, 1.0)
@@ -97,8 +100,17 @@ def geometry(source: Source, size: tuple[int, int]) -> dict[str, Any]:
 
 
 def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
-    """preprocessor_config.json for our preprocessing."""
+    """preprocessor_config.json for our preprocessing, with a warning where transformers has none like it."""
     height, width = preprocessing.size
+    if preprocessing.resize == "fit":
+        log.warning("huggingface has no preprocessing that pads images: it is written as crop")
+    if preprocessing.resize != "squash" and height != width:
+        log.warning(
+            "transformers resizes the shorter side alone: of images that are not of the shape %dx%d it sees "
+            "another part, with black borders where the crop is larger than the image",
+            height,
+            width,
+        )
     tall, wide = preprocessing.enlarged
     kind, size = "BitImageProcessor", {"shortest_edge": min(tall, wide)}
     if preprocessing.resize == "squash":

@@ -57,8 +57,6 @@ def write_huggingface(model: Model, path: Path) -> None:
     prefix = "vision_model." if form.family is families.CLIP else f"{described['model_type']}."
     prefix = "" if config.num_classes is None else prefix
     named = {name if name.startswith(HEADS) else prefix + name: tensor for name, tensor in tensors.items()}
-    if model.preprocessing.resize == "fit":
-        log.warning("huggingface has no preprocessing that pads images: it is written as crop")
     if form.family.square and len(set(config.image_size)) > 1:
         kind = described["architectures"][0]
         log.warning("the folder is for vitreous: transformers' %s takes square images alone", kind)
