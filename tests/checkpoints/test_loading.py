@@ -377,7 +377,7 @@ def test_an_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         vt.load("https://storage.example/broken.npz")
     for _ in range(2):
-        with pytest.raises(vt.InputError, match=rf"broke off after 1,000 of {len(content):,} bytes; try again"):
+        with pytest.raises(vt.InputError, match=rf"broke off after 1,000 of {len(content):,} bytes; try"):
             vt.load("https://storage.example/cut.npz")
     assert not [path for path in tmp_path.rglob("*") if re.search("broken|cut", path.name) and path.is_file()]
     assert vt.load("https://storage.example/packed.npz").config.width == 48

@@ -20,6 +20,7 @@ from vitreous.data.image_list import image_list
 from vitreous.deployment import answering, optimizing
 from vitreous.deployment.answering import CHOICE, optimized
 from vitreous.deployment.engines import ENGINES
+from vitreous.deployment.optimizing import Candidate
 from vitreous.errors import InputError
 from vitreous.evaluation import outputs
 from vitreous.evaluation.calibration import scale_head
@@ -68,6 +69,31 @@ def fake(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> None:
     monkeypatch.setattr(
         optimizing, "timings", lambda *_: (10.0, times.get(made[-1] if made else "", 1.0), 1.0)
     )
+
+
+def test_memory_is_that_of_the_candidate(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process opens the model as the candidate is computed."""
+    opened: list[Any] = []
+    peak = "print(8)"
+
+    def in_this_process(command: list[str], **_: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "argv", command[2:])
+            patched.setattr(optimizing, "opened", lambda *each: opened.append(each[1]) or right(*each))
+            exec(command[2].removesuffix(peak), {})
+        return subprocess.CompletedProcess(command, 0, stdout="8")
+
+    right, run_there = optimizing.opened, subprocess.run
+    monkeypatch.setattr(optimizing, "PRINT_PEAK", peak)
+    monkeypatch.setattr(subprocess, "run", in_this_process)
+    tried = [Candidate("eager", "fp32"), Candidate("eager", "bf16"), Candidate("eager", "bf16", 2)]
+    for candidate in tried:
+        assert optimizing.memory_of(place / "model", None, candidate, 2) == 8 * 1024
+    assert opened == tried
+    monkeypatch.undo()
+    assert subprocess.run is run_there
+    assert optimizing.memory_of(place / "model", None, tried[-1], 2) > 2**26
+    assert optimizing.memory_of(place / "model", None, Candidate("none", "fp32"), 2) == 0
 
 
 def test_the_fastest_within_the_budget_is_kept(

@@ -69,8 +69,8 @@ def evaluated(count: int) -> Any:
     )
 
 
-def figure_of(count: int = 30, **more: Any) -> tuple[Exhibit, dict[str, Any]]:
-    model, found = tiny(), evaluated(count)
+def figure_of(count: int = 30, found: Any = None, **more: Any) -> tuple[Exhibit, dict[str, Any]]:
+    model, found = tiny(), found or evaluated(count)
     figure = predictions_figure(
         {"run": found.answers()},
         found.names,
@@ -82,7 +82,15 @@ def figure_of(count: int = 30, **more: Any) -> tuple[Exhibit, dict[str, Any]]:
     )
     data = re.search(r'<script type="application/json">(.*?)</script>', str(figure.html), re.DOTALL)
     assert data
-    return figure, json.loads(data[1])
+    return figure, json.loads(data[1], parse_constant=pytest.fail)  # JSON.parse knows no NaN
+
+
+def diverged(count: int) -> Any:
+    """Of every third image the outputs are not finite."""
+    found = evaluated(count)
+    for values in (found.confidence, found.true_probability):
+        values[::3] = np.nan
+    return found
 
 
 def sheet(data: dict[str, Any], number: int = 0) -> np.ndarray:
@@ -105,6 +113,12 @@ def test_the_page_has_every_image_with_its_answer() -> None:
     assert pixels.shape == (16, 30 * 16, 3), "without loss, each at its place"
     assert [int(pixels[0, 16 * i, 0]) for i in (0, 1, 3, 5, 29)] == [0, 1, 3, 5, 29]
     assert pixels[0, 16 * 4, 0] == 128, "gray where it cannot be read"
+
+
+def test_what_is_not_finite_is_null() -> None:
+    model = figure_of(found=diverged(30))[1]["models"][0]
+    for values in (model["loss"], model["confidence"]):
+        assert [i for i, value in enumerate(values) if value is None] == list(range(0, 30, 3))
 
 
 def test_attention_of_the_images_with_the_largest_losses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,6 +211,29 @@ def test_choosing_sorting_paging_and_export(browser: Any, page: Path) -> None:
     tab.locator('[data-part="pairs"] button').first.click()
     tab.locator('[data-part="name"]').fill("folder/15.jpg")
     assert count.inner_text().startswith("1 images") or count.inner_text().startswith("0 images")
+    assert errors == []
+    tab.close()
+
+
+@pytest.mark.slow
+def test_a_model_that_diverged(browser: Any, tmp_path: Path) -> None:
+    """Images without a loss are there, and the last in every order."""
+    (tmp_path / "config.toml").write_text("")
+    figure, _ = figure_of(30, found=diverged(30))
+    page = write_run_report(tmp_path, tiny(), [figure], evaluation=diverged(30))
+    tab = browser.new_page()
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.goto(page.as_uri(), timeout=1_000_000)
+    tab.locator('[data-part="pattern"]').select_option("")
+    for order in ("loss", "low-loss", "confidence", "low-confidence"):
+        tab.locator('[data-part="sort"]').select_option(order)
+        captions = tab.locator(".thumbs figure").all_inner_texts()
+        assert ["(–)" in caption for caption in captions] == [False] * 20 + [True] * 10
+    with tab.expect_download() as download:
+        tab.locator('[data-part="export"]').click()
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
+    assert [row["loss"] == "" for row in rows] == [False] * 20 + [True] * 10
     assert errors == []
     tab.close()
 

@@ -136,7 +136,7 @@ def from_address(address: str) -> Path:
 
 
 def check_length(response: Any, received: int) -> None:
-    """Raise OSError where a response ended before its Content-Length: urllib reads such an end as any other."""
+    """Raise OSError where a response ended before its Content-Length, which urllib takes for its end."""
     length, encoding = (response.headers.get(name) for name in ("Content-Length", "Content-Encoding"))
     if length is not None and encoding in (None, "identity") and received != int(length):
         raise OSError(f"the connection broke off after {received:,} of {int(length):,} bytes; try again")

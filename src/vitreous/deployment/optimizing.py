@@ -60,7 +60,7 @@ class Row:
         agreement: the share of images with the same most probable label as in fp32.
         images_per_second: of a batch; times: that of PyTorch in fp32 in the same rounds, as a multiple.
         milliseconds: of one image.
-        memory: bytes of a process that computes a batch.
+        memory: bytes of a process that computes a batch; 0 where it is not measured.
     """
 
     name: str
@@ -216,7 +216,8 @@ def optimize(
                 speed,
                 times,
                 single,
-                memory_of(folder, kept, timed_batch),
+                # a GPU's memory is not that of a process
+                memory_of(folder, kept, candidate, timed_batch) if device.type == "cpu" else 0,
                 not rows or metric >= rows[0].metric - budget - 1e-9,
             )
             rows.append(row)
@@ -315,17 +316,21 @@ for _ in range(STEADY + 1):
 """
 WITH_WEIGHTS = """
 import sys
+from pathlib import Path
 import torch
 import vitreous as vt
-model = vt.load(sys.argv[1])
+from vitreous.deployment.optimizing import Candidate, opened
+candidate = Candidate(sys.argv[3], sys.argv[4], int(sys.argv[5]))
+model = opened(vt.load(sys.argv[1]), candidate, Path(), ())
 with torch.inference_mode():
     model(torch.zeros(int(sys.argv[2]), model.config.channels, *model.config.image_size))
 """
 
 
-def memory_of(folder: Path, file: Path | None, batch: int) -> int:
-    """Return the peak memory of a process that computes one batch, or 0 where the system does not tell."""
+def memory_of(folder: Path, file: Path | None, candidate: Candidate, batch: int) -> int:
+    """Return the peak memory of a process that computes one batch as a candidate does, from its file or from
+    the weights in `folder`; or 0 where the system does not tell, or the process fails."""
     program, path = (WITH_FILE, file) if file else (WITH_WEIGHTS, folder)
-    command = [sys.executable, "-c", program + PRINT_PEAK, str(path), str(batch)]
+    command = [sys.executable, "-c", program + PRINT_PEAK, str(path), str(batch), *map(str, candidate)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return 1024 * int(done.stdout.split()[-1]) if done.returncode == 0 else 0

@@ -6,6 +6,7 @@ The words of an exhibit (title, subtitle, caption, alternative text) are in the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -24,8 +25,18 @@ from vitreous.inspection.images import Pixels, data_uri, enlarged, png
 from vitreous.languages import CURRENT, filled, percentage, phrase, words
 from vitreous.results import Result
 
+
+def finite_json(values: Any, **options: Any) -> str:
+    """Return JSON as JSON.parse reads it: null in the place of a number that is not finite."""
+    try:
+        return json.dumps(values, allow_nan=False, **options)
+    except ValueError:  # Python writes NaN and Infinity, which are not JSON
+        return json.dumps(json.loads(json.dumps(values), parse_constant=lambda name: None), **options)
+
+
 OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 TEMPLATES = Environment(loader=PackageLoader("vitreous.inspection", "templates"), autoescape=True, **OPTIONS)
+TEMPLATES.policies["json.dumps_function"] = finite_json
 TEMPLATES.filters |= {"data_uri": data_uri, "percent": percentage}
 TEMPLATES.globals |= {"phrase": phrase, "words": words, "language": CURRENT.get}
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions

@@ -6,9 +6,10 @@ function explorePredictions(root) {
   const PAGE = 60, MANY = 300, PAIRS = 12;
   const find = (name) => root.querySelector(`[data-part="${name}"]`);
   const say = (name, values = {}) => words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
-  const percent = (share) => `${(100 * share).toFixed(1)}${document.documentElement.lang === "ko" ? "" : "\u00a0"}%`;
+  const percent = (share) => share === null ? "–" : `${(100 * share).toFixed(1)}${document.documentElement.lang === "ko" ? "" : "\u00a0"}%`;
   const listOf = (value) => (Array.isArray(value) ? value : [value]);
   const text = (value) => {
+    if (value === null) return "–"; // a number that is not finite
     if (!classes.length) return typeof value === "number" ? String(+value.toPrecision(4)) : value;
     return listOf(value).map((each) => classes[each]).join(", ") || say("none");
   };
@@ -32,12 +33,16 @@ function explorePredictions(root) {
       if (wanted && !names[i].toLowerCase().includes(wanted)) continue;
       chosen.push(i);
     }
-    const spread = (i) => Math.max(...models.map((model) => model.loss[i])) - Math.min(...models.map((model) => model.loss[i]));
+    // Whatever the order, images without a number are the last.
+    const spread = (i) => {
+      const losses = models.map((model) => model.loss[i]);
+      return losses.includes(null) ? -Infinity : Math.max(...losses) - Math.min(...losses);
+    };
     if (state.sort === "spread") chosen.sort((a, b) => spread(b) - spread(a) || a - b);
     const [key, sign] = { loss: ["loss", -1], "low-loss": ["loss", 1], confidence: ["confidence", -1], "low-confidence": ["confidence", 1] }[state.sort] || [];
     if (key) {
-      const values = models[0][key];
-      chosen.sort((a, b) => sign * (values[a] - values[b]) || a - b);
+      const value = (i) => (models[0][key][i] === null ? Infinity : sign * models[0][key][i]);
+      chosen.sort((a, b) => value(a) - value(b) || a - b);
     }
   }
 
@@ -206,7 +211,7 @@ function explorePredictions(root) {
   }
 
   function save() {
-    const quoted = (value) => `"${String(value).replaceAll('"', '""')}"`;
+    const quoted = (value) => `"${String(value ?? "").replaceAll('"', '""')}"`;
     const several = models.length > 1;
     const header = ["image", "true", ...models.flatMap((model) => [
       several ? `predicted by ${model.name}` : "predicted",
