@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -53,6 +55,23 @@ def model_of(**changes: Any) -> vt.ViT:
 @pytest.fixture(params=VARIANTS, ids=list(VARIANTS))
 def model(request: pytest.FixtureRequest) -> vt.ViT:
     return model_of(**VARIANTS[request.param])
+
+
+def test_a_capture_does_not_import_the_compiler() -> None:
+    """Which takes seconds, of the first request for attention that a server answers."""
+    code = (
+        "import sys, torch, vitreous as vt\n"
+        "from vitreous.inspection.relevance import relevance\n"
+        "config = vt.ViTConfig(image_size=16, patch_size=8, width=8, depth=1, heads=2, num_classes=3)\n"
+        "model, images = vt.ViT(config, seed=0).eval(), torch.rand(1, 3, 16, 16)\n"
+        "with torch.no_grad(), vt.capture_attention(model) as attention:\n"
+        "    model(images)\n"
+        "assert len(attention.maps) == 1\n"
+        "assert relevance(model, images).heads.shape == (1, 1, 2)\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_rows_sum_to_one_in_every_layer(model: vt.ViT) -> None:

@@ -111,7 +111,16 @@ class Call(NamedTuple):
     number: int
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A `TorchDispatchMode` without the wrapper that keeps compilers out of it: at its first operator that
+    would import torch._dynamo, which takes seconds, and nothing is compiled here."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Watch(DispatchMode):
     """Sees every operator that PyTorch runs in this thread, and which module of the model runs it."""
 
     def __init__(

@@ -23,10 +23,10 @@ import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from vitreous.errors import InputError
-from vitreous.inspection.capture import SLOPES, attention_layers, operands_of
+from vitreous.inspection.capture import SLOPES, DispatchMode, attention_layers, operands_of
 from vitreous.inspection.measures import (
     attention_pooling,
     layer_tokens,
@@ -128,7 +128,7 @@ def layer_relevance(
         return evidence, (gradient * context).sum(dim=(2, 3)).abs(), slope
 
 
-class Backward(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Backward(DispatchMode):
     """Sees the backward pass of every attention of any module, from the last layer to the first, and carries
     the rows that the head reads through them.
 
