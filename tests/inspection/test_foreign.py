@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vitreous as vt
+from vitreous.checkpoints.live import preprocessing_of
 from vitreous.errors import InputError
 from vitreous.inspection.live import LiveViT
 from vitreous.inspection.model_figures import first_filters, position_rows
@@ -190,6 +191,15 @@ def test_a_module_whose_layers_have_other_tokens_is_refused_with_what_remains() 
 
     with pytest.raises(InputError, match=r"same tokens in every layer .*capture_attention gives its maps"):
         vt.inspect(Shrinking(), np.zeros((32, 32, 3), np.uint8), preprocessing=PREPROCESSING)
+
+
+@pytest.mark.parametrize(("mode", "resize"), [("center", "crop"), ("squash", "squash"), ("border", "fit")])
+def test_the_crop_mode_of_timm_is_that_of_the_module(mode: str, resize: str) -> None:
+    module = WAYS["softmax"]()
+    module.pretrained_cfg = {"input_size": (3, 32, 32), "crop_mode": mode, "crop_pct": 0.9}
+    assert preprocessing_of(module).resize == resize
+    module.pretrained_cfg = {"input_size": (3, 32, 32)}
+    assert preprocessing_of(module).resize == "crop"
 
 
 def test_preprocessing_is_for_modules_that_have_none() -> None:

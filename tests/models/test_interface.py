@@ -220,3 +220,11 @@ def test_what_is_no_model_no_checkpoint_and_no_tensor_is_an_input_error() -> Non
 def undressed(function: Any) -> Any:
     """The function without the checks of its annotations, which only tests have."""
     return inspect.unwrap(function)
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_an_image_has_one_channel_or_three(channels: int) -> None:
+    preprocessing = vt.Preprocessing(size=(8, 8), channels=channels)
+    for image in (Image.new("RGB", (9, 9)), Image.new("RGBA", (9, 9)), np.zeros((9, 9), np.uint8)):
+        with pytest.raises(InputError, match=rf"give the model a tensor \(B, {channels}, H, W\)"):
+            preprocessing(image)

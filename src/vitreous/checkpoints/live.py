@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Source, open_source
 from vitreous.checkpoints.format import ACTIVATION_NAMES
+from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.models.names import Model
@@ -134,6 +135,7 @@ def preprocessing_of(module: nn.Module) -> Preprocessing:
     config = getattr(getattr(module, "config", None), "image_size", None)
     size = stated[-1] if config is None else config
     facts = {"mean": said.get("mean"), "std": said.get("std"), "interpolation": said.get("interpolation")}
+    facts["resize"] = CROP_MODES.get(said.get("crop_mode"))
     known = {name: value for name, value in facts.items() if value and value != "random"}
     return Preprocessing(size=size, crop_fraction=said.get("crop_pct") or 1.0, **known)
 

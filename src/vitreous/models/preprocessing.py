@@ -141,7 +141,8 @@ class Preprocessing(Config):
                 array or tensor with one more dimension.
 
         Raises:
-            InputError: no image, a file that cannot be read, or numbers that are not an image.
+            InputError: no image, a file that cannot be read, numbers that are not an image, or a model of
+                neither one channel nor three.
         """
         given: Any = list(images) if getattr(images, "ndim", 0) == 4 else images  # type: ignore[arg-type]
         if is_image(given) or not isinstance(given, Iterable):
@@ -207,8 +208,14 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     """Return any PIL image as 8-bit RGB (or gray, for one channel), with its EXIF orientation applied.
 
     16-bit gray is scaled to 8 bits (Pillow alone would clip it), floating-point gray from its own range;
-    transparency is composited on white; palettes, CMYK and YCbCr are converted.
+    transparency is composited on white; palettes, CMYK and YCbCr are converted. Raises InputError: neither
+    one channel nor three.
     """
+    if channels not in (1, 3):
+        raise InputError(
+            f"an image is made gray or RGB, and the model takes {channels} channels: give the model a tensor "
+            f"(B, {channels}, H, W), normalized as its preprocessing says"
+        )
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image).astype(np.float64)
