@@ -20,9 +20,9 @@ from vitreous.checkpoints.live import labels_of, modes_restored, preprocessing_o
 from vitreous.checkpoints.loading import load
 from vitreous.errors import InputError
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.measures import layer_tokens, logit_lens, readout_of, readout_weights, to_grid
+from vitreous.inspection.measures import layer_tokens, logit_lens, readout_of, readout_weights
 from vitreous.inspection.model_figures import first_filters, position_rows
-from vitreous.inspection.relevance import Backward, Relevance, relevance
+from vitreous.inspection.relevance import Backward, class_score, go_back
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -65,7 +65,7 @@ class LiveViT(ViT):
                 f"{ONLY}"
             )
         _, heads, tokens, _ = shapes.pop()
-        self.shapes = [tuple(shape) for shape in found.maps]  # of all attention, a pooling's too
+        self.shapes = [tuple(shape[1:]) for shape in found.maps]  # of all attention, a pooling's too
         self.pooled = square[-1] < len(found.maps) - 1
         names = [block_name([found.names[i] for i in square], place) for place in range(len(square))]
         self.layers = [module.get_submodule(name) for name in names]
@@ -228,28 +228,14 @@ def _(model: LiveViT) -> Tensor | None:
     return None
 
 
-@relevance.register
-def _(model: LiveViT, images: Tensor, classes: Tensor | None = None) -> Relevance:
-    if model.config.num_classes is None:
-        raise InputError("the model has no classes: relevance maps explain the logit of a class")
-    start = readout_weights(model.config).to(images)
+@go_back.register
+def _(model: LiveViT, images: Tensor, classes: Tensor | None, start: Tensor) -> Backward:
     images = images.detach().clone().requires_grad_()
     with torch.enable_grad():
-        logits = model(images)
-        target = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
-        score = logits.gather(1, target[:, None]).sum()
-    with Backward(model.shapes, start.expand(len(images), -1).float()) as backward:
+        score = class_score(model(images), classes)
+    with Backward(model.shapes, start.expand(len(images), -1)) as backward:
         torch.autograd.grad(score, images)
-    if backward.shapes:
-        raise InputError(
-            f"the gradient of {type(model.module).__name__} does not pass through the attention of all layers"
-        )
-    assert backward.gradient is not None
-    return Relevance(
-        to_grid(backward.row - (0 if model.pooled else start), model.config),
-        torch.stack(backward.heads[::-1], dim=1)[:, : len(model.layers)],
-        to_grid(backward.gradient, model.config),
-    )
+    return backward
 
 
 def live_model(module: nn.Module, preprocessing: Preprocessing | None = None) -> Any:

@@ -13,28 +13,25 @@ gradient of a map is dy/dA = (dy/d(A v)) v^T.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from vitreous.checkpoints.live import modes_restored
 from vitreous.errors import InputError
-from vitreous.inspection.capture import SLOPES, DispatchMode, attention_layers, operands_of
+from vitreous.inspection.capture import SLOPES, DispatchMode, operands_of
 from vitreous.inspection.measures import (
     attention_pooling,
     layer_tokens,
-    pooling_maps,
     readout_weights,
     to_grid,
 )
-from vitreous.layers.attention import Attention
 from vitreous.models.vit import ViT
 
 
@@ -52,80 +49,62 @@ class Relevance(NamedTuple):
     gradient: Float[Tensor, "B rows columns"]
 
 
-@singledispatch
 def relevance(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None = None
 ) -> Relevance:
     """Return the relevance for `classes`, by default for each image's prediction. Raises InputError: the
-    model has no head, so no class can be explained."""
+    model has no head, so no class can be explained; or its gradient does not pass through all attention."""
     if model.config.num_classes is None:
         raise InputError("the model has no classes: relevance maps explain the logit of a class")
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            *inputs, last = layer_tokens(model, images)
-        row, start, slope = readout_relevance(model, last, classes)
-        heads: list[Tensor] = []
-        gradient = row if attention_pooling(model) else None
-        # Each layer is computed again for its gradient: the activations of all would be gigabytes.
-        for block, z in zip(reversed(model.blocks), reversed(inputs), strict=True):
-            evidence, importance, slope = layer_relevance(block, z, slope)
-            added = torch.einsum("bt,bts->bs", row, evidence)
-            row, gradient = row + added, added if gradient is None else gradient
-            heads.append(importance)
-    finally:
-        model.train(was_training)
-    assert gradient is not None
+    start = readout_weights(model.config).to(images).float()
+    with modes_restored(model):
+        backward = go_back(model.eval(), images, classes, start)
+    if backward.shapes:
+        kind = type(getattr(model, "module", model)).__name__
+        raise InputError(f"the gradient of {kind} does not pass through the attention of all layers")
+    assert backward.gradient is not None
+    pooled = model.config.pooling.startswith("attention")
     return Relevance(
-        to_grid(row - start, model.config), torch.stack(heads[::-1], dim=1), to_grid(gradient, model.config)
+        to_grid(backward.row - (0 if pooled else start), model.config),
+        torch.stack(backward.heads[::-1][: model.config.depth], dim=1),
+        to_grid(backward.gradient, model.config),
     )
 
 
-def readout_relevance(
-    model: ViT, z: Float[Tensor, "B T D"], classes: Int[Tensor, "B"] | None
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "T"], Float[Tensor, "B T D"]]:
-    """Return the row of each image that the head reads: A'_pool of an attention pooling, else the weights of
-    the tokens; what a row has without any layer; and dy/dz of the tokens of the last layer."""
-    pool = attention_pooling(model)
-    watched = () if pool is None else (pool, pool.attention.out)
-    z.requires_grad_()
-    with torch.enable_grad(), recorded_inputs(*watched) as seen:
-        logits = model.head(model.representation(model.pool(model.norm(z))))
-        target = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
-        score = logits.gather(1, target[:, None]).sum()
-    start = readout_weights(model.config).to(z)
-    if pool is None:
-        return start.repeat(z.shape[0], 1), start, torch.autograd.grad(score, z)[0]
-    slope, gradient = torch.autograd.grad(score, (z, seen[pool.attention.out]))
-    tokens = seen[pool].detach()
+@singledispatch
+def go_back(
+    model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None, start: Float[Tensor, "T"]
+) -> Backward:
+    """Return what the backward pass from the logits of `classes` shows, if the head reads the rows `start`.
+
+    Each layer is computed again for its gradient: the activations of all would be gigabytes.
+    """
     with torch.no_grad():
-        value = pool.attention.project_context(tokens[:, pool.skip :])[1]
-        gradient = rearrange(gradient, "B 1 (K E) -> B K 1 E", K=pool.attention.heads)
-        slopes = F.pad((gradient @ value.transpose(-2, -1))[:, :, 0], (pool.skip, 0))
-        row = (slopes * pooling_maps(pool, tokens)).clamp_min(0).mean(dim=1)
-    return row, torch.zeros_like(start), slope
+        *inputs, last = layer_tokens(model, images)
+    maps = (model.config.heads, last.shape[1], last.shape[1])
+    shapes: list[tuple[int, ...]] = [maps] * model.config.depth
+    if pool := attention_pooling(model):
+        shapes.append((pool.attention.heads, 1, last.shape[1] - pool.skip))
+    last.requires_grad_()
+    with torch.enable_grad():
+        score = class_score(model.head(model.representation(model.pool(model.norm(last)))), classes)
+    backward = Backward(shapes, start.expand(len(images), -1))
+    with backward:
+        (slope,) = torch.autograd.grad(score, last)
+    for block, z in zip(reversed(model.blocks), reversed(inputs), strict=True):
+        z.requires_grad_()
+        with torch.enable_grad():
+            output = block(z)
+        # With respect to these alone, so that the gradients of parameters are untouched.
+        with backward:
+            (slope,) = torch.autograd.grad(output, z, slope)
+    return backward
 
 
-def layer_relevance(
-    block: nn.Module, z: Float[Tensor, "B T D"], slope: Float[Tensor, "B T D"]
-) -> tuple[Float[Tensor, "B T T"], Float[Tensor, "B K"], Float[Tensor, "B T D"]]:
-    """Return A' of a layer, the importance of its heads, and dy/dz of its input, from that of its output."""
-    (attention,) = attention_layers(block, Attention)
-    z.requires_grad_()
-    with torch.enable_grad(), recorded_inputs(attention, attention.out) as seen:
-        output = block(z)
-    # With respect to these alone, so that the gradients of parameters are untouched.
-    slope, gradient = torch.autograd.grad(output, (z, seen[attention.out]), slope)
-    with torch.no_grad():
-        entering = seen[attention]
-        weights, value = attention.attention_weights(entering), attention.project(entering)[2]
-        gradient, context = (
-            rearrange(each, "B T (K E) -> B K T E", K=attention.heads)
-            for each in (gradient, seen[attention.out])
-        )
-        evidence = (gradient @ value.transpose(-2, -1) * weights).clamp_min(0).mean(dim=1)
-        return evidence, (gradient * context).sum(dim=(2, 3)).abs(), slope
+def class_score(logits: Float[Tensor, "B classes"], classes: Int[Tensor, "B"] | None) -> Float[Tensor, ""]:
+    """Return the sum of each image's logit of its class, by default of its prediction."""
+    target = logits.argmax(dim=-1) if classes is None else classes.to(logits.device)
+    return logits.gather(1, target[:, None]).sum()
 
 
 class Backward(DispatchMode):
@@ -133,7 +112,7 @@ class Backward(DispatchMode):
     the rows that the head reads through them.
 
     Attributes:
-        shapes: of the maps of the attention that the backward pass has not reached.
+        shapes: (K, T, S) of the maps of the attention that the backward pass has not reached.
         row: what the head reads, through the layers so far.
         gradient: the attention gradient.
         heads: the importance of the heads, from the last layer to the first.
@@ -143,7 +122,7 @@ class Backward(DispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.row = row
         self.gradient: Tensor | None = None
-        self.shapes = [(len(row), *shape[1:]) for shape in shapes]
+        self.shapes = [(len(row), *shape) for shape in shapes]
         self.heads: list[Tensor] = []
 
     def __torch_dispatch__(
@@ -170,19 +149,3 @@ class Backward(DispatchMode):
         added = torch.einsum("bt,bts->bs", self.row, evidence)
         self.gradient = added if self.gradient is None else self.gradient
         self.row = self.row + added
-
-
-@contextmanager
-def recorded_inputs(*modules: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
-    """Record the first argument that each of these modules is called with."""
-    seen: dict[nn.Module, Tensor] = {}
-
-    def record(module: nn.Module, args: tuple[Any, ...]) -> None:
-        seen[module] = args[0]
-
-    hooks = [module.register_forward_pre_hook(record) for module in modules]
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -15,10 +15,9 @@ from torch import Tensor
 from vitreous.data.sources.world import World
 from vitreous.evaluation.features import Features
 from vitreous.evaluation.probing import fewshot
+from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.measures import attention_distance, patch_distances
 from vitreous.inspection.model_figures import position_rows, position_similarity
-from vitreous.inspection.relevance import recorded_inputs
-from vitreous.layers.attention import Attention
 from vitreous.layers.embedding import from_patches, to_patches
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -75,13 +74,11 @@ def heads(model: Model, images: Images) -> dict[str, float]:
     the first layer's heads the farthest, less three quarters, and the nearest (Fig. 7, right)."""
     assert isinstance(model, ViT)
     grid, patch = model.config.grid, model.config.patch_size
-    modules = [each for each in model.modules() if isinstance(each, Attention)]
-    with recorded_inputs(*modules) as entering:
+    with capture_attention(model) as attention:
         model.features(images.pixels[:LOOKED_AT])
-    maps = [module.attention_weights(entering[module]).float() for module in modules]
     even = float(patch_distances(grid, patch).mean())
     distances = [
-        attention_distance(layer, grid=grid, patch=patch).mean(0) / even for layer in maps
+        attention_distance(layer, grid=grid, patch=patch).mean(0) / even for layer in attention.maps
     ]  # of each head
     means = [float(layer.mean()) for layer in distances]
     slope = float(np.polyfit(np.arange(len(means)), means, 1)[0])
