@@ -14,11 +14,12 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, read_file
-from vitreous.data.sources.folders import identity, is_visible_folder
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
 
 NO_SUCH = "no such file or folder"
+# Folders of systems, in small letters.
+SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 
 
 @dataclass(frozen=True)
@@ -169,3 +170,16 @@ def read_url(url: str) -> bytes:
     except Exception as error:  # each protocol has its own
         raise BadImage(url, " ".join(str(error).split()) or type(error).__name__) from error
     return data
+
+
+def identity(info: os.stat_result) -> tuple[int, int]:
+    """Return what tells a folder from others, whatever link leads to it."""
+    return info.st_dev, info.st_ino
+
+
+def is_visible_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether this is a folder of the user's, and not a hidden one or the system's."""
+    try:
+        return entry.name[0] != "." and entry.name.lower() not in SYSTEM and entry.is_dir()
+    except OSError:  # a link to itself
+        return False

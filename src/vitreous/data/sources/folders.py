@@ -23,6 +23,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
+from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
 from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder
@@ -30,7 +31,6 @@ from vitreous.errors import InputError, cache_folder
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
 PART_FOLDERS = {**PARTS, "training": "train", "testing": "test"}
-SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
 
 
@@ -123,19 +123,6 @@ def list_class(root: Path, name: str) -> FolderIndex:
         path_array(folders),
         np.array(stamps),
     )
-
-
-def identity(info: os.stat_result) -> tuple[int, int]:
-    """Return what tells a folder from others, whatever link leads to it."""
-    return info.st_dev, info.st_ino
-
-
-def is_visible_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether this is a folder of the user's, and not a hidden one or the system's."""
-    try:
-        return entry.name[0] != "." and entry.name.lower() not in SYSTEM and entry.is_dir()
-    except OSError:  # a link to itself
-        return False
 
 
 def unchanged(root: Path, index: FolderIndex) -> bool:
