@@ -8,7 +8,7 @@ from PIL import Image
 
 from vitreous.data.segmentation.masked import mask_image
 from vitreous.errors import InputError
-from vitreous.tasks.segmentation import save_png
+from vitreous.tasks.segmentation import mask_files, overlay_of, save_png
 
 SMALL = (
     "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",
@@ -95,6 +95,20 @@ def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
     table = command("evaluate", run).out
     assert "mean IoU" in table
     assert "car" in table
+
+
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [
+        (("a.png", "a-overlay.png"), ("a.png", "a-overlay-2.png")),
+        (("a-overlay.png", "a.png"), ("a-overlay.png", "a-2.png")),
+        (("x/a.png", "y/a.jpg", "a-2.png"), ("a.png", "a-2.png", "a-2-2.png")),
+    ],
+)
+def test_no_mask_has_the_name_of_an_overlay(images, masks, tmp_path):
+    files = mask_files(images, tmp_path)
+    assert [each.name for each in files] == [*masks]
+    assert len({*files, *map(overlay_of, files)}) == 2 * len(images)
 
 
 def test_predict_writes_masks_and_overlays(run, command, tmp_path):

@@ -131,6 +131,14 @@ def test_probes_find_what_is_there() -> None:
     assert results[25].mean == 1
 
 
+@pytest.mark.parametrize("counts", [(2, 1), (4, 1), (1, 1), (30, 2)])
+def test_few_images_leave_no_class_out_of_the_fitting(counts: tuple[int, int]) -> None:
+    targets = np.repeat([0, 1], counts)
+    train = Features(np.eye(2, dtype=np.float32)[targets], targets)
+    for seed in range(12):
+        assert linear_hits(train, train, classes=2, seed=seed) == len(targets)
+
+
 def test_shots_that_a_class_has_not_are_left_out() -> None:
     train = clusters(32)
     assert list(fewshot(train, train, classes=4)) == [1, 5]

@@ -45,6 +45,17 @@ def test_the_interval_of_average_precision_is_that_of_images_sampled_again() -> 
     assert precision_interval(relevant, scores) == pytest.approx(quantile_interval(again))
 
 
+@pytest.mark.parametrize("digits", [0, 1])
+def test_the_interval_of_average_precision_takes_equal_scores_as_one_step(digits: int) -> None:
+    generator = np.random.default_rng(5)
+    relevant = np.sort(generator.integers(0, 2, (40, 2)), axis=0)[::-1]  # as of a manifest sorted by label
+    scores = generator.random((40, 2)).round(digits) if digits else np.full((40, 2), 0.5)
+    counts = np.random.default_rng(0).multinomial(40, np.full(40, 1 / 40), size=200)
+    rows = [np.repeat(np.arange(40), each) for each in counts]
+    again = [np.mean([average_precision(relevant[r, k], scores[r, k]) for k in (0, 1)]) for r in rows]
+    assert precision_interval(relevant, scores) == pytest.approx(quantile_interval(again))
+
+
 def test_no_other_threshold_has_a_larger_f1() -> None:
     from sklearn.metrics import f1_score
 

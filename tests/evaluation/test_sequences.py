@@ -8,6 +8,7 @@ from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
+from vitreous.errors import InputError
 from vitreous.evaluation.text_models import Reader, Translator, WrittenText
 from vitreous.evaluation.texts import (
     CaptioningEvaluation,
@@ -109,6 +110,19 @@ def test_a_reader_is_judged_and_bad_images_are_told():
     assert found["test_character_accuracy"] == pytest.approx(1 - 1 / 188)
     assert found["failed"] == [{"path": "gray[70]", "reason": "torn"}]
     assert found["mistakes"] == [{"image": "gray[10]", "wanted": "11", "read": "10"}]
+
+
+def test_a_reader_that_can_read_no_image_says_so():
+    images = ArrayImages(np.zeros((2, 2, 2), np.uint8), np.zeros(2, np.int64), ("text",), name="gray")
+
+    class Torn(ImageDataset):
+        classes, targets, source = images.classes, images.targets, "gray"
+
+        def image(self, row) -> Image.Image:
+            raise BadImage(images.name(row), "torn")
+
+    with pytest.raises(InputError, match=r"not one of 2 images can be read: gray\[0\]: torn"):
+        evaluate_reader(Fixed(), Captions(Torn(), ["1", "2"]))
 
 
 def test_characters_have_an_interval():

@@ -24,8 +24,9 @@ from vitreous.tasks.text.task import (
     next_token,
     pairs_config,
 )
+from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
-from vitreous.training.learner import Average, learning_rate
+from vitreous.training.learner import Average, Learner, learning_rate
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
@@ -91,6 +92,43 @@ def test_the_mean_of_the_last_checkpoints():
         seen.append(average.model.weight.item())
     assert seen[-1] == pytest.approx((5 + 7 + 9) / 3)
     assert seen[3] == 3  # before that, the newest checkpoint
+
+
+@pytest.mark.parametrize("total", [1, 3, 90, 100, 101, 250, 400, 640])
+def test_the_mean_of_the_last_checkpoints_has_nothing_of_the_initial_weights(total):
+    """Fewer checkpoints than asked for, as many, and more; resumed after a half."""
+    count, every = 5, 100
+
+    def begun():
+        model = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(model.weight)
+        return Learner.begin(model, TrainingConfig(), averaging=last_checkpoints(total, count, every))
+
+    def learn(learner, steps):
+        for step in steps:
+            torch.nn.init.constant_(learner.model.weight, 1.0 + step)
+            learner.average.update(step)
+            learner.step = step + 1
+
+    first, resumed = begun(), begun()
+    learn(first, range(total // 2))
+    resumed.restore(first.state())
+    assert total < 2 or resumed.result.weight.item() >= 1
+    learn(resumed, range(total // 2, total))
+    checkpoints = range(total, 0, -every)[:count]
+    assert resumed.result.weight.item() == pytest.approx(sum(checkpoints) / len(checkpoints))
+
+
+def test_a_run_made_longer_before_its_first_checkpoint_has_nothing_of_the_initial_weights():
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.zeros_(model.weight)
+    average = Average(model, last_checkpoints(total=90, count=5, every=100))
+    torch.nn.init.ones_(model.weight)
+    for step in range(150):
+        if step == 70:  # later than the first checkpoint of 150 steps, earlier than that of 90
+            average.weight = last_checkpoints(total=150, count=5, every=100)
+        average.update(step)
+    assert average.model.weight.item() == 1
 
 
 def test_padding_counts_nowhere_in_the_loss(tiny):

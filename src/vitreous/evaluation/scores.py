@@ -219,8 +219,11 @@ def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classe
     for known, column in zip(relevant.T > 0, scores.T, strict=True):
         order = np.argsort(-column, kind="stable")
         places = np.flatnonzero(known[order])
-        hits, again = sampled[order[places]], sampled[order].cumsum(axis=0, dtype=np.int32)[places]
-        precision = hits.cumsum(axis=0) / np.maximum(again, 1)
+        ranked = -column[order]
+        last = np.searchsorted(ranked, ranked[places], "right") - 1  # of those with the same score
+        hits, again = sampled[order[places]], sampled[order].cumsum(axis=0, dtype=np.int32)[last]
+        right = hits.cumsum(axis=0)[np.searchsorted(places, last, "right") - 1]
+        precision = right / np.maximum(again, 1)
         with np.errstate(invalid="ignore"):  # a class that is not sampled is NaN
             found.append((hits * precision).sum(axis=0) / hits.sum(axis=0))
     return quantile_interval(np.nanmean(found, axis=0))

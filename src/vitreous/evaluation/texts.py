@@ -14,7 +14,7 @@ from jaxtyping import Int
 from vitreous.data.text.captions import Captions
 from vitreous.data.text.parallel import Pair
 from vitreous.errors import require_packages
-from vitreous.evaluation.outputs import image_batches
+from vitreous.evaluation.outputs import check_readable, image_batches
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, quantile_interval, resamples, wilson_interval
@@ -154,7 +154,7 @@ def evaluate_reader(
     world: World = ALONE,
 ) -> CaptioningEvaluation:
     """Read every image with a beam, `batch_size` of them together, and compare; all processes of `world`
-    share the batches."""
+    share the batches. Raises InputError: no image can be read."""
     began = time.perf_counter()
     mine: dict[int, str] = {}
     failed: dict[str, str] = {}
@@ -163,6 +163,7 @@ def evaluate_reader(
         mine |= {row: each.text for (row, _), each in zip(some, found, strict=True)}
     texts = {row: text for part in world.gather(mine) for row, text in part.items()}
     failed = {name: reason for part in world.gather(failed) for name, reason in part.items()}
+    check_readable(len(texts), captions.images, failed)
     rows = sorted(texts)
     return CaptioningEvaluation(
         names=[captions.images.name(row) for row in rows],

@@ -278,19 +278,20 @@ def overlay_of(mask: Path) -> Path:
 
 
 def mask_files(paths: Sequence[str], folder: Path) -> list[Path]:
-    """Return where the mask of each image goes: its own name, numbered where several have the same. Raises
-    InputError: there is such a file already."""
-    names: dict[Path, None] = {}
+    """Return where the mask of each image goes: its own name, numbered where another mask or overlay has it.
+    Raises InputError: there is such a file already."""
+    places: list[Path] = []
+    taken: set[Path] = set()
     for path in paths:
         stem, number = Path(path).stem, 2
         place = folder / f"{stem}.png"
-        while place in names:
+        while not taken.isdisjoint((place, overlay_of(place))):
             place, number = folder / f"{stem}-{number}.png", number + 1
-        names[place] = None
-    for place in names:
-        for file in (place, overlay_of(place)):
-            check_free(file)
-    return list(names)
+        places.append(place)
+        taken |= {place, overlay_of(place)}
+    for file in (each for place in places for each in (place, overlay_of(place))):
+        check_free(file)
+    return places
 
 
 def save_png(image: Image.Image, path: Path) -> None:

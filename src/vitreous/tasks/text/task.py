@@ -279,12 +279,14 @@ class TextTask(Task):
 
 def last_checkpoints(total: int, count: int, every: int) -> AverageWeight:
     """Return the weights of the mean of `count` checkpoints, `every` steps apart, the last one at the end of
-    training (1706.03762, section 6.1). The mean grows as they come, so that none is stored; before the first
-    of the `count` it is the newest one."""
+    training (1706.03762, section 6.1), or of as many as there are. The mean grows as they come, so that none
+    is stored; before the first of the `count` it is the newest one, and before any the weights themselves."""
+    first = (total - 1) % every  # the step of the first of all checkpoints
 
     def weight(step: int) -> float:
         left, between = divmod(total - 1 - step, every)
-        return 0.0 if between else 1 / (max(count - 1 - left, 0) + 1)
+        averaged = min(max(count - 1 - left, 0), step // every)  # checkpoints that are in the mean already
+        return 0.0 if between and step > first else 1 / (averaged + 1)
 
     return weight
 
