@@ -133,13 +133,28 @@ def compute_outputs(
         indices = [each for part in parts for each in part[0]]
         values = [each for part in parts for each in part[1]]
         failed = {name: reason for part in parts for name, reason in part[2].items()}
-    if not values:
-        name, why = next(iter(failed.items()))
-        raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
+    check_readable(len(indices), images, failed)
     rows, order = torch.cat(indices).sort()
     found = torch.cat(values)[order] if world.size > 1 else torch.cat(values)
     names = tuple(images.name(row) for row in rows.tolist())
     return Outputs(rows.numpy(), names, found, failed, time.perf_counter() - started)
+
+
+def regression_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
+    """Return the numbers of a regression model in float32. Its head computes in float32 under autocast, too:
+    it gives them in the unit of the labels, of which bfloat16 has three digits."""
+    if not hasattr(model, "head"):  # a program, which has a precision of its own, or views of a model
+        return model(images).float()
+    features = model.features(images)  # type: ignore[operator]
+    with torch.autocast(images.device.type, enabled=False):
+        return model.get_submodule("head")(features.float())
+
+
+def check_readable(count: int, images: ImageDataset, failed: Mapping[str, str]) -> None:
+    """Raise InputError where `count`, of the images that could be read, is zero."""
+    if not count:
+        name, why = next(iter(failed.items()))
+        raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
 
 
 def summaries(
@@ -310,9 +325,10 @@ class AveragedViews(nn.Module):
         self.temperature = 1.0  # a mean of probabilities has none
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
-        outputs = torch.stack([self.model(view).float() for view in views(images, mirrored=self.mirrored)])
+        shown = views(images, mirrored=self.mirrored)
         if self.task == "regression":
-            return outputs.mean(dim=0)
+            return torch.stack([regression_outputs(self.model, view) for view in shown]).mean(dim=0)
+        outputs = torch.stack([self.model(view).float() for view in shown])
         if self.task == "multilabel":
             return outputs.sigmoid().mean(dim=0).logit(eps=1e-7)
         return outputs.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs))

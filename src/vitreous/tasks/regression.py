@@ -22,7 +22,7 @@ from vitreous.data.sources import open_data
 from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, NoParameters, Question, Served
 from vitreous.deployment.serving.images import Classifier
 from vitreous.errors import InputError
-from vitreous.evaluation.outputs import compute_outputs
+from vitreous.evaluation.outputs import Outputs, compute_outputs, regression_outputs
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
@@ -66,6 +66,8 @@ class RegressionConfig(RunConfig):
     def _nothing_ignored(self) -> RegressionConfig:
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is for classes, not for numbers: leave it out")
+        if not getattr(self.model, "head_bias", True):
+            raise ValueError("a regression needs a head with a bias: leave out model.head_bias=false")
         if self.regression.loss != "huber" and self.regression.huber_delta != 1:
             raise ValueError("regression.huber_delta has no effect: set regression.loss=huber too")
         return self
@@ -167,7 +169,7 @@ class Regressor(Classifier):
 
     @torch.inference_mode()
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
-        values = self.model(self.images(questions)).float().flatten().tolist()
+        values = regression_outputs(self.model, self.images(questions)).flatten().tolist()
         return [{"path": each.name, "value": v} for each, v in zip(questions, values, strict=True)]
 
 
@@ -227,7 +229,7 @@ class Regression(ImageTask):
     def validation_scores(
         self, config: RegressionConfig, model: Any, images: ImageDataset, **options: Any
     ) -> Mapping[str, float]:
-        found, numbers = compute_outputs(model, images, **options), config.regression
+        found, numbers = numbers_of(model, images, **options), config.regression
         values = found.values.flatten().numpy() * numbers.scale + numbers.center
         r2, error, _ = scores_of(np.asarray(images.targets)[found.indices], values)
         return {"validation_r2": r2, "validation_mean_error": error}
@@ -238,7 +240,7 @@ class Regression(ImageTask):
         run.save_model(result)
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> RegressionEvaluation:
-        found = compute_outputs(answerer, examples, **options)
+        found = numbers_of(answerer, examples, **options)
         return RegressionEvaluation(
             targets=np.asarray(examples.targets, dtype=float)[found.indices],
             predictions=found.values.flatten().numpy().astype(float),
@@ -270,7 +272,7 @@ class Regression(ImageTask):
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
-            values = answerer(images).float().flatten().tolist()
+            values = regression_outputs(answerer, images).flatten().tolist()
             return [PredictedNumber(path=name, value=each) for name, each in zip(names, values, strict=True)]
 
         return numbers
@@ -300,6 +302,11 @@ def scatter_figure(evaluation: RegressionEvaluation) -> Any:
     return exhibit("scatter", Chart(figure, [header, *numbers]))
 
 
+def numbers_of(model: Any, images: ImageDataset, **options: Any) -> Outputs:
+    """Return the model's number for every image; `options` are those of `Batching`."""
+    return compute_outputs(model, images, lambda batch: regression_outputs(model, batch.images), **options)
+
+
 def regression_loss(settings: RegressionSettings) -> Objective:
     """Return the loss of standardized numbers, and the mean absolute error in the unit of the labels."""
 
@@ -318,12 +325,10 @@ def regression_loss(settings: RegressionSettings) -> Objective:
 @torch.no_grad()
 def unstandardize(model: nn.Module, settings: RegressionSettings) -> None:
     """Change the head so that the model gives scale * y + center instead of y."""
-    last = [each for each in model.get_submodule("head").modules() if getattr(each, "bias", None) is not None]
-    if not last:
-        raise InputError("a regression needs a head with a bias: leave out model.head_bias=false")
-    weight, bias = last[-1].weight, last[-1].bias
-    weight.mul_(settings.scale)  # type: ignore[operator]
-    bias.mul_(settings.scale).add_(settings.center)  # type: ignore[operator]
+    for layer in model.get_submodule("head").modules():
+        if isinstance(layer, nn.Linear):  # two with a distillation token: their mean is the number
+            layer.weight.mul_(settings.scale)
+            layer.bias.mul_(settings.scale).add_(settings.center)
 
 
 DEFINED = (Regression(),)
