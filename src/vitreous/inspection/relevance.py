@@ -94,10 +94,10 @@ def go_back(
     for block, z in zip(reversed(model.blocks), reversed(inputs), strict=True):
         z.requires_grad_()
         with torch.enable_grad():
-            output = block(z)
-        # With respect to these alone, so that the gradients of parameters are untouched.
+            score = (block(z) * slope).sum()  # a number: for tensors PyTorch imports sympy first
+        # With respect to z alone, so that the gradients of parameters are untouched.
         with backward:
-            (slope,) = torch.autograd.grad(output, z, slope)
+            (slope,) = torch.autograd.grad(score, z)
     return backward
 
 
