@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from vitreous.data.text.tokenizer import END, PAD, START
+from vitreous.errors import InputError
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.models.sequence_config import TransformerConfig
 from vitreous.models.transformer import Transformer
@@ -65,6 +66,17 @@ def test_tasks_are_drawn_by_seed_and_their_parts_share_nothing(task: str) -> Non
         assert source[source > END].tolist() == target[target > END].tolist()
         assert data.longer is not None
         assert int((data.longer.source != PAD).sum(1).min()) > int((data.train.source != PAD).sum(1).max())
+
+
+def test_the_test_is_like_what_is_learned() -> None:
+    """Of the short expressions, which are drawn again and again, both parts have some."""
+    data = task_data("parsing", 0, 600, 200)
+    lengths = [(part.source != PAD).sum(1) for part in (data.train, data.test)]
+    short = [float((each == 4).float().mean()) for each in lengths]  # two operands, a sign and the end
+    assert short[0] > 0.02
+    assert abs(short[0] - short[1]) < 0.04
+    with pytest.raises(InputError, match="too few for train=30000"):
+        task_data("parsing", 0, 30_000, 1000)
 
 
 def test_the_pronoun_is_where_the_grammar_has_it() -> None:

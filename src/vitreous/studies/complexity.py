@@ -73,6 +73,7 @@ class LayerTrial:
     """A layer whose cost is measured over `lengths`, at `held_width`, and over `widths`, at `held_length`.
     Each seed measures it again."""
 
+    revision: ClassVar[int] = 1
     settings: ClassVar[tuple[str, ...]] = ()
 
     layer: str

@@ -46,7 +46,6 @@ from vitreous.training.learner import learning_rate
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.precision import computing
 
-REVISION = 1  # of what a trial computes: another number trains all again
 RESUME = "free some space; the same command resumes"
 SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
 LOOKS = 0.3, 0.25  # mean and deviation of the pixels of the image world
@@ -294,5 +293,6 @@ def middle_positions(model: Model, grid: tuple[int, int]) -> Float[Tensor, "rows
 
 def cache_key(trial: AnyTrial, seed: int, share: float) -> str:
     """A name that changes with anything that a result depends on."""
-    described = json.dumps([REVISION, asdict(cast("Any", trial)), seed, share], sort_keys=True, default=str)
+    fields = asdict(cast("Any", trial))
+    described = json.dumps([trial.revision, fields, seed, share], sort_keys=True, default=str)
     return hashlib.blake2b(described.encode(), digest_size=16).hexdigest()

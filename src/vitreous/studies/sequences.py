@@ -20,6 +20,7 @@ from torch.nn.utils import parametrize
 from vitreous.data.text.batches import padded
 from vitreous.data.text.parallel import grammar_pairs, grammar_words
 from vitreous.data.text.tokenizer import END, PAD, START
+from vitreous.errors import InputError
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.models.description import describe
 from vitreous.models.sequence_config import TransformerConfig
@@ -122,11 +123,18 @@ class TaskData(NamedTuple):
 
 @lru_cache(maxsize=4)
 def task_data(task: str, seed: int, train: int, test: int) -> TaskData:
-    """Draw the sequences of a seed; no source of the test is among those of training."""
+    """Draw the sequences of a seed; no source of the test is among those of training. Those of the test are
+    drawn from all: the first are short, for a short one is drawn often. Raises InputError: there are too few
+    different ones."""
     pairs = TASKS[task](seed, 2 * (train + test))
-    unique = {" ".join(source): (source, target) for source, target in pairs}
-    chosen = list(unique.values())[: train + test]
-    learned, held_out = chosen[test:], chosen[:test]
+    unique = list({" ".join(source): (source, target) for source, target in pairs}.values())
+    if len(unique) < train + test:
+        raise InputError(
+            f"{len(unique)} of the {len(pairs)} sequences of {task} that were drawn differ, too few for "
+            f"train={train} and test={test}: set fewer"
+        )
+    order = numpy_generator(seed, "study test sequences").permutation(len(unique))[: train + test]
+    held_out, learned = ([unique[each] for each in rows] for rows in np.split(order, [test]))
     rng = numpy_generator(seed, "study longer sequences")
     longer = [copied(rng, LONGER) for _ in range(test)] if task == "copy" else []
     words = sorted({word for pair in pairs + longer for side in pair for word in side})
@@ -151,6 +159,7 @@ def encoded(pairs: Sequence[tuple[Tokens, Tokens]], numbers: dict[str, int]) -> 
 class SequenceTrial:
     """One training run of a Transformer without its seed."""
 
+    revision: ClassVar[int] = 2
     settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "train", "test")
     config: ClassVar[Any] = TransformerConfig
 

@@ -37,6 +37,7 @@ class TrialResult:
 class AnyTrial(Protocol):
     """One run without its seed: a frozen dataclass, whose fields name its result in the cache."""
 
+    revision: ClassVar[int]  # of what it computes: another number trains all again
     settings: ClassVar[tuple[str, ...]]  # the fields that a user may change
 
     @property
@@ -55,6 +56,7 @@ class AnyTrial(Protocol):
 class Trial:
     """One training run without its seed."""
 
+    revision: ClassVar[int] = 1
     settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "weight_decay")
     config: ClassVar[Any] = ViTConfig
 
