@@ -1,8 +1,10 @@
 """Whole pre-training runs: what they leave behind, going on, fine-tuning from them, the command."""
 
+import itertools
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +20,11 @@ from vitreous.data.dataset import Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks import machine, task_named
+from vitreous.tasks import machine, running, task_named
 from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig, sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.running import learn
+from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World
 from vitreous.training.learner import scaled_lr
@@ -345,3 +348,23 @@ def test_the_precision_is_decided_once(tmp_path, monkeypatch):
 def test_settings_without_effect_are_refused(objective, settings, said):
     with pytest.raises(InputError, match=said):
         task_named(objective).plan("digits", {**TINY, **settings})
+
+
+def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
+    """A training that ends after a time has as many steps as its estimate says now, not as its epochs say:
+    momentum and temperature end where they would, and no teacher stands still before."""
+    run, splits = tiny_run(tmp_path / "run", "dino")
+    shares = []
+
+    class Shares(Callback):
+        def on_step_end(self, trainer):
+            shares.append((float(trainer.learner.model.done), trainer.learner.step / trainer.total))
+
+    ticks = itertools.count(0.0, 0.25)
+    monkeypatch.setattr(running, "Trainer", partial(Trainer, clock=lambda: next(ticks)))
+    with pytest.warns(UserWarning, match="too few to learn much"):
+        trained = learn(run.with_training(minutes=0.5), splits, device=CPU, callbacks=[Shares()])
+    assert len(shares) > 8  # of which four were planned
+    assert all(found == pytest.approx(wanted) for found, wanted in shares[2:])
+    assert shares[-2][0] < shares[-1][0] == 1
+    assert trained.model.steps == len(shares)  # the averaged model's, too

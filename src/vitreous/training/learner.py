@@ -130,6 +130,12 @@ class Learner:
                     group["weight_decay"] = group["decay_scale"] * share
         return lr
 
+    def set_total(self, total: int) -> None:
+        """Tell an objective with schedules of its own of how many steps the training is, now."""
+        for model in (self.model, self.average.model) if self.average else (self.model,):
+            if hasattr(model, "set_total"):
+                model.set_total(total)
+
     @property
     def result(self) -> nn.Module:
         """The model to use, with averaged weights where there are some. All processes ask for it."""

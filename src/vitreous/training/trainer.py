@@ -205,6 +205,7 @@ class Trainer:
             self.total, self.planned_at = self.world.broadcast(
                 (total, step + self.budget.interval(SYNC_EVERY))
             )
+            self.learner.set_total(self.total)
 
     def note_progress(self, progress: int) -> None:
         """Let the other processes know how far this one is."""

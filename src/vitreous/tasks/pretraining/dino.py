@@ -13,7 +13,7 @@ import math
 import torch
 import torch.distributed
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -87,16 +87,18 @@ class DINO(nn.Module):
     What changes from step to step is computed on the device, so that Python never waits for a number.
 
     Args:
-        steps: of the optimizer in the whole training, over which temperature and momentum move.
+        steps: of the optimizer in the whole training, over which temperature and momentum move; one that ends
+            after a time estimates them again and again (`set_total`).
     """
 
     # For training in shards: small views are computed with the student's weights, not in its layers.
     gathered_at_once = True
+    steps: Int[Tensor, ""]
 
     def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int, seed: int = 0) -> None:
         super().__init__()
         self.config = config or DINOConfig()
-        self.steps = steps
+        self.register_buffer("steps", torch.tensor(steps), persistent=False)  # a compiled step stays one
         self.crops = multi_crop(model, self.config.views)
         self.model = model
         self.small_features = FeaturesAt(model, self.crops.small_size)
@@ -160,6 +162,10 @@ class DINO(nn.Module):
     def done(self) -> Float[Tensor, ""]:
         """The share of the training that is over."""
         return (self.step.double() / self.steps).clamp(max=1.0)
+
+    def set_total(self, steps: int) -> None:
+        """Let temperature and momentum move over another number of steps, as the learning rate does."""
+        self.steps.fill_(steps)
 
     @torch.no_grad()
     def after_step(self, measured: Measures, taken: Bool[Tensor, ""]) -> None:
