@@ -231,6 +231,33 @@ def test_several_bad_steps_lead_back_to_the_last_good_state_with_a_smaller_rate(
     assert learner.skipped == PATIENCE
 
 
+def test_what_ends_in_a_bad_step_is_saved(trained: Fit, tmp_path: Path) -> None:
+    states = Checkpointer(tmp_path)
+    settings = {"training": {"steps": 12, "save_every": 1e9}}
+    trained(settings, objective=Broken({11}), checkpointer=states)
+    assert states.steps() == [0, 12]
+
+
+def test_what_is_interrupted_among_bad_steps_is_saved_and_not_gone_back_to(
+    trained: Fit, tmp_path: Path
+) -> None:
+    """They are counted on in the next session, which goes back to a checkpoint before them."""
+
+    class Stop(Rows):
+        def on_step_end(self, trainer: Trainer) -> None:
+            trainer.interrupted = trainer.learner.step == 12
+
+    settings = {"training": {"steps": 20, "save_every": 1e9, "keep_every": 4}}
+    around: dict[str, Any] = {"checkpointer": Checkpointer(tmp_path), "callbacks": [Stop()]}
+    with pytest.raises(Interrupted):
+        trained(settings, objective=Broken({9, 10, 11}), **around)
+    assert Checkpointer(tmp_path).steps() == [8, 12]
+    around = {"checkpointer": Checkpointer(tmp_path), "resume": tmp_path}
+    with pytest.warns(UserWarning, match="not finite since step 10: back to step 8"):
+        learner = trained(settings, objective=Broken({0, 1}), **around)
+    assert (learner.step, learner.skipped, learner.setbacks) == (20, PATIENCE, 1)
+
+
 def test_a_loss_that_stays_bad_stops_training_with_good_weights(trained: Fit, tmp_path: Path) -> None:
     states, broken = Checkpointer(tmp_path), Broken(range(4, 10_000))
     with (

@@ -19,6 +19,7 @@ from vitreous.training.run import Run, with_training
 from vitreous.training.time_budget import TimeBudget
 
 from .conftest import Fit
+from .test_loop import Broken
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 
@@ -62,7 +63,8 @@ def timed(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> Any:
             before(step)
 
         monkeypatch.setattr(loop.TrainStep, "take", take)
-        settings = {"training": {"minutes": minutes, "save_every": 1e9}}
+        training = {"minutes": minutes, "save_every": 1e9, "log_every": around.pop("log_every", None)}
+        settings = {"training": training}
         around["callbacks"] = [clock, *around.get("callbacks", ())]
         return trained(settings, clock=clock, **around)
 
@@ -135,6 +137,50 @@ def test_validations_take_a_part_of_the_time(timed: Any) -> None:
     learner = timed(1.0, clock, validate=validate, validate_every=2)
     assert learner.step < 50
     assert 57 <= clock.now <= 61  # with the last validation
+
+
+def test_the_last_row_has_a_validation(timed: Any) -> None:
+    """Also where writing it takes the rest of the time, while it was not to be the last."""
+    clock, rows = Steps(1.0), []
+
+    class Slow(Callback):
+        def on_log(self, trainer: loop.Trainer, row: Any) -> None:
+            clock.now += 0.72
+            rows.append(row)
+
+    def validate(model: Any) -> dict[str, float]:
+        return {"validation_accuracy": 0.5}
+
+    learner = timed(1.0, clock, validate=validate, validate_every=1000, log_every=1, callbacks=[Slow()])
+    assert rows[-1]["step"] == learner.step
+    assert [row["step"] for row in rows if "validation_accuracy" in row] == [learner.step]
+    assert clock.now < 60 + 2 * 1.72
+
+
+@pytest.mark.filterwarnings("ignore:the loss is not finite")
+def test_several_processes_estimate_again_after_going_back(timed: Any, tmp_path: Path) -> None:
+    class Pair(World):
+        """Two processes, of which one is seen."""
+
+        def broadcast(self, value: Any) -> Any:
+            return value
+
+        def any(self, flags: Any) -> Any:
+            return flags
+
+        def gather(self, value: Any) -> Any:
+            return [value]
+
+    class Together(Callback):
+        def on_train_begin(self, trainer: loop.Trainer) -> None:
+            trainer.world = Pair(0, 2)
+
+    clock = Steps(0.29)
+    around = {"checkpointer": Checkpointer(tmp_path), "callbacks": [Together()]}
+    timed(1.0, clock, objective=Broken(range(35, 40)), **around)
+    # 40 steps of 0.29 s are lost: 60 s are 207 steps, of which 167 are left.
+    assert clock.totals[38] == pytest.approx(207, abs=1)
+    assert clock.totals[39] == pytest.approx(167, abs=1)
 
 
 def test_a_time_that_is_too_short_is_spoken_of_once(timed: Any) -> None:

@@ -207,11 +207,11 @@ class Checkpointer:
         resume = f"vitreous {self.command} --resume {quote(str(self.folder.parent))}"
         return f"{rest}: resume with {resume}"
 
-    def restore(self, learner: Learner, world: World = ALONE) -> bool:
-        """Put the learner to the newest intact checkpoint. Return whether there is one. Raises InputError: it
-        was saved by another model."""
+    def restore(self, learner: Learner, world: World = ALONE, *, upto: int | None = None) -> bool:
+        """Put the learner to the newest intact checkpoint; to none after step `upto`. Return whether there is
+        one. Raises InputError: it was saved by another model."""
         self.finish()
-        if (state := self.newest(learner, world)) is None:
+        if (state := self.newest(learner, world, upto=upto)) is None:
             return False
         learner.restore(state, first=world.first)
         self.current, self.best = learner.step, learner.best_step
@@ -227,11 +227,14 @@ class Checkpointer:
                 f"({error}): set training.keep_best=false in config.toml to keep the last model"
             ) from error
 
-    def newest(self, learner: Learner | None = None, world: World = ALONE) -> State | None:
-        """Read the newest intact checkpoint, with a warning for each newer one that is damaged. learner:
-        shards the tensors as it has them; without it they are whole."""
+    def newest(
+        self, learner: Learner | None = None, world: World = ALONE, *, upto: int | None = None
+    ) -> State | None:
+        """Read the newest intact checkpoint, or that up to a step, with a warning for each newer one that is
+        damaged. learner: shards the tensors as it has them; without it they are whole."""
         damaged, state = list[str](), None
-        for step in reversed(world.broadcast(self.steps())):
+        steps = world.broadcast(self.steps())
+        for step in reversed([step for step in steps if upto is None or step <= upto]):
             try:
                 reason, state = "", self.read(step, learner, world)
             except (OSError, ValueError, KeyError, SafetensorError) as error:

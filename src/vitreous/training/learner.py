@@ -75,6 +75,7 @@ class Learner:
     lr_factor: float = 1.0  # below 1 after training went back from a loss that was not finite
     setbacks: int = 0  # how often it did
     skipped: int = 0  # steps that were skipped because their gradient was not finite
+    bad_steps: int = 0  # how many of them in a row, up to now
     seconds: float = 0.0  # of training, over all sessions
     elapsed: float = 0.0  # with validations and saved checkpoints; of a training that has a time
     best_step: int | None = None  # of the best validation so far; None before the first
@@ -85,7 +86,7 @@ class Learner:
 
     COUNTS = (
         *("step", "lr_factor", "setbacks", "skipped", "seconds"),
-        *("elapsed", "best_step", "best_score", "worse"),  # version 0.1 had none of these
+        *("elapsed", "best_step", "best_score", "worse", "bad_steps"),  # version 0.1 had none of these
     )
 
     @classmethod
@@ -133,8 +134,9 @@ class Learner:
     def set_total(self, total: int) -> None:
         """Tell an objective with schedules of its own of how many steps the training is, now."""
         for model in (self.model, self.average.model) if self.average else (self.model,):
-            if hasattr(model, "set_total"):
-                model.set_total(total)
+            set_total: Any = getattr(model, "set_total", None)
+            if set_total:
+                set_total(total)
 
     @property
     def result(self) -> nn.Module:

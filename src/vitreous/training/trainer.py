@@ -90,7 +90,6 @@ class Trainer:
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
         self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, objective, config, seed=seed, world=world)
-        self.bad_steps = 0  # in a row, up to now
         self.interrupted, self.stop_requested, self.ended = False, False, False
         self.clock = clock
         self.saved_at = clock()
@@ -178,8 +177,8 @@ class Trainer:
                 return
             self.call("on_step_end")
             if row_due:
-                self.write_row(lr)
-                self.plan()  # a validation takes time
+                measured = self.write_row(lr)
+                self.plan(least=learner.step + (not measured))  # a validation takes time
                 clock = self.clock()
             interrupted, saving, ending = self.agree()
             every = self.config.keep_every
@@ -189,19 +188,19 @@ class Trainer:
             if interrupted and learner.step < self.total:
                 self.save()
                 raise Interrupted(learner.step)
-            if (saving or milestone) and not self.bad_steps:
+            if (saving or milestone) and not learner.bad_steps:
                 self.save(wait=False)
                 clock = self.clock()
             if learner.step == self.total or ending:
                 self.ended = ending
                 return
 
-    def plan(self) -> None:
-        """Estimate the number of steps where training ends after a time: after every step; with several
-        processes the first one does, and the others hear of it, about a hundred times in all."""
+    def plan(self, *, least: int = 0) -> None:
+        """Estimate the number of steps where training ends after a time, at least so many: after every step;
+        with several processes the first one does, and the others hear of it, about a hundred times in all."""
         step = self.learner.step
         if self.budget and (self.world.size == 1 or step >= self.planned_at):
-            total = self.budget.total(self.total, self.loader.steps_per_epoch)
+            total = max(self.budget.total(self.total, self.loader.steps_per_epoch), least)
             self.total, self.planned_at = self.world.broadcast(
                 (total, step + self.budget.interval(SYNC_EVERY))
             )
@@ -216,32 +215,32 @@ class Trainer:
         """Count the step that was taken, unless it is counted. Return whether training went back.
 
         Steps whose gradient is not finite are skipped: they change no weight. After several in a row training
-        goes back to the newest checkpoint at a lower learning rate, then it stops. The gradient is reduced
-        over all processes, so that all of them do the same. Raises NotFinite: it went back often enough
-        before.
+        goes back to the newest checkpoint before them at a lower learning rate, then it stops. The gradient
+        is reduced over all processes, so that all of them do the same. Raises NotFinite: it went back often
+        enough before.
         """
         finite, learner = self.train_step.outcome(), self.learner
         if finite is not None:
-            self.bad_steps = 0 if finite else self.bad_steps + 1
-        if finite is None or self.bad_steps < PATIENCE:
+            learner.bad_steps = 0 if finite else learner.bad_steps + 1
+        if finite is None or learner.bad_steps < PATIENCE:
             return False
-        since = learner.step - self.bad_steps + 1
+        good = learner.step - learner.bad_steps
         setbacks, lr_factor = learner.setbacks + 1, learner.lr_factor * SLOWER
         skipped, seconds = learner.skipped, learner.seconds
         may, checkpointer = setbacks <= MAX_SETBACKS, self.checkpointer
-        if not (may and checkpointer and checkpointer.restore(learner, self.world)):
+        if not (may and checkpointer and checkpointer.restore(learner, self.world, upto=good)):
             raise NotFinite(
-                f"the loss is not finite since step {since}, at learning rate factor "
+                f"the loss is not finite since step {good + 1}, at learning rate factor "
                 f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
                 "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
                 "labels that are not numbers"
             )
         learner.setbacks, learner.lr_factor = setbacks, lr_factor
         learner.skipped, learner.seconds = skipped, seconds
-        self.bad_steps = 0
+        learner.bad_steps, self.planned_at = 0, 0
         self.start_row()
         warnings.warn(
-            f"the loss is not finite since step {since}: back to step {learner.step}, with "
+            f"the loss is not finite since step {good + 1}: back to step {learner.step}, with "
             f"{learner.lr_factor:g} of the learning rate",
             stacklevel=2,
         )
@@ -264,8 +263,9 @@ class Trainer:
         within = self.learner.step % self.loader.steps_per_epoch
         return within == 0 or within % self.log_every == 0 or self.learner.step == self.total
 
-    def write_row(self, lr: float) -> None:
-        """Give every callback one row of metrics, then start new sums."""
+    def write_row(self, lr: float) -> bool:
+        """Give every callback one row of metrics, then start new sums. Return whether it can be the last: it
+        has a validation, where there are some."""
         learner = self.learner
         learner.meter = self.world.all_reduce_sum(learner.meter, learner.device)
         row: dict[str, float | int] = {
@@ -292,6 +292,7 @@ class Trainer:
         self.start_row()
         if self.validate and ended:
             self.compare(metrics, cheap)
+        return ended or self.validate is None
 
     def compare(self, metrics: Row, cheap: bool) -> None:
         """Keep the checkpoint of the best validation, where that is asked for or `cheap`; end training after
@@ -299,7 +300,7 @@ class Trainer:
         learner, asked = self.learner, bool(self.config.patience or self.config.keep_best)
         score = score_of(metrics, losses=asked) if asked or cheap else None
         better = score is not None and (learner.best_score is None or score > learner.best_score)
-        if better and not self.bad_steps:  # after a step that was not finite nothing is saved
+        if better and not learner.bad_steps:  # weights whose gradient is not finite are not the best
             learner.best_step, learner.best_score, learner.worse = learner.step, score, 0
             self.save(wait=False)
         elif asked and not better:
@@ -332,9 +333,9 @@ class Trainer:
         return max(SAVE_EVERY, self.saving / SAVING) if every is None else every
 
     def save(self, *, wait: bool = True) -> None:
-        """Save the state of now, unless the last steps were not finite. wait: until it is written."""
+        """Save the state of now. wait: until it is written."""
         learner, world, began = self.learner, self.world, self.clock()
-        if self.checkpointer and not self.bad_steps:
+        if self.checkpointer:
             learner.meter = world.all_reduce_sum(learner.meter, learner.device)
             if not world.first:
                 learner.meter.clear()  # the first process has all of it now
