@@ -122,6 +122,37 @@ def test_lora_begins_as_the_model_learns_little_and_merges_exactly(model: nn.Mod
     torch.testing.assert_close(model(images), changed)
 
 
+def test_lora_leaves_what_is_frozen(tiny: RunConfig) -> None:
+    training = {"lora": {"rank": 2}, "freeze": ["head", "blocks.0"]}
+    model = starting_model(configure(tiny, {"training": training}), [str(n) for n in range(10)])
+    learning = {
+        name.partition(".attention")[0].partition(".mlp")[0]
+        for name, p in model.named_parameters()
+        if p.requires_grad
+    }
+    assert learning == {"blocks.1"}
+
+
+def test_lora_that_changes_nothing_is_an_input_error(tiny: RunConfig) -> None:
+    bit = create("BiT-R50x1", image_size=32, num_classes=3, layers=(1,))
+    with pytest.raises(InputError, match="has none that may learn"):
+        add_lora(bit, LoRAConfig(rank=2), seed=0)
+    frozen = configure(tiny, {"training": {"lora": {"rank": 2}, "freeze": ["backbone"]}})
+    with pytest.raises(InputError, match="has none that may learn"):
+        starting_model(frozen, [str(n) for n in range(10)])
+
+
+@pytest.mark.parametrize("more", [[], ["position"]])
+def test_the_class_token_stays_without_a_position(trained: Fit, tiny: RunConfig, more: list[str]) -> None:
+    """In every step, whatever the optimizer does; also where all positions are frozen."""
+    config = configure(tiny, {"training": {"freeze": [*more, "position.prefix"]}})
+    before = starting_model(config, [str(n) for n in range(10)]).get_parameter("position.table")
+    training = {"freeze": [*more, "position.prefix"], "steps": 3, "optimizer": {"sam_radius": 0.05}}
+    table = trained({"training": training}).model.get_parameter("position.table")
+    assert not table[0].any()
+    assert torch.equal(table[1:], before[1:]) == bool(more)
+
+
 def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
     tiny: RunConfig, splits: Splits, tmp_path: Path
 ) -> None:

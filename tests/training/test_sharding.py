@@ -114,6 +114,7 @@ VARIANTS: dict[str, Config] = {
     "bf16": {"training": {"precision": "bf16"}},
     "compiled": {"training": {"compile": True}},
     "frozen": {"training": {"freeze": ["stem", "blocks.0"]}},
+    "no position of the class token": {"training": {"freeze": ["position.prefix"]}},
     "attention pooling": {"model": {"pooling": "attention", "layer_scale": 0.1}},
     "no prefix tokens": {"model": {"pooling": "mean", "class_token": False}},
 }

@@ -181,6 +181,8 @@ class AddedPositions(nn.Module):
 class LearnedPositions(AddedPositions):
     """1-D learned: one free vector for each token in raster order (E_pos of Eq. 1)."""
 
+    frozen_rows = 0  # at the beginning of the table, which a training leaves as they are
+
     def __init__(self, grid: Grid, width: int, *, init_std: float = 0.02, **tokens: int) -> None:
         super().__init__(grid, **tokens)
         self.init_std = init_std

@@ -145,13 +145,10 @@ def freeze(model: Model, parts: Sequence[str]) -> None:
 
 def without_prefix_positions(model: Model) -> None:
     """Make the class token's row of the position table zero, and leave it so (DeiT-III)."""
-    rows: Any = model.get_submodule("position").extra
-    table = model.get_parameter("position.table")
-    mask = torch.ones(len(table), 1)
-    mask[:rows] = 0
+    position: Any = model.get_submodule("position")
+    position.frozen_rows = position.extra
     with torch.no_grad():
-        table.mul_(mask)
-    table.register_hook(lambda gradient: gradient * mask.to(gradient))  # type: ignore[no-untyped-call]
+        position.table[: position.extra] = 0
 
 
 def absolute_source(source: str) -> str:
@@ -186,14 +183,23 @@ class LowRank(nn.Module):
 
 
 def add_lora(model: nn.Module, config: LoRAConfig, *, seed: int) -> None:
-    """Freeze everything but the head; matrices of the configured parts of each layer get low-rank changes."""
+    """Freeze everything but the head; matrices of the configured parts of each layer get low-rank changes,
+    unless they are frozen already. Raises InputError: there are none."""
+    chosen = [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and any(f".{part}." in name for part in config.parts)
+    ]
+    if not (chosen := [module for module in chosen if module.weight.requires_grad]):
+        raise InputError(
+            f"training.lora changes the matrices of {' and '.join(config.parts)} in each layer, of which the "
+            "model has none that may learn: set training.lora.rank=0, or look at training.freeze"
+        )
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name.startswith("head."))
+        parameter.requires_grad_(parameter.requires_grad and name.startswith("head."))
     generator = torch_generator(seed, "lora")
-    for name, module in list(model.named_modules()):
-        if isinstance(module, nn.Linear) and any(f".{part}." in name for part in config.parts):
-            low_rank = LowRank(module.weight, config, generator)
-            parametrize.register_parametrization(module, "weight", low_rank)
+    for module in chosen:
+        parametrize.register_parametrization(module, "weight", LowRank(module.weight, config, generator))
 
 
 def merge_lora(model: nn.Module) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.settings import current_weights
 from vitreous.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
@@ -199,6 +200,17 @@ class Learner:
             return tensor
         mesh, placements = weight.device_mesh, weight.placements  # every process has all of the tensor
         return distribute_tensor(tensor.to(self.device), mesh, placements, src_data_rank=None)
+
+    def gradient_masks(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the weights of which some rows are frozen, whole or sharded, each with 0 for these rows and
+        1 for the others."""
+        found: list[tuple[Tensor, Tensor]] = []
+        for name, module in self.model.named_modules():
+            if isinstance(module, LearnedPositions) and module.frozen_rows:
+                mask = torch.ones(module.table.shape, device=self.device)
+                mask[: module.frozen_rows] = 0
+                found.append((module.table, self.shard(f"model/{name}.table", mask)))
+        return found
 
     def check_fits(self, tensors: dict[str, Tensor]) -> None:
         """Raise InputError for another model's checkpoint: fused optimizers would read past its end."""

@@ -149,6 +149,7 @@ class TrainStep:
         compiles = bool(config.compile) and not learner.shards
         options = {"deterministic": config.deterministic, "compile": compiles}
         self.loss = ParallelLoss(loss, learner.shards, world, **options)
+        self.masks = learner.gradient_masks()
         self.kernels = attention_kernels(learner.model, self.device, config)
         learner.model.train()
         self.late = self.device.type == "cuda" and skips_on_device(learner)
@@ -224,6 +225,9 @@ class TrainStep:
                 torch.autograd.backward(loss * share)
                 measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
         self.loss.finish()
+        for table, mask in self.masks:
+            if table.grad is not None:
+                table.grad.mul_(mask)
         return measured
 
     def add(self, measured: Measures) -> None:
