@@ -37,6 +37,9 @@ from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.transformer import Captioner, Transformer
+from vitreous.studies.laboratory import Laboratory
+from vitreous.studies.sequences import with_key_size
+from vitreous.studies.study import Trial
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, FeatureDistillationConfig
 from vitreous.tasks.pretraining.task import self_supervised
@@ -316,6 +319,28 @@ def caption() -> None:
 
 CASES["translation"] = translate
 CASES["captioning"] = caption
+
+
+def masked_trial(objective: Any) -> None:
+    """Train an objective of a study, on the device that its laboratory has."""
+    laboratory, model = Laboratory(Path(), DEVICE), vit(num_classes=None)
+    batch = Batch(images(model), numbers(4), numbers(4))
+    with (
+        patch.object(Laboratory, "batches", return_value=[batch]),
+        patch("vitreous.studies.laboratory.computing", return_value=nullcontext()),
+    ):
+        laboratory.train(model, Trial(objective=objective, steps=1), 0)
+
+
+def smaller_keys() -> None:
+    model = on_device(lambda: Transformer(TransformerConfig(**TEXT, encoder_depth=1)))
+    with_key_size(model, 4)
+    model(numbers(4, 6), numbers(4, 5)).sum().backward()
+
+
+for objective in () if HALF else ("mae", "masked-patch"):
+    CASES[f"study, {objective}"] = lambda objective=objective: masked_trial(objective)
+CASES["study, smaller keys"] = smaller_keys
 
 
 def changed(change: Callable[[Any], Any], **overrides: Any) -> None:

@@ -156,6 +156,8 @@ def test_a_trial_depends_on_everything_that_it_is_given() -> None:
     ]
     assert len(set(others)) == len(others)
     assert cache_key(BASE.change(), 0, 1.0) == others[0]
+    assert cache_key(BASE, 0, 1.0, "fp32") == others[0]
+    assert cache_key(BASE, 0, 1.0, "bf16") not in others
 
 
 def test_what_is_fine_tuned_begins_where_its_start_ended(laboratory: Laboratory) -> None:

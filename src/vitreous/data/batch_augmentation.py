@@ -25,7 +25,7 @@ BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 class BatchRandom:
-    """Random numbers for each image of a batch, keyed by (seed, epoch, step).
+    """Random numbers for each image of a batch, keyed by (seed, epoch, step) and, for small views, a place.
 
     Those of `uniform` and `normal` are sampled for the batch of all processes, of which this one takes its
     rows: two processes see what one with the whole batch would have seen. They are few; noise for every pixel
@@ -35,10 +35,8 @@ class BatchRandom:
         size: images in this process's part of the batch.
     """
 
-    def __init__(
-        self, seed: int, epoch: int, step: int, *, size: int, rank: int = 0, world_size: int = 1
-    ) -> None:
-        self.seed, self.when = seed, (epoch, step)
+    def __init__(self, seed: int, *when: int, size: int, rank: int = 0, world_size: int = 1) -> None:
+        self.seed, self.when = seed, when
         self.rank, self.total = rank, size * world_size
         self.mine = slice(rank * size, (rank + 1) * size)
 
@@ -127,7 +125,7 @@ class BatchTransform(nn.Module):
     def random(self, epoch: int, step: int, size: int, place: int = 0) -> BatchRandom:
         """Return the random numbers of `size` images; of a second kind of views (`place` 1) others."""
         processes = {"rank": self.rank, "world_size": self.world_size}
-        return BatchRandom(self.seed + place, epoch, step, size=size, **processes)
+        return BatchRandom(self.seed, epoch, step, *([place] if place else []), size=size, **processes)
 
 
 def normalize(

@@ -167,7 +167,7 @@ class Laboratory:
     def run(self, trial: AnyTrial, seed: int) -> tuple[Path, TrialResult]:
         """The folder of a trial, and its result, from the cache or new. Raises InputError: settings that do
         not fit."""
-        folder = self.cache / cache_key(trial, seed, self.share)
+        folder = self.cache / cache_key(trial, seed, self.share, self.precision)
         cached = folder / "result.json"
         with suppress(FileNotFoundError):
             return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
@@ -236,7 +236,7 @@ class Laboratory:
         betas = (0.9, 0.98) if trial.optimizer == "adamw" else (0.9, 0.999)
         config = OptimizerConfig(kind=trial.optimizer, betas=betas, weight_decay=trial.weight_decay)
         (optimizer,) = make_optimizers(learner, config, trial.rate)
-        generator = torch_generator(seed, "study masks", device=self.device)
+        generator = torch_generator(seed, "study masks")  # objectives draw on the CPU
         learner.train()
         for step, batch in enumerate(self.batches(trial, seed, steps, model.config.image_size)):
             for group in optimizer.param_groups:
@@ -291,8 +291,9 @@ def middle_positions(model: Model, grid: tuple[int, int]) -> Float[Tensor, "rows
     return torch.cat([rows[: position.extra], middle.flatten(0, 1)])
 
 
-def cache_key(trial: AnyTrial, seed: int, share: float) -> str:
-    """A name that changes with anything that a result depends on."""
-    fields = asdict(cast("Any", trial))
-    described = json.dumps([trial.revision, fields, seed, share], sort_keys=True, default=str)
+def cache_key(trial: AnyTrial, seed: int, share: float, precision: str = "fp32") -> str:
+    """A name that changes with anything that a result depends on. Names of fp32 are without it, as before."""
+    other = [] if precision == "fp32" else [precision]
+    facts = [trial.revision, asdict(cast("Any", trial)), seed, share, *other]
+    described = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.blake2b(described.encode(), digest_size=16).hexdigest()

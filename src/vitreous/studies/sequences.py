@@ -279,7 +279,9 @@ def with_key_size(model: nn.Module, size: int) -> int:
             # The scale is 1 / sqrt(channels): queries make it 1 / sqrt(size).
             factor = {"q": used * (channels / size) ** 0.5, "k": used, "v": torch.ones(channels)}
             factors = torch.cat([factor[part].repeat(module.heads) for part in parts])
-            hidden += int((factors == 0).sum()) * (linear.in_features + 1)
+            factors = factors.to(linear.weight.device)
+            unused = max(channels - size, 0) * module.heads * sum(part != "v" for part in parts)
+            hidden += unused * (linear.in_features + 1)
             for name in ("weight", "bias"):
                 parametrize.register_parametrization(linear, name, FewerChannels(factors))
     return hidden
