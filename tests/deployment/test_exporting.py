@@ -16,7 +16,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.deployment import exporting
-from vitreous.deployment.engines import ENGINES, open_image_model
+from vitreous.deployment.engines import ENGINES, compiled_folder, open_image_model
 from vitreous.deployment.exporting import export
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
@@ -208,3 +208,24 @@ def test_openvino_folders(precision: str, tmp_path: Path) -> None:
             assert (found - model(images)).abs().max() / model(images).abs().max() < tolerance
     with pytest.raises(InputError, match=r"export needs weights, and .* is an exported"):
         vt.export(folder, tmp_path / "again.onnx", progress=False)
+
+
+@pytest.mark.slow
+def test_openvino_computes_the_weights_that_a_folder_has_now(tmp_path: Path) -> None:
+    """Only model.bin is replaced, as `git pull` does: graphs of one architecture are equal to the byte."""
+    pytest.importorskip("openvino")
+    images = torch.randn(2, 3, 16, 16)
+    model = model_of("plain")
+    export(model, tmp_path / "first-openvino")
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    export(model, tmp_path / "second-openvino")
+    here, other = tmp_path / "first-openvino", tmp_path / "second-openvino"
+    (here / "model.xml").write_bytes((other / "model.xml").read_bytes())  # but for the number of the export
+    before, expected = (open_image_model(each)(images) for each in (here, other))
+    (here / "model.bin").write_bytes((other / "model.bin").read_bytes())
+    found = open_image_model(here)(images)
+    torch.testing.assert_close(found, expected)
+    assert (found - before).abs().max() > 0.01
+
+    assert len([*compiled_folder(here / "model.xml").parent.iterdir()]) == 1  # that of before is gone

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -196,7 +197,7 @@ def openvino_compute(graph: Any, *, full: bool) -> Compute:
     openvino = import_openvino()
     core, calls = openvino.Core(), count()
     hints = {"PERFORMANCE_HINT": "LATENCY", **({"INFERENCE_PRECISION_HINT": "f32"} if full else {})}
-    cached = {"CACHE_DIR": str(cache_folder() / "engines")} if isinstance(graph, Path) else {}
+    cached = {"CACHE_DIR": str(compiled_folder(graph))} if isinstance(graph, Path) else {}
     try:
         compiled = core.compile_model(graph, "CPU", {**hints, **cached})
     except Exception as error:  # openvino has one class for all causes
@@ -226,6 +227,20 @@ def openvino_compute(graph: Any, *, full: bool) -> Compute:
         return [np.concatenate(each)[: len(images)] for each in zip(*parts, strict=True)]
 
     return compute
+
+
+def compiled_folder(graph: Path) -> Path:
+    """Return the cache's folder for what OpenVINO compiles of a file, and remove that of the weights that the
+    file had before: OpenVINO does not look at the weights, and graphs of one architecture are equal."""
+    weights = graph.with_suffix(".bin")
+    found = weights.stat() if weights.exists() else None
+    stamp = (found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found else ()
+    name, now = (hashlib.sha256(repr(each).encode()).hexdigest()[:16] for each in (graph.resolve(), stamp))
+    folder = cache_folder() / "engines" / name
+    for before in folder.iterdir() if folder.is_dir() else ():
+        if before.name != now:
+            shutil.rmtree(before, ignore_errors=True)
+    return folder / now
 
 
 def import_openvino() -> Any:
