@@ -46,6 +46,11 @@ def printable(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def utf8_name(path: object) -> str:
+    """Return a path as text that any file and terminal takes: bytes of it that are not UTF-8 as \\xff."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of a sentence about an unknown `name`: the nearest known one, or all of them."""
     by_lower = {each.lower(): each for each in known}

@@ -254,6 +254,31 @@ def test_images_of_a_batch_may_have_one_name(model: ViT, world: Path) -> None:
         assert answers["probability"] == [None, *expected["probability"]]
 
 
+def test_the_columns_of_every_batch_are_the_same(model: ViT, world: Path) -> None:
+    good = (world / "files" / "0.png").read_bytes()
+    for output, options in (("labels", {}), ("labels", {"top": 2}), ("features", {})):
+        predictor = vt.Predictor(model, output, **options)
+        expected = predictor({"bytes": [good, None, float("nan")]})
+        assert [each is None for each in expected["error"]] == [True, False, False]
+        for batch in ([b"zz", None], []):
+            found = predictor({"bytes": batch})
+            assert [*found] == [*expected]
+            assert all(len(column) == len(batch) for column in found.values())
+
+
+@pytest.mark.parametrize(
+    ("output", "options", "words"),
+    [
+        ("features", {"top": 3}, "no option top: its options are those of output='labels'"),
+        ("labels", {"topp": 3}, "no option topp: did you mean 'top'"),
+        ("labels", {"top": 0}, "top=0 names no label"),
+    ],
+)
+def test_options_are_checked_before_the_first_batch(output: str, options: Any, words: str) -> None:
+    with pytest.raises(vt.InputError, match=words):
+        vt.Predictor("not opened", output, **options)
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_row_without_a_path_is_an_image_that_cannot_be_read(
     model: ViT, world: Path, tmp_path: Path, suffix: str

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +37,28 @@ def test_images_in_every_form_have_the_features_of_the_model(
         embeddings = vt.embed(model, images, progress=False)
         np.testing.assert_allclose(embeddings.values, expected.numpy(), atol=1e-5)
     assert vt.embed(model, pixels[0]).values.shape == (1, 16)
+    first = np.ascontiguousarray(pixels[0].transpose(2, 0, 1))
+    assert vt.embed(model, torch.from_numpy(first)).values.shape == (1, 16)
+    assert vt.embed(model, first).values.shape == (3, 16)  # gray images: arrays have their channels last
     assert vt.embed(model, paths).paths == tuple(map(str, paths))
+
+
+def test_features_are_written_whole_or_not_at_all(
+    model: ViT, pixels: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Path, **arrays: Any) -> None:
+        file.write_bytes(b"a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(vt.InputError, match=r"there is no folder .*nowhere: make it"):
+        vt.embed(model, "not looked at", out=tmp_path / "nowhere" / "a.npz")
+    embeddings = vt.embed(model, pixels[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", full)
+        with pytest.raises(vt.InputError, match="No space left"):
+            embeddings.save(tmp_path / "a.npz")
+    assert [*tmp_path.iterdir()] == []
+    assert embeddings.save(tmp_path / "a.npz").is_file()
 
 
 def test_embeddings_are_a_result(model: ViT, pixels: NDArray[np.uint8], tmp_path: Path) -> None:

@@ -136,6 +136,16 @@ def test_cache(pixels: NDArray[np.uint8], capsys: pytest.CaptureFixture[str]) ->
     assert run(["cache", "data"]) == 2
 
 
+def test_a_cache_on_another_disk_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    for folder in ("cache", "disk"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "disk" / "file").write_bytes(b"12")
+    (tmp_path / "cache" / "data").symlink_to(tmp_path / "disk")
+    assert clear_cache("data").bytes == {"data": 2}
+    assert [*(tmp_path / "cache" / "data").iterdir()] == []
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_a_file_that_another_process_removes_from_the_cache_is_no_error(
     before: bool, pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch

@@ -102,6 +102,8 @@ def test_an_upload_can_be_loaded(tiny: Any, hub: Any, tmp_path: Path) -> None:
     card = hub.repositories["me/run"]["README.md"].decode()
     assert "\nlicense: mit\n" in card
     assert card.endswith("---\n# mine\n\n| Accuracy | 0.9 |\n")
+    (run_folder / "README.md").unlink()
+    assert vt.push_to_hub(run_folder, "me/bare", license="mit")
     with pytest.raises(
         vt.InputError, match="cannot upload others/flowers to the hub: not allowed: log in with"
     ):

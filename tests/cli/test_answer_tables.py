@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.cli import run
 from vitreous.errors import InputError
 
 
@@ -40,6 +42,26 @@ def rows_of(path):
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     return parquet.read_table(path).to_pylist()
+
+
+def test_names_that_are_not_utf_8(several, photos, tmp_path, capsys):
+    """They are text with their bytes written out, in every answer and in what could not be read."""
+    for name, source in ((b"\xff.png", "a.png"), (b"\xfe.png", "torn.png")):
+        (photos / os.fsdecode(name)).write_bytes((photos / source).read_bytes())
+    vt.save(several, tmp_path / "model")
+    good, bad = f"{photos}/\\xff.png", f"{photos}/\\xfe.png"
+    asked = [str(tmp_path / "model"), str(photos)]
+    assert run(["predict", *asked, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert good in [each["path"] for each in found["predictions"]]
+    assert bad in [each["path"] for each in found["failed"]]
+    for ending in ("csv", "jsonl", "parquet"):
+        out = tmp_path / f"answers.{ending}"
+        assert run(["predict", *asked, "--out", str(out)]) == 1
+        assert good in [row["path"] for row in rows_of(out)]
+    assert run(["embed", *asked, "--out", str(tmp_path / "features.parquet")]) == 1
+    assert run(["embed", *asked, "--out", str(tmp_path / "folder")]) == 1
+    assert good in vt.Predictor(several)({"path": [os.fsencode(photos).decode() + "/\udcff.png"]})["path"]
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])

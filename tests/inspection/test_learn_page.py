@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.cli import run as run_command
 from vitreous.inspection import learn_page
 from vitreous.inspection.learn_page import write_learn_page
 from vitreous.languages import LANGUAGES, catalog, speaking
@@ -175,6 +176,9 @@ def test_a_run_has_the_page_and_its_own_images(tmp_path: Path, monkeypatch: pyte
     Path("broken.png").write_text("not an image")
     with pytest.raises(vt.InputError, match="none of the images could be read"):
         vt.learn(run, "broken.png")
+    some = ["mine.png", "broken.png", "nope.png"]
+    assert [each.path for each in vt.learn(run, some).failed] == ["nope.png", "broken.png"]
+    assert run_command(["learn", str(run.path), *some]) == 1
 
 
 # --- in a browser ------------------------------------------------------------------------------------------

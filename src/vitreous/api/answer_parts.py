@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from vitreous.api.arguments import progress_bar
 from vitreous.api.predictor import Columns, Predictor
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.image_list import Failure, ImageList
+from vitreous.data.image_list import Failure
 from vitreous.data.image_parts import ImagePart, image_parts
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.evaluation.features import model_digest
@@ -190,8 +189,7 @@ class PartWriter:
                 add(as_table(columns))
                 count += len(columns["path"])
             if not count:  # not one image can be read: the columns are those of any other
-                blank = ImageList([Image.new("RGB", (64, 64))])
-                add(as_table(next(self.predictor.opened.answer(blank, {}))).slice(0, 0))
+                add(as_table(self.predictor.blank()).slice(0, 0))
         for left in self.folder.glob(f".{path.name}.*.tmp"):  # by a process that was killed
             left.unlink(missing_ok=True)
         return PartAnswers(count, failed)

@@ -123,6 +123,17 @@ def path_of_run(model: Any) -> Any:
     return model.path if hasattr(model, "path") and hasattr(model, "resume") else model
 
 
+def named_path(model: Any) -> str:
+    """Return the name of MODEL, which other processes open. Raises InputError: a model in memory."""
+    path = path_of_run(model)
+    if not isinstance(path, str | Path):
+        kind = type(model).__name__
+        raise InputError(
+            f"a model of type {kind} is not served from memory: vitreous.save it, and serve the folder"
+        )
+    return str(path)
+
+
 def model_name(model: Any) -> str:
     """Return what a report calls MODEL."""
     path = path_of_run(model)

@@ -16,6 +16,7 @@ from vitreous.api.arguments import (
     file_stem,
     model_fields,
     model_name,
+    named_path,
     path_of_run,
     progress_bar,
     resolve_model,
@@ -323,7 +324,7 @@ def serve(
     from vitreous.deployment.serving.exported import serve_models
 
     models = dict(model) if isinstance(model, Mapping) else {"": model}
-    specs = {name: str(path_of_run(each)) for name, each in models.items()}
+    specs = {name: named_path(each) for name, each in models.items()}
     fields = model_fields(settings_tree(settings, config), image_size)
     serve_here = partial(
         serve_models,

@@ -19,6 +19,7 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
+from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
 from vitreous.results import Result
 
@@ -71,15 +72,15 @@ class Embeddings(Result):
         Raises InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing."""
         path = Path(path)
         check_features_file(path)
-        with writing_to(path):
+        with writing_to(path), whole(path, path.suffix) as partial:
             if path.suffix == ".npz":
-                np.savez(path, features=self.values, paths=np.array(self.paths, dtype=str))
+                np.savez(partial, features=self.values, paths=np.array(self.paths, dtype=str))
             else:
                 import pyarrow
                 import pyarrow.parquet
 
                 columns = {"path": list(self.paths), "features": list(self.values)}
-                pyarrow.parquet.write_table(pyarrow.table(columns), path)
+                pyarrow.parquet.write_table(pyarrow.table(columns), partial)
         return path
 
 
@@ -90,6 +91,8 @@ def check_features_file(path: Path) -> None:
             f"{path}: features are written as .npz or .parquet, or into a folder, whose name has no ending"
         )
     check_free(path)
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent}: make it, or choose another name")
     if path.suffix == ".parquet" and not is_installed("pyarrow"):
         raise InputError(f"{path} needs pyarrow: pip install pyarrow, or write .npz")
 

@@ -164,7 +164,11 @@ def push_to_hub(
 
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None
-    text = card.read_text(encoding="utf-8") if card and (card.parent / "config.toml").is_file() else None
+    text = (
+        card.read_text(encoding="utf-8")
+        if card and (card.parent / "config.toml").is_file() and card.is_file()
+        else None
+    )
     address, _ = upload(
         resolve_model(model),
         name,
@@ -313,7 +317,10 @@ def clear_cache(kind: str | None = None) -> CacheUse:
         try:
             while (use.folder / name).exists():
                 with suppress(FileNotFoundError):  # another process has removed something of it before
-                    shutil.rmtree(use.folder / name)
+                    shutil.rmtree((use.folder / name).resolve())
+                    if (use.folder / name).is_symlink():  # to another disk: its folder is wanted again
+                        (use.folder / name).resolve().mkdir()
+                        break
         except OSError as error:
-            raise InputError(f"cannot delete {use.folder / name}: {error.strerror}") from error
+            raise InputError(f"cannot delete {use.folder / name}: {error.strerror or error}") from error
     return CacheUse(use.folder, deleted)

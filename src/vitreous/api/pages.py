@@ -4,6 +4,7 @@ shows each of its tensors."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from vitreous.languages import speaking
 if TYPE_CHECKING:
     from PIL import Image
 
+    from vitreous.data.image_list import Failure
     from vitreous.evaluation.comparison import ComparedRun, Comparison
     from vitreous.inspection.learn_page import LearnPage
     from vitreous.inspection.runs.comparison import Shown
@@ -174,9 +176,9 @@ def learn(
     page = (run if (run / "config.toml").is_file() else default_folder(model)) / "learn.html"
     page = Path(out) if out else page
     with speaking(language), writing_to(page):
-        return write_learn_page(
-            page, opened, samples_of(model, opened, images), name=run.name, trained=not is_fresh(model)
-        )
+        samples, failed = samples_of(model, opened, images)
+        found = write_learn_page(page, opened, samples, name=run.name, trained=not is_fresh(model))
+    return replace(found, failed=failed)
 
 
 def newest_run(folder: Path = Path("runs")) -> Path:
@@ -189,19 +191,29 @@ def newest_run(folder: Path = Path("runs")) -> Path:
     return finished[-1].parent.parent
 
 
-def samples_of(model: Any, opened: Any, images: Any) -> list[tuple[Image.Image, str]]:
-    """Return images to try, with their labels. Raises InputError: not one image can be read."""
+def samples_of(
+    model: Any, opened: Any, images: Any
+) -> tuple[list[tuple[Image.Image, str]], tuple[Failure, ...]]:
+    """Return images to try, with their labels, and those that cannot be read, of some that are named. Raises
+    InputError: not one image can be read."""
     from vitreous.api.inspecting import held_out_examples
-    from vitreous.data.image_list import image_list
-    from vitreous.inspection.runs.report import labeled_samples
+    from vitreous.data.decoding import BadImage
+    from vitreous.data.image_list import Failure, image_list
+    from vitreous.inspection.runs.report import MOST_SAMPLES, labeled_samples
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
 
+    failed: list[Failure] = []
     if images is not None:
-        found = image_list(images)[0]
+        found, failed = image_list(images)
+        for row in found.sample(MOST_SAMPLES):
+            try:
+                found.image(row)
+            except BadImage as bad:
+                failed.append(Failure(bad.name, bad.reason))
     else:
         task = task_of(model) or task_named("classification")
         found, _ = held_out_examples(task, model, opened)
     if not (samples := labeled_samples(found)):
         raise InputError("none of the images could be read: give JPEG or PNG files that open in a viewer")
-    return samples
+    return samples, tuple(failed)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from vitreous.api.arguments import (
@@ -26,9 +27,10 @@ from vitreous.api.arguments import (
     weights_folder,
 )
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
 from vitreous.deployment.predictor import ClassPredictor
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, nearest, utf8_name
 from vitreous.evaluation.outputs import automatic_precision, prepared_batches
 from vitreous.models.program import Program
 from vitreous.tasks.answer_tables import answer_columns
@@ -36,6 +38,7 @@ from vitreous.tasks.answering import open_answerer
 from vitreous.tasks.task import Task, module_of
 from vitreous.training.precision import computing, with_cast_weights
 
+OPTIONS = ("top", "threshold", "tta")  # of the output "labels"
 Columns = dict[str, Any]  # a column's values by its name: a list, or an array with a row for each image
 
 
@@ -76,6 +79,16 @@ class Predictor:
     ) -> None:
         if output not in OPENERS:
             raise InputError(f"output {output!r} is not known: {nearest(output, list(OPENERS))}")
+        for name in options:
+            if output != "labels" or name not in OPTIONS:
+                why = (
+                    nearest(name, OPTIONS)
+                    if output == "labels"
+                    else "its options are those of output='labels'"
+                )
+                raise InputError(f"output {output!r} has no option {name}: {why}")
+        if (top := options.get("top")) is not None and top < 1:
+            raise InputError(f"top={top} names no label: use 1 or more")
         self.model, self.output, self.options = path_of_run(model), output, options
         if "threshold" in options:
             self.options = {**options, "threshold": threshold_of(model, options["threshold"])}
@@ -110,19 +123,27 @@ class Predictor:
             raise InputError(f"a batch needs a column path or bytes; this one has {', '.join(batch)}")
         failed: dict[str, str] = {}
         found: list[Columns] = list(self.opened.answer(images, failed))
+        found = found or [self.blank()]  # not one can be read, or there is none: the columns stay the same
         names = [images.name(index) for index in range(len(images))]
-        rows: dict[str, list[Any]] = {"path": [str(path) for path in batch.get("path", names)]}
+        rows: dict[str, list[Any]] = {"path": [utf8_name(path) for path in batch.get("path", names)]}
         for column in dict.fromkeys(name for columns in found for name in columns if name != "path"):
             values = iter(value for columns in found for value in columns[column])
             rows[column] = [None if name in failed else next(values) for name in names]
         return {**rows, "error": [failed.get(name) for name in names]}
+
+    def blank(self) -> Columns:
+        """Return the columns that any image has."""
+        return next(self.opened.answer(ImageList([Image.new("RGB", (64, 64))]), {}))
 
 
 class StoredImages(ImageList):
     """Images as the bytes of files, named by their numbers: the paths of a batch may be equal."""
 
     def encoded(self, index: int) -> bytes:
-        return bytes(self.images[index])
+        try:
+            return bytes(memoryview(self.images[index]))
+        except TypeError:  # None, or what a library has for it
+            raise BadImage(self.name(index), "there are no bytes of a file") from None
 
     def image(self, index: int) -> Any:
         return ImageDataset.image(self, index)

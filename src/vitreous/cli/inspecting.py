@@ -101,4 +101,4 @@ def learn(
         print_json(result.to_json())
     else:
         print(result.page)
-    return 0
+    return print_failed(result.failed)

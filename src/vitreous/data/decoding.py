@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
-from vitreous.errors import LazyModule, is_installed
+from vitreous.errors import LazyModule, is_installed, utf8_name
 from vitreous.models.preprocessing import upright
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class BadImage(Exception):
     """An image that cannot be read: which, and why."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
-        self.name = name
+        self.name = utf8_name(name)
+        super().__init__(f"{self.name}: {reason}")
         self.reason = reason
 
 

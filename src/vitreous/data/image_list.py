@@ -14,7 +14,7 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, read_file
-from vitreous.errors import InputError
+from vitreous.errors import InputError, utf8_name
 from vitreous.models.preprocessing import as_pil
 
 NO_SUCH = "no such file or folder"
@@ -42,7 +42,7 @@ class ImageList(ImageDataset):
 
     def name(self, index: int) -> str:
         image = self.images[index]
-        return str(image) if isinstance(image, str | Path) else super().name(index)
+        return utf8_name(image) if isinstance(image, str | Path) else super().name(index)
 
     def encoded(self, index: int) -> bytes | None:
         image = self.images[index]
@@ -60,7 +60,8 @@ def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
 
     Args:
         images: one or many of: the path of a file, a folder (with everything below it) or a glob; a PIL
-            image; an array or tensor of one image, (H, W), (H, W, C) or (C, H, W), or of a batch.
+            image; an array of one image, (H, W) or (H, W, C), a tensor, also (C, H, W), or a batch of these:
+            an array (3, H, W) is three gray images.
 
     Raises:
         InputError: no image was found at all, or something that is not an image.
@@ -101,7 +102,9 @@ def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
         files = matches(each)
         found.update(dict.fromkeys(files))
         if not files:
-            missing.append(Failure(each, "a folder without images" if Path(each).is_dir() else NO_SUCH))
+            missing.append(
+                Failure(utf8_name(each), "a folder without images" if Path(each).is_dir() else NO_SUCH)
+            )
     if not found:
         tried = "; ".join(f"{failure.path}: {failure.reason}" for failure in missing)
         raise InputError(f"no image found ({tried}): give files, folders or globs such as 'photos/*.jpg'")

@@ -29,7 +29,7 @@ from vitreous.data.sources.hub import find_files, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import delimiter_of
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import members
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, require_packages, utf8_name
 
 ROWS = 2048  # images of a part, where the data have no parts of their own
 SAVED = ("dataset_dict.json", "state.json")  # of a folder by `save_to_disk`
@@ -238,7 +238,7 @@ class TarImages(ImageDataset):
             os.close(file)
 
     def name(self, index: int) -> str:
-        return f"{self.source}/{self.members[index][0]}"
+        return utf8_name(f"{self.source}/{self.members[index][0]}")
 
     def encoded(self, index: int) -> bytes:
         _, offset, size = self.members[index]

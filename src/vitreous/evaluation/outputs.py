@@ -22,7 +22,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import SampleReader, evaluation_loader
-from vitreous.errors import InputError
+from vitreous.errors import InputError, utf8_name
 from vitreous.models.bit import BiT
 from vitreous.models.names import Runnable
 from vitreous.models.preprocessing import Preprocessing
@@ -136,7 +136,7 @@ def compute_outputs(
     check_readable(len(indices), images, failed)
     rows, order = torch.cat(indices).sort()
     found = torch.cat(values)[order] if world.size > 1 else torch.cat(values)
-    names = tuple(images.name(row) for row in rows.tolist())
+    names = tuple(utf8_name(images.name(row)) for row in rows.tolist())
     return Outputs(rows.numpy(), names, found, failed, time.perf_counter() - started)
 
 
@@ -233,7 +233,7 @@ def prepared_batches(
     loader = evaluation_loader(images, preprocessing=model.preprocessing, **options)
     for batch in loader:
         failed |= dict(loader.bad)
-        yield [images.name(index) for index in batch.indices.tolist()], batch.images
+        yield [utf8_name(images.name(index)) for index in batch.indices.tolist()], batch.images
     failed |= dict(loader.bad)
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 import vitreous
 from vitreous import __version__
 from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.image_list import Failure
 from vitreous.errors import InputError
 from vitreous.inspection.page import TEMPLATES, framed
 from vitreous.languages import CURRENT, LANGUAGES, catalog
@@ -46,12 +47,14 @@ class LearnPage(Result):
         recorded: whether the model is too large to run in the page, which has recorded tensors then.
         rounding: the largest change of a probability on the page's images that storing the weights as
             fp16 makes; 0 where they are stored as fp32.
+        failed: images that could not be read, and why.
     """
 
     page: Path
     parameters: int
     recorded: bool
     rounding: float
+    failed: tuple[Failure, ...] = ()
 
     def _repr_html_(self) -> str:
         return framed(self.page)

@@ -116,6 +116,8 @@ def test_binary_elements_are_read(classifier: Classifier) -> None:
     for ours, theirs in zip(told.json()["outputs"], plain.json()["outputs"], strict=True):
         close = pytest.approx(theirs["data"], abs=1e-6) if theirs["datatype"] == "FP32" else theirs["data"]
         assert ours == {**theirs, "data": close}
+    endless = {"inference-header-content-length": "0" * 5000}
+    assert post(app, "/v2/models/tiny/infer", content=text, headers=endless).status_code == 400
     torn = post(app, "/v2/models/tiny/infer", content=text + data[:-1], headers=headers)
     assert torn.status_code == 400
     assert "end within an element" in error_of(torn)

@@ -329,7 +329,7 @@ def test_a_page_elsewhere_cannot_use_the_server(
 
 def test_hosts_that_are_answered() -> None:
     assert hosts_of("0.0.0.0", ()) is None
-    assert "models.example" in (hosts_of("0.0.0.0", ["models.example"]) or ())
+    assert "models.example" in (hosts_of("0.0.0.0", ["Models.Example"]) or ())
 
 
 def test_a_token_is_needed_for_all_but_health_and_page(classifier: Classifier, tmp_path: Path) -> None:

@@ -22,10 +22,11 @@ import httpx
 import pytest
 import torch
 
+import vitreous as vt
 from vitreous.checkpoints import save
 from vitreous.cli import run
 from vitreous.deployment.serving.guard import SHARED, WorkerProcesses
-from vitreous.deployment.serving.workers import WEIGHTS, Worker, Workers, share_weights
+from vitreous.deployment.serving.workers import WEIGHTS, Worker, Workers, share_weights, supervise
 from vitreous.errors import InputError
 
 from .conftest import form, image, make_vit
@@ -60,6 +61,32 @@ def test_processes_are_measured_together(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_cannot_be(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "ViT-Ti/16", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "words"),
+    [
+        ({}, {}, "there is no model to serve"),
+        ({"a b": "ViT-Ti/16", "a-b": "ViT-Ti/16"}, {}, "'a b' and 'a-b' would both be at /models/a-b"),
+        ({"고양이": "ViT-Ti/16", "개": "ViT-Ti/16"}, {}, "would both be at /models/model"),
+        (torch.nn.Linear(2, 2), {}, "type Linear is not served from memory"),
+        ("ViT-Ti/16", {"metrics_port": 70000, "workers": 1}, "--metrics-port 70000 is not a port"),
+    ],
+)
+def test_models_and_ports_that_cannot_be(models: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        vt.serve(models, port=0, **options)
+
+
+def test_the_environment_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next server in this process would look for the weights of this one."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv(WEIGHTS, raising=False)
+    monkeypatch.setattr(Workers, "start", Scripted.start)
+    monkeypatch.setattr(Workers, "outcomes", [False], raising=False)
+    with socket.socket() as opened, pytest.raises(InputError, match="cannot be opened"):
+        supervise(lambda opened, ready: None, opened, 2, ready=lambda about: None)
+    assert not {"OMP_NUM_THREADS", WEIGHTS} & os.environ.keys()
 
 
 class Scripted(Workers):

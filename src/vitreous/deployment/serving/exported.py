@@ -27,6 +27,7 @@ from vitreous.deployment.serving.endpoints import (
     parse,
 )
 from vitreous.deployment.serving.page import Examples, page_of
+from vitreous.errors import InputError
 from vitreous.languages import speaking
 from vitreous.models.config_parts import Config
 
@@ -82,7 +83,18 @@ def serve_models(
         open_one: opens a MODEL, given the limits and its number.
         metrics_at: host and port of the counters, beside the other addresses where the port is None; None:
             nowhere.
+
+    Raises:
+        InputError: no model, names that are one in an address, or what `open_one` refuses.
     """
+    if not specs:
+        raise InputError("there is no model to serve: give one")
+    names: dict[str, str] = {}
+    for name in specs:
+        if (first := names.setdefault(address_name(name), name)) != name:
+            raise InputError(
+                f"the models {first!r} and {name!r} would both be at /models/{address_name(name)}: rename one"
+            )
     hosted = []
     with speaking(language), running.one_thread() as thread:
         for number, (name, spec) in enumerate(specs.items()):

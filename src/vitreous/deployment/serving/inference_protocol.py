@@ -128,7 +128,7 @@ def read_inputs(
     body: bytes, length: str | None, takes: str, limits: Limits
 ) -> tuple[InferRequest, list[Upload]]:
     """The request, and its images or texts. Raises Refused."""
-    if length is not None and not (length.isdecimal() and int(length[:20]) <= len(body)):
+    if length is not None and not (length.isdecimal() and len(length) <= 20 and int(length) <= len(body)):
         raise Refused(400, f"the header {LENGTH} is not the length of the JSON")
     end = len(body) if length is None else int(length)
     try:

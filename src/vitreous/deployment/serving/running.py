@@ -34,11 +34,11 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def hosts_of(host: str, allowed: Sequence[str]) -> frozenset[str] | None:
-    """The names that a server on `host` answers for; None: any, where others can reach it and none is
-    given."""
+    """The names that a server on `host` answers for, in lower case; None: any, where others can reach it and
+    none is given."""
     if host not in LOOPBACK and not allowed:
         return None
-    return frozenset({host, *allowed, *LOOPBACK})
+    return frozenset(each.lower() for each in (host, *allowed, *LOOPBACK))
 
 
 def read_token(path: Path) -> str:
@@ -58,10 +58,11 @@ def read_token(path: Path) -> str:
 @contextmanager
 def metrics_at(host: str, port: int | None, registry: CollectorRegistry | None = None) -> Iterator[None]:
     """Give the counters at a port of their own while the context lasts; by default those of all processes.
-    Raises InputError for a port that is taken."""
+    Raises InputError for what is not a port, or one that is taken."""
     if port is None:
         yield
         return
+    check_port(port, "--metrics-port")
     try:
         server, thread = start_http_server(port, host, registry or together())
     except OSError as error:
@@ -99,8 +100,7 @@ def one_thread() -> ThreadPoolExecutor:
 def bind(host: str, port: int) -> socket.socket:
     """A socket at an address. It does not listen yet, so that no client waits for a model that still loads.
     Raises InputError: no such address, or it is taken."""
-    if not 0 <= port <= 65535:
-        raise InputError(f"--port {port} is not a port: use 1 to 65535, or 0 for any that is free")
+    check_port(port)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):
@@ -115,6 +115,12 @@ def bind(host: str, port: int) -> socket.socket:
         opened.close()
         raise InputError(refused(error, host, port)) from None
     return opened
+
+
+def check_port(port: int, option: str = "--port") -> None:
+    """Raise InputError for a number that is not a port."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"{option} {port} is not a port: use 1 to 65535, or 0 for any that is free")
 
 
 def refused(error: OSError, host: str, port: int) -> str:

@@ -173,6 +173,7 @@ def supervise(serve: Serve, opened: socket.socket, count: int, *, ready: Callabl
     Raises:
         InputError: what cannot be served.
     """
+    environment = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", WEIGHTS)}
     os.environ.setdefault("OMP_NUM_THREADS", str(max(worker_count(None) // count, 1)))
     workers = Workers(serve, opened, count)
     before = {
@@ -188,6 +189,9 @@ def supervise(serve: Serve, opened: socket.socket, count: int, *, ready: Callabl
         workers.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
+        for name, value in environment.items():  # as it was, for what this process does next
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from vitreous.training.callbacks import read_metrics
 from vitreous.training.objectives import Illustration
 
 SAMPLES = 8  # images whose attention is shown
+MOST_SAMPLES = 10  # images of learn.html
 SMALL = 1_000_000  # parameters of a model that has learn.html beside its report
 
 
@@ -156,7 +157,7 @@ def small_learn_page(run: Path, model: Model, images: ImageDataset) -> Path | No
     return write_learn_page(run / "learn.html", model, samples, name=run.name).page if samples else None
 
 
-def labeled_samples(images: ImageDataset, most: int = 10) -> list[tuple[Image.Image, str]]:
+def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[Image.Image, str]]:
     """Return up to `most` images with their labels: the first of each class where there are as many classes,
     else evenly spread ones. Unreadable images are left out."""
     rows = images.sample(most)
