@@ -15,12 +15,14 @@ from vitreous.evaluation.outputs import AveragedViews
 from vitreous.inspection.images import png
 from vitreous.tasks import task_named
 from vitreous.tasks.regression import (
+    RegressionConfig,
     RegressionEvaluation,
     RegressionSettings,
     regression_loss,
     scores_of,
     unstandardize,
 )
+from vitreous.training.callbacks import score_of
 from vitreous.training.precision import computing, with_cast_weights
 
 CPU = torch.device("cpu")
@@ -146,6 +148,23 @@ def test_the_head_undoes_the_standardization(token):
     before = model(images)
     unstandardize(model, RegressionSettings(center=50.0, scale=7.0))
     torch.testing.assert_close(model(images), 7 * before + 50)
+
+
+def test_a_validation_of_equal_numbers_is_scored_by_the_error():
+    images = np.random.default_rng(0).integers(0, 255, (6, 32, 32, 3), dtype=np.uint8)
+    model, equal = numbers_model("class"), np.full(6, 0.1)
+    equal_and_other = np.append(equal[:5], 0.3)
+    config = RegressionConfig(regression=RegressionSettings(scale=2.0))
+    scores = {}
+    for name, targets in (("equal", equal), ("different", equal_and_other)):
+        data = ArrayImages(images, np.arange(6), (), name="numbers")
+        data.targets = targets
+        scores[name] = task_named("regression").validation_scores(config, model, data)
+    error = scores["equal"]["validation_mean_error"]
+    assert score_of(scores["equal"]) == -error < 0
+    assert score_of(scores["equal"], losses=False) is None  # nor is a loss, where none is asked for
+    assert score_of(scores["different"]) == scores["different"]["validation_r2"]
+    assert np.isnan(scores_of(equal, equal + 1)[0])  # though their mean is not 0.1 exactly
 
 
 def served(model, images):

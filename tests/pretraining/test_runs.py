@@ -368,3 +368,17 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
     assert all(found == pytest.approx(wanted) for found, wanted in shares[2:])
     assert shares[-2][0] < shares[-1][0] == 1
     assert trained.model.steps == len(shares)  # the averaged model's, too
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings", "said"),
+    [
+        ("mae", {"mae": {"mask_ratio": 0}}, "mae.mask_ratio=0 hides nothing"),
+        ("simmim", {"simmim": {"mask_ratio": 0}}, "mask_ratio: Input should be greater than 0"),
+        ("masked-patch", {"masked_patch": {"corrupted": 0}}, "corrupted: Input should be greater than 0"),
+        ("masked-patch", {"masked_patch": {"corrupted": 0.01}}, "corrupted=0.01 corrupts none of the 16 pat"),
+    ],
+)
+def test_an_objective_that_hides_nothing_is_refused(objective, settings, said):
+    with pytest.raises(InputError, match=said):
+        task_named(objective).plan("digits", {**TINY, "pretraining": settings})

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,15 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model, create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.choose import choose
-from vitreous.tasks.doctor import answers_to, at_chance, examine_data, examine_run, is_noise, other_looks
+from vitreous.tasks.doctor import (
+    answers_to,
+    at_chance,
+    course_of,
+    examine_data,
+    examine_run,
+    is_noise,
+    other_looks,
+)
 from vitreous.tasks.running import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
@@ -438,6 +447,24 @@ def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) 
     assert "right on the validation images but 0.0 % on the test images" in problem
     assert "near-duplicates" in fix
     assert "on the test images: these look different" in (run / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("keep_best", [False, True])
+def test_the_test_is_compared_with_the_validation_of_the_same_model(
+    tiny: RunConfig, splits: Splits, tmp_path: Path, keep_best: bool
+) -> None:
+    """The last model has forgotten half: with keep_best it is another one that is tested."""
+    run = Run.create(tmp_path / "run", configure(tiny, {"training": {"keep_best": keep_best}}))
+    rows = [{"step": 4 * n, "validation_accuracy": share} for n, share in enumerate((0.2, 0.95, 0.45))]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tested = SimpleNamespace(correct=np.repeat([True, False], 200), count=400)
+    shown = [
+        each.problem
+        for each in course_of(run, splits._replace(validation=splits.test), tested)
+        if each.kind == "other looks"
+    ]
+    assert len(shown) == keep_best
+    assert all("95.0 %" in each and "50.0 %" in each for each in shown)
 
 
 def test_accuracies_that_may_differ_by_chance_are_no_finding() -> None:

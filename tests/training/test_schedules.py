@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from vitreous.errors import InputError
 from vitreous.training.config import OptimizerConfig, RunConfig, ScheduleConfig, TrainingConfig
@@ -37,6 +38,11 @@ def test_warmup_is_linear_and_ends_at_the_peak() -> None:
 def test_curves(kind: str, step: int, expected: float) -> None:
     config = ScheduleConfig(kind=kind, warmup=0, timescale=10)  # type: ignore[arg-type]
     assert learning_rate(step, 100, config) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_timescale_of_nothing_is_refused() -> None:
+    with pytest.raises(ValidationError, match="greater than 0"):
+        ScheduleConfig(kind="rsqrt", timescale=0)
 
 
 def test_the_end_is_a_share_of_the_peak() -> None:

@@ -204,10 +204,9 @@ def course_of(run: Run, data: Any, evaluation: Any = None) -> list[Finding]:
     found = [*bad_file_findings(run.path), *course(run, classes)]
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
     if classes and shares and data.validation and data.test and evaluation:
+        share = max(shares) if run.config.training.keep_best else shares[-1]  # of the model that is tested
         count = len(data.validation)
-        found += other_looks(
-            (round(shares[-1] * count), count), (int(evaluation.correct.sum()), evaluation.count)
-        )
+        found += other_looks((round(share * count), count), (int(evaluation.correct.sum()), evaluation.count))
     return found
 
 

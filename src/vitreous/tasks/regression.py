@@ -137,7 +137,8 @@ def scores_of(
     error, and the root of the mean squared error."""
     errors = (targets - predictions).astype(float)
     spread = float(((targets - targets.mean()) ** 2).sum())
-    r2 = 1 - float((errors**2).sum()) / spread if spread else float("nan")
+    # The mean of equal numbers can differ from them by a rounding.
+    r2 = 1 - float((errors**2).sum()) / spread if np.ptp(targets) else float("nan")
     return r2, float(np.abs(errors).mean()), float(np.sqrt((errors**2).mean()))
 
 
@@ -231,8 +232,10 @@ class Regression(ImageTask):
     ) -> Mapping[str, float]:
         found, numbers = numbers_of(model, images, **options), config.regression
         values = found.values.flatten().numpy() * numbers.scale + numbers.center
-        r2, error, _ = scores_of(np.asarray(images.targets)[found.indices], values)
-        return {"validation_r2": r2, "validation_mean_error": error}
+        targets = np.asarray(images.targets)[found.indices]
+        r2, error, _ = scores_of(targets, values)
+        # Where all numbers are the same there is no R2 in any validation: the error says which is the best.
+        return ({"validation_r2": r2} if np.ptp(targets) else {}) | {"validation_mean_error": error}
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         """Write the model, whose head gives numbers in the unit of the labels."""

@@ -330,5 +330,7 @@ def score_of(metrics: Row, losses: bool = True) -> float | None:
     for name in ("validation_miou", "validation_r2", "validation_accuracy"):
         if name in metrics:
             return metrics[name] if metrics[name] == metrics[name] else None
-    loss = metrics.get("validation_loss")
-    return -loss if losses and loss is not None and loss == loss else None
+    for name in ("validation_mean_error", "validation_loss") if losses else ():
+        if name in metrics:
+            return -metrics[name] if metrics[name] == metrics[name] else None
+    return None

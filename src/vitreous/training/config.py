@@ -54,7 +54,7 @@ class ScheduleConfig(Config):
     warmup: NotNegative = setting(0.05, "linear, from 0; steps, or below 1 a share of them")
     cooldown: NotNegative = setting(0.0, "linear, to 0, at the end; steps, or below 1 a share of them")
     end: Share = setting(0.0, "where linear and cosine end, as a share of the peak")
-    timescale: NotNegative = setting(10_000, "rsqrt: sqrt(timescale / (timescale + step))")
+    timescale: float = setting(10_000, "rsqrt: sqrt(timescale / (timescale + step))", gt=0)
 
     @model_validator(mode="after")
     def _drops_of_steps(self) -> ScheduleConfig:
@@ -162,7 +162,9 @@ class EvaluationConfig(Config):
     """When and how the model is measured on images that it does not learn from."""
 
     every_epochs: Positive = setting(1, "on the validation part, where there is one")
-    batch_size: Positive = setting(256, "images in one forward pass; does not change the result")
+    batch_size: Positive = setting(
+        256, "images in one forward pass; changes no result but a pre-training's: its masks are of a batch"
+    )
     fewshot: bool = setting(False, "few-shot accuracy of the features there, too")
     calibrate: bool = setting(True, "after training, fit a temperature of the probabilities there")
     temperature: float | None = setting(None, "of probabilities if there is no such part; None: none", gt=0)

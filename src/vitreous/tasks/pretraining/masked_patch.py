@@ -39,7 +39,7 @@ class MaskedPatchConfig(Config):
     target: Literal["mean-color", "small-colors", "pixels"] = setting(
         "mean-color", "what is predicted of a hidden patch (appendix B.1.2)"
     )
-    corrupted: Probability = setting(0.5, "share of the patches")
+    corrupted: float = setting(0.5, "share of the patches", gt=0, lt=1)
     masked: Probability = setting(0.8, "share of the corrupted that become [mask]")
     swapped: Probability = setting(0.1, "share of the corrupted that become another patch")
 
@@ -70,6 +70,11 @@ class MaskedPatchPrediction(MaskedPrediction):
         self.config = config or MaskedPatchConfig()
         self.target = self.config.target
         vit = self.model.config
+        if not round(self.num_patches * self.config.corrupted):
+            raise InputError(
+                f"pretraining.masked_patch.corrupted={self.config.corrupted:g} corrupts none of the "
+                f"{self.num_patches} patches: give a larger share, or smaller patches"
+            )
         if self.target != "pixels" and vit.channels > 3:
             raise InputError(
                 f"3-bit colors of {vit.channels} channels make too many classes: "

@@ -20,7 +20,7 @@ from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.embedding import ConvolutionStem, from_patches, to_patches
 from vitreous.layers.initialization import init_weights
-from vitreous.models.config_parts import Config, ConvolutionStemConfig, Positive, Probability, setting
+from vitreous.models.config_parts import Config, ConvolutionStemConfig, Positive, setting
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -234,7 +234,7 @@ def random_places(batch: int, patches: int, count: int, generator: torch.Generat
 class SimMIMConfig(Config):
     """The paper masks 60 % in units of 32 pixels: two patches of ViT-B/16 a side."""
 
-    mask_ratio: Probability = setting(0.6, "share of the patches that is hidden")
+    mask_ratio: float = setting(0.6, "share of the patches that is hidden", gt=0, lt=1)
     unit: Positive = setting(2, "sides of a masked square, in patches")
 
 

@@ -69,6 +69,8 @@ class PretrainingRunConfig(RunConfig):
             raise ValueError(f"task is {self.task!r}: choose one of {', '.join(OBJECTIVES)}")
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is not for pre-training: leave it out")
+        if self.task == "mae" and not self.pretraining.mae.mask_ratio:
+            raise ValueError("pretraining.mae.mask_ratio=0 hides nothing to predict: set it to 0.75")
         if self.task == "dino":
             self.check_defaults(
                 "augmentation", NOT_OF_VIEWS, "has no effect: set pretraining.dino.views instead"
