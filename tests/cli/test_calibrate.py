@@ -62,6 +62,23 @@ def test_a_run_is_calibrated_again(run, command, workplace):
     )
 
 
+def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
+    """A run or a folder of weights, which the file of the weights means, too; else a folder is asked for."""
+    before = vt.load(run).temperature
+    done = command("calibrate", run / "model" / "model.safetensors", "digits")
+    assert done.code == 0, done.err
+    assert vt.load(run).temperature == pytest.approx(before, rel=0.5)
+    shards = next((run / "checkpoints").glob("step-*.shards"))
+    names = sorted(shards.iterdir())
+    monkeypatch.setattr("vitreous.tasks.answering.local_copy", lambda *_: run / "model")
+    monkeypatch.setattr("vitreous.api.deploying.open_classifier", None)  # before anything is opened
+    for elsewhere in (shards, "hf:me/x", shards.with_suffix(".json")):
+        refused = command("calibrate", elsewhere, "digits")
+        assert refused.code == 2
+        assert f"{elsewhere} cannot be changed in its place: name a folder for the model" in refused.err
+    assert sorted(shards.iterdir()) == names
+
+
 def test_without_a_validation_part(command, workplace):
     out = workplace / "runs" / "unvalidated"
     done = command("train", "--set", "evaluation.temperature=none", "--out", out, *TINY)

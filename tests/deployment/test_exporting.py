@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import vitreous as vt
+from vitreous.checkpoints.saving import largest_difference
 from vitreous.cli import run
 from vitreous.deployment import exporting
 from vitreous.deployment.engines import ENGINES, compiled_folder, open_image_model
@@ -143,6 +144,46 @@ def test_a_program_that_computes_something_else_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_program_that_gives_nan_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    right = ENGINES["torch"]
+
+    def wrong(path: Path) -> Any:
+        about, compute = right.open(path)
+        return about, lambda images: [output * np.float32(np.nan) for output in compute(images)]
+
+    monkeypatch.setitem(ENGINES, "torch", right._replace(open=wrong))
+    with pytest.raises(InputError, match=r"differs from the model by inf .* nothing is written"):
+        export(model_of("plain"), tmp_path / "model.pt2", precision=precision)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_differences_of_numbers_that_are_not_finite() -> None:
+    one = torch.tensor([1.0, float("nan"), float("inf")])
+    assert largest_difference([one, one], [one, one]) == (0.0, 1.0)
+    for place in range(3):
+        other = one.clone()
+        other[place] = 7.0 if place else float("nan")
+        assert largest_difference([one, one], [one, other])[0] == float("inf")
+        assert largest_difference([other, one], [one, one])[0] == float("inf")
+    assert largest_difference([torch.tensor([3.0])], [torch.tensor([5.0])]) == (2.0, 3.0)
+
+
+def test_a_model_stays_in_its_mode(tmp_path: Path) -> None:
+    """Also a part that has another one: frozen layers, for example."""
+    model = model_of("plain").train()
+    model.head.eval()
+    vt.export(model, tmp_path / "model.pt2", progress=False)
+    vt.predict(model, [np.zeros((16, 16, 3), np.uint8)], progress=False)
+    vt.predict(model, [np.zeros((16, 16, 3), np.uint8)], tta=True, progress=False)
+    assert model.training
+    assert not model.head.training
+    vt.predict(model.eval(), [np.zeros((16, 16, 3), np.uint8)], tta=True, progress=False)
+    assert not model.training
+
+
 def test_what_cannot_be_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +202,27 @@ def test_what_cannot_be_exported(
         export(model, tmp_path / "file" / "x.pt2")
     assert run(["export", "ViT-Ti/16", "--out", str(tmp_path / "x.txt")]) == 2
     assert "its ending names no format" in capsys.readouterr().err
+
+
+def test_nothing_but_an_exported_model_is_replaced(tmp_path: Path) -> None:
+    model = model_of("plain")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "one.jpg").write_text("mine")
+    for path, format in (("photos", "openvino"), ("photos/one.jpg", "openvino"), ("x.pt2", None)):
+        (tmp_path / "x.pt2").mkdir(exist_ok=True)
+        with pytest.raises(InputError, match=r"exists, and is not an exported model|ends in"):
+            export(model, tmp_path / path, format)
+    assert (tmp_path / "photos" / "one.jpg").read_text() == "mine"
+    again = tmp_path / "again-openvino"
+    for names in ([], ["model.xml", "model.bin", "about.json"]):
+        exporting.check_replaceable(again, "openvino")
+        again.mkdir(exist_ok=True)
+        for name in names:
+            (again / name).write_text("")
+    exporting.check_replaceable(again, "openvino")
+    (again / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="again-openvino exists"):
+        exporting.check_replaceable(again, "openvino")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,6 +102,13 @@ def test_what_pixels_cannot_be(tmp_path: Path) -> None:
     model.preprocessing = vt.Preprocessing(size=(32, 32), resize="fit")
     with pytest.raises(InputError, match="cannot express fit"):
         export(model, tmp_path / "x.onnx", with_preprocessing=True)
+    model.preprocessing = vt.Preprocessing(size=(32, 32))
+    model.task = "regression"
+    with pytest.raises(InputError, match="the model has none: its task is regression, with 3 classes"):
+        export(model, tmp_path / "x.onnx", with_preprocessing=True)
+    headless = vt.create("ViT-Ti/16", image_size=32, depth=1, width=16, heads=2, num_classes=None)
+    with pytest.raises(InputError, match=r"the model has none: its task is .*, with no classes"):
+        export(headless, tmp_path / "x.onnx", with_preprocessing=True)
     with pytest.raises(InputError, match=r"int8 needs (images to calibrate on|nncf)"):
         export(model, tmp_path / "x.onnx", precision="int8")
     assert list(tmp_path.iterdir()) == []

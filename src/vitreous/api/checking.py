@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import ImageSize, Settings, model_fields, settings_tree
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, nearest, writing_to
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vitreous.data.findings import DataReport, Diagnosis
     from vitreous.data.packing import Packed
     from vitreous.deployment.verification import Verification
@@ -51,10 +53,11 @@ def check_data(
             with images/ and masks/.
         quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
         report: an HTML page to write, which shows the images that were found; a CSV file of the same name
-            lists those that a training should exclude.
+            lists those that a training should exclude, and replaces such a list alone.
 
     Raises:
-        InputError: there are no such data, or no such task; or the data are not a folder.
+        InputError: there are no such data, or no such task; the data are not a folder; or the CSV file would
+            replace another file.
     """
     from vitreous.data.checking import quarantined
     from vitreous.data.segmentation.checking import check_masks
@@ -80,13 +83,14 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     from vitreous.data.checking import Action, actions, collect, report_of
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
-    from vitreous.errors import require_packages, writing_to
+    from vitreous.errors import require_packages
     from vitreous.languages import speaking
 
     if page is not None:
         require_packages("matplotlib", extra="train", what="data check --report")
         if page.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"--report {page} is the name of a page: let it end with .html")
+        check_replaceable(page.with_suffix(".csv"), data, Action._fields)
     evidence = collect(splits := open_data(data, DataConfig()), workers=workers)
     found = report_of(evidence)
     if page is None:
@@ -99,6 +103,20 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
         write_csv(table, Action._fields, actions(evidence))
         write_data_report(page, splits.name, evidence, found, table)
     return replace(found, page=str(page), actions=str(table))
+
+
+def check_replaceable(table: Path, data: Any, header: Sequence[str]) -> None:
+    """Raise InputError where a table would replace DATA, or a file that is not such a table."""
+    with writing_to(table, "name another file for --report"):
+        if not table.exists():
+            return
+        start = table.read_bytes()[: len(",".join(header))].decode(errors="replace")
+    if start != ",".join(header) or (
+        isinstance(data, str | Path) and Path(data).resolve() == table.resolve()
+    ):
+        raise InputError(
+            f"--report would replace {table}, which is not the table of such a report: name another file"
+        )
 
 
 def pack_data(

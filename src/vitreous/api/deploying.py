@@ -89,10 +89,11 @@ def calibrate(
     if not isinstance(path, str | Path):
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
     spec = str(path)
-    folder = Path(out) if out is not None else model_folder(Path(spec).expanduser())
+    place = Path(spec).expanduser()
+    folder = Path(out) if out is not None else model_folder(place.parent if place.is_file() else place)
     if out is not None:
         check_free(folder)
-    elif task_of(spec) is None:
+    elif task_of(spec) is None or not (folder / "config.json").is_file():
         raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with --out")
     answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
@@ -238,8 +239,8 @@ def open_to_serve(
     from vitreous.deployment.answering import open_torchless, optimized
     from vitreous.deployment.serving.exported import open_exported_classifier
 
-    plain = precision == "auto" and device in ("auto", "cpu") and not fields
-    chosen = optimized(spec) if plain else None
+    plain = precision in ("auto", "fp32") and device in ("auto", "cpu") and not fields
+    chosen = optimized(spec) if plain and precision == "auto" else None
     file = chosen.file if chosen and chosen.file else Path(spec)
     if plain and (found := open_torchless(file)):
         if chosen:

@@ -4,6 +4,7 @@ models see the same images, and only then does the file take its name."""
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import tempfile
@@ -164,14 +165,26 @@ def no_warnings() -> Iterator[None]:
 def check_equal(ours: Sequence[Tensor], theirs: Sequence[Tensor], format: str) -> float:
     """The largest difference between outputs of what was written and of what was read back. Raises
     InputError: it is above the tolerance."""
-    difference = max((one - other).abs().max().item() for one, other in zip(ours, theirs, strict=True))
-    tolerance = TOLERANCE * max(1.0, *(output.abs().max().item() for output in ours))
+    difference, scale = largest_difference(ours, theirs)
+    tolerance = TOLERANCE * scale
     if not difference <= tolerance:
         raise InputError(
             f"{format}: the model that was read back differs by {difference:.1e} (tolerance "
             f"{tolerance:.1e}): nothing is written"
         )
     return difference
+
+
+def largest_difference(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> tuple[float, float]:
+    """The largest difference between outputs, infinite where one alone is NaN or infinite; and the largest
+    finite number of ours, or 1."""
+    difference, scale = 0.0, 1.0
+    for one, other in zip(ours, theirs, strict=True):
+        same = (one == other) | (one.isnan() & other.isnan())
+        apart = (one - other).abs().masked_fill(same, 0.0).nan_to_num(nan=math.inf, posinf=math.inf)
+        difference = max(difference, apart.max().item())
+        scale = max(scale, one.abs().nan_to_num(nan=0.0, posinf=0.0).max().item())
+    return difference, scale
 
 
 def upload(

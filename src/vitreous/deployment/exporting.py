@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.checkpoints.native import description
-from vitreous.checkpoints.saving import on_cpu
+from vitreous.checkpoints.saving import largest_difference, on_cpu
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.whole_files import whole
 from vitreous.deployment.engines import (
@@ -42,13 +42,14 @@ from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
 from vitreous.results import Result
-from vitreous.training.precision import with_int8_products
+from vitreous.training.precision import evaluation_mode, with_int8_products
 
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
 BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two
 LARGEST_ONNX = 1_900_000_000  # bytes of weights; a file of protocol buffers ends at 2 GiB
 ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "openvino": "-openvino", "safetensors": ".safetensors"}
 PRECISIONS = {"onnx": ("fp32", "int8"), "torch": ("fp32", "int8"), "openvino": ("fp32", "bf16", "int8")}
+FOLDER = {GRAPH, "model.bin", DESCRIPTION}  # of OpenVINO
 OPSET = 18  # of ONNX files
 LEAST = -3e38  # less than any number of an image
 SIDES = 61, 47  # (H, W) of the pixels that a program with preprocessing is traced with
@@ -104,6 +105,7 @@ def export(
     """
     weights = path.suffix == ".safetensors" and format in (None, "safetensors")
     format = "safetensors" if weights else engine_named(path, format)
+    check_replaceable(path, format)
     if with_preprocessing and format == "safetensors":
         raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
     known = PRECISIONS.get(format, ("fp32",))
@@ -122,15 +124,25 @@ def export(
     if precision == "int8" and format != "torch":
         require_packages("nncf", extra="cpu", what="int8")
     copied = on_cpu(model)
-    outputs = (FromPixels if with_preprocessing else Outputs)(copied).eval()
     about = {**export_metadata(copied), "precision": precision}
     about |= {"inputs": PIXELS} if with_preprocessing else {}
     ending = path.suffix or (".openvino" if format == "openvino" else "")
-    with torch.no_grad(), quiet(), writing_to(path), whole(path, ending) as beside:
+    outputs = (FromPixels if with_preprocessing else Outputs)(copied)
+    with evaluation_mode(outputs), torch.no_grad(), quiet(), writing_to(path), whole(path, ending) as beside:
         path.parent.mkdir(parents=True, exist_ok=True)
         difference = WRITERS[format](outputs, beside, about, samples)
     size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))
     return ExportedFile(path, format, precision, size, difference, OPSET if format == "onnx" else None)
+
+
+def check_replaceable(path: Path, format: str) -> None:
+    """Raise InputError where something else than an exported model would be replaced."""
+    with writing_to(path):
+        others = {each.name for each in path.iterdir()} - FOLDER if path.is_dir() else set()
+    if path.exists() and (others or path.is_dir() != (format == "openvino")):
+        raise InputError(
+            f"{path} exists, and is not an exported model of format {format}: choose another --out"
+        )
 
 
 def check_onnx(model: Model) -> None:
@@ -160,28 +172,25 @@ def inputs(outputs: nn.Module, count: int) -> Tensor:
     return torch.randn(count, model.config.channels, *model.config.image_size, generator=random)
 
 
-def checked(outputs: nn.Module, run: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]) -> float:
-    """The largest difference between what model and program make of the same images. Raises InputError."""
-    difference, scale = differing(outputs, run)
-    if not difference <= TOLERANCE * scale:
-        raise InputError(
-            f"the exported program differs from the model by {difference:.1e} (tolerance "
-            f"{TOLERANCE * scale:.1e}): nothing is written"
-        )
-    return difference
-
-
-def differing(
-    outputs: nn.Module, run: Callable[[NDArray[Any]], Sequence[NDArray[Any]]]
-) -> tuple[float, float]:
-    """Return the largest difference, and the largest output or 1."""
-    difference, scale = 0.0, 1.0
+def checked(
+    outputs: nn.Module,
+    run: Callable[[NDArray[Any]], Sequence[NDArray[Any]]],
+    tolerance: float = TOLERANCE,
+) -> float:
+    """The largest difference between what model and program make of the same images. Raises InputError: it is
+    above the tolerance, a part of the largest output or of 1; or one alone gives NaN."""
+    found = []
     for count in BATCHES:
         batch = inputs(outputs, count)
-        for ours, theirs in zip(outputs(batch), run(batch.numpy()), strict=True):
-            difference = max(difference, float(np.abs(ours.numpy() - theirs).max()))
-            scale = max(scale, ours.abs().max().item())
-    return difference, scale
+        theirs = [torch.from_numpy(each) for each in run(batch.numpy())]
+        found.append(largest_difference(outputs(batch), theirs))
+    difference, scale = (max(each) for each in zip(*found, strict=True))
+    if not difference < tolerance * scale:
+        raise InputError(
+            f"the exported program differs from the model by {difference:.1e} (tolerance "
+            f"{tolerance * scale:.1e}): nothing is written"
+        )
+    return difference
 
 
 def export_metadata(model: Model) -> dict[str, Any]:
@@ -207,7 +216,7 @@ def verified(outputs: nn.Module, path: Path, format: str, precision: str = "fp32
     """Return how far a file's outputs are from the model's; of a lower precision without a tolerance."""
     run: Any = ENGINES[format].open
     run = run(path)[1]
-    return checked(outputs, run) if precision == "fp32" else differing(outputs, run)[0]
+    return checked(outputs, run, TOLERANCE if precision == "fp32" else math.inf)
 
 
 def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:

@@ -35,6 +35,11 @@ class FromPixels(nn.Module):
                 f"--with-preprocessing cannot express {how.resize} and {how.interpolation}: it can crop and "
                 "squash, bilinear and bicubic, for classifiers"
             )
+        if model.task not in ("classification", "multilabel") or model.config.num_classes is None:
+            raise InputError(
+                "--with-preprocessing writes a program that gives probabilities, and the model has none: "
+                f"its task is {model.task}, with {model.config.num_classes or 'no'} classes"
+            )
         self.model, self.how = model, how
         factor, shift = how.factor_and_shift()
         self.register_buffer("factor", factor)

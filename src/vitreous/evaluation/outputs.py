@@ -28,7 +28,14 @@ from vitreous.models.names import Runnable
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.precision import WIDE, Precision, answering_precision, computing, pick_precision
+from vitreous.training.precision import (
+    WIDE,
+    Precision,
+    answering_precision,
+    computing,
+    evaluation_mode,
+    pick_precision,
+)
 
 AGREEMENT = 0.995  # of top-1 answers with those in fp32: less, and a precision is not chosen
 MEASURED = 128  # images
@@ -72,13 +79,8 @@ class Outputs(NamedTuple):
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Compute without gradients, with a model in evaluation mode; then restore its mode."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        model.train(training)
+    with evaluation_mode(model), torch.inference_mode():
+        yield
 
 
 def compute_outputs(

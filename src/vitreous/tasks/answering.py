@@ -22,7 +22,7 @@ from vitreous.evaluation.text_models import TextModel
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.answer_tables import answer_table
 from vitreous.tasks.task import Task, module_of
-from vitreous.training.precision import computing
+from vitreous.training.precision import computing, evaluation_mode
 from vitreous.training.run import of_another_command
 
 # What published models of transformers that write text do, by their model_type.
@@ -135,7 +135,7 @@ def predict(
         InputError: the model has no answer to images, or an option cannot be had.
     """
     task, answerer = open_answerer(model, tta=tta, **(overrides or {}))
-    module_of(answerer).to(device).eval()
+    module = module_of(answerer).to(device)
     precision = automatic_precision(
         answerer, images, precision, device, folder=weights, workers=workers, say=say
     )
@@ -143,7 +143,8 @@ def predict(
     failed: dict[str, str] = {}
     count = 0
     options |= {"device": device, "batch_size": batch_size, "workers": workers}
-    with computing(precision, device), answer_table(table) if table else nullcontext(answers.append) as add:
+    answered = answer_table(table) if table else nullcontext(answers.append)
+    with evaluation_mode(module), computing(precision, device), answered as add:
         for count, answer in enumerate(task.predict(answerer, images, failed, **options), start=1):
             add(answer)
             if progress:

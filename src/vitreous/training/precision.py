@@ -1,5 +1,5 @@
 """The device, and number formats on it: fp32, bf16 autocast, float8 layers (2209.05433, by torchao), or int8
-layers for inference."""
+layers for inference; and the mode of a model that answers."""
 
 from __future__ import annotations
 
@@ -78,6 +78,18 @@ def computing(wanted: str, device: torch.device) -> Iterator[None]:
     """Within this context, in this thread, multiply matrices in the precision of `answering_precision`."""
     with autocast(answering_precision(wanted, device), device):
         yield
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Have a model, and each module in it, in evaluation mode; then restore their modes."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
