@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,11 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.api.deploying import open_to_serve
 from vitreous.cli import run
+from vitreous.deployment.answering import probabilities
+from vitreous.deployment.engines import open_exported
+from vitreous.deployment.serving.endpoints import Limits
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import scale_head
 from vitreous.tasks.serving import open_served
@@ -68,6 +75,86 @@ def test_a_program_answers_as_its_model(files: dict[str, Path], ending: str) -> 
     assert theirs.accuracy == ours.accuracy
     features = [vt.embed(files[key], photos, progress=False).values for key in ("", ending)]
     np.testing.assert_allclose(features[1], features[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_images_of_a_generator_are_read_once(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    photos = sorted(files["photos"].glob("*/*.png"))
+    for many in (400, 5):
+        monkeypatch.setattr("vitreous.deployment.answering.MANY", many)
+        found = vt.predict(files[ending], iter([*photos, Path("nowhere.png")]), progress=False)
+        assert [each.path for each in found] == [str(each) for each in photos]
+        assert list(found.failed) == ["nowhere.png"]
+
+
+def test_urls_without_torch(files: dict[str, Path]) -> None:
+    photo = next(files["photos"].glob("*/*.png"))
+    found = vt.predict(files[".onnx"], [photo.as_uri(), "file:///nowhere.png"], progress=False)
+    assert found[0].probability == vt.predict(files[".onnx"], photo, progress=False)[0].probability
+    assert list(found.failed) == ["file:///nowhere.png"]
+
+
+def test_a_program_with_preprocessing_answers_any_number_of_images(
+    files: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    vt.export(files[""], tmp_path / "pixels.onnx", with_preprocessing=True, progress=False)
+    program, photos = str(tmp_path / "pixels.onnx"), str(files["photos"])
+    monkeypatch.setattr("vitreous.deployment.answering.MANY", 5)
+    assert len(vt.predict(program, photos, precision="fp32", progress=False)) == 9
+    limits = Limits(max_batch=2, max_wait=0.0, queue=2, deadline=9.0)
+    opened = open_to_serve(program, limits=limits, number=0, device="cpu", precision="fp32", fields={})
+    assert [each.name for each in opened.served.endpoints] == ["predict"]
+    assert run(["predict", program, photos, "--threshold", "0.5"]) == 2
+    assert "--threshold, --out and commands but for" in capsys.readouterr().err
+
+
+def test_probabilities_of_large_logits_do_not_overflow(files: dict[str, Path]) -> None:
+    opened = open_exported(files[".onnx"])
+    logits = np.array([[-200.0, 0.0, 200.0]], dtype=np.float32)
+    about = {**opened.about, "task": "multilabel"}
+    with warnings.catch_warnings(action="error"):
+        found = probabilities(
+            opened._replace(about=about, compute=lambda *_: [logits]), [np.zeros((3, 16, 16), np.float32)]
+        )
+    np.testing.assert_allclose(found, [[0.0, 0.5, 1.0]], atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_batches_have_an_image(files: dict[str, Path], size: int) -> None:
+    photo = next(files["photos"].glob("*/*.png"))
+    calls: list[Callable[..., Any]] = [
+        partial(vt.predict, files[".onnx"], photo, progress=False),
+        partial(vt.predict, files[""], photo, progress=False),
+        partial(vt.embed, files[""], photo, progress=False),
+        partial(vt.evaluate, files[""], files["photos"], progress=False),
+        partial(vt.calibrate, files[""], files["photos"], progress=False),
+        partial(vt.translate, files[""], "word"),
+        partial(vt.describe, "ViT-Ti/16"),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match=f"batch_size is {size}: give at least 1"):
+            call(batch_size=size)
+
+
+@pytest.mark.parametrize("command", ["predict", "embed"])
+def test_an_empty_path_is_not_all_images_below(
+    files: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    monkeypatch.chdir(files["photos"])
+    for ending, out in (("", "features.npz"), (".onnx", "features.npz"), ("", "folder")):
+        more = ["--out", str(tmp_path / out)] if command == "embed" or out == "folder" else []
+        assert run([command, str(files[ending]), "", *more]) == 2
+        assert "is a variable not set?" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def kinds_and_endings() -> list[Any]:

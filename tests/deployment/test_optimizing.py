@@ -257,11 +257,19 @@ def test_compiled_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = vt.create("ViT-Ti/16", image_size=32, depth=1).eval()
     images = torch.randn(1, 3, 32, 32)
     with torch.no_grad():
+        model.head.weight.normal_(std=0.1)
         expected = model(images)
         prepare = ENGINES["compiled"].prepare
         assert prepare
         torch.testing.assert_close(prepare(model)(images), expected)
-    assert frozen == [True]
+        assert frozen == [True]
+        fp32, bf16 = (optimizing.prepared_module(model, Candidate("compiled", p)) for p in ("fp32", "bf16"))
+        torch.testing.assert_close(model(images), expected, rtol=0, atol=0)
+        assert frozen == [True]  # by the model, which is measured beside the compiled one
+        model.head.weight.zero_()  # whose weights the first shares, and the second has copied
+        assert not torch.equal(fp32(images), expected)
+        assert torch.equal(fp32(images), model(images))
+        torch.testing.assert_close(bf16(images).float(), expected, rtol=0.1, atol=0.1)
     assert not config.freezing
 
 

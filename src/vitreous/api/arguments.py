@@ -155,9 +155,16 @@ def computation(device: str, batch_size: int | None, workers: int | None) -> dic
     from vitreous.training.memory import keep_freed_memory
     from vitreous.training.precision import pick_device
 
+    check_batch_size(batch_size)
     keep_freed_memory()
     here = pick_device(device)
     return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": loading_workers(workers)}
+
+
+def check_batch_size(batch_size: int | None) -> None:
+    """Raise InputError for batches without an image or a text."""
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}: give at least 1")
 
 
 def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from vitreous.api.arguments import (
     ImageSize,
     Settings,
     Threshold,
+    check_batch_size,
     check_beams,
     computation,
     data_source,
@@ -29,6 +30,7 @@ from vitreous.errors import InputError
 from vitreous.results import Result
 
 if TYPE_CHECKING:
+    from vitreous.data.image_list import Failure, ImageList
     from vitreous.deployment.answering import Predictions
     from vitreous.evaluation.result import Evaluation
 
@@ -142,17 +144,21 @@ def predict(
     """
     if top is not None and top < 1:
         raise InputError(f"--top {top} names no label: use 1 or more")
+    check_batch_size(batch_size)
+    from vitreous.data.image_list import image_list
+
     model = path_of_run(model)
+    missing: Sequence[Failure] = ()
     others = tta, out, engine, actors, settings, config, image_size
-    if threshold is None and not any(others) and device in ("auto", "cpu"):
-        found = predict_without_torch(
-            model, images, top or 5, batch_size, workers, precision=precision, progress=progress
-        )
+    plain = threshold is None and not any(others) and device in ("auto", "cpu")
+    if plain and (file := torchless_file(model, precision)):
+        images, missing = image_list(images)  # once: they may come from a generator
+        how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "progress": progress}
+        found = predict_without_torch(file, images, top=top or 5, **how)
         if found is not None:
-            return found
+            return with_failures(found, missing)
     from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
     from vitreous.api.predictor import Predictor
-    from vitreous.data.image_list import image_list
     from vitreous.deployment.answering import Predictions
     from vitreous.tasks import task_named
     from vitreous.tasks.answer_tables import ENDINGS, check_table
@@ -172,7 +178,7 @@ def predict(
         return Predictions(task.name, (), done.reasons, done.images, out=Path(out))
     check_for_folder(engine, actors)
     overrides = model_fields(settings_tree(settings, config), image_size)
-    listed, missing = image_list(images)
+    listed, others_missing = image_list(images)
     table = Path(out) if out is not None and (Path(out).suffix in ENDINGS or not task.answer_folder) else None
     folder = Path(out) if out is not None and not table else None
     if table:
@@ -186,8 +192,12 @@ def predict(
         options |= computation(device, batch_size, workers) | {"precision": precision}
         options |= {"overrides": overrides, "table": table, "tta": tta, "weights": weights_folder(model)}
         found = ask(quick, listed, progress=advance, say=say, **options)
-    failed = {each.path: each.reason for each in missing}
-    return replace(found, failed={**failed, **found.failed})
+    return with_failures(found, [*missing, *others_missing])
+
+
+def with_failures(found: Predictions, missing: Sequence[Failure]) -> Predictions:
+    """Return answers with the images that were not found before those that could not be read."""
+    return replace(found, failed={**{each.path: each.reason for each in missing}, **found.failed})
 
 
 def program_of(model: Any) -> Any:
@@ -197,41 +207,42 @@ def program_of(model: Any) -> Any:
     return open_program(Path(model)) if is_program(model) else model
 
 
-def predict_without_torch(
-    model: Any,
-    images: Any,
-    top: int,
-    batch_size: int | None,
-    workers: int | None,
-    *,
-    precision: str,
-    progress: bool,
-) -> Predictions | None:
-    """Classify images with an exported file, or with the one that was chosen for MODEL, without PyTorch; None
-    where that is not to be had, or for so many images that PyTorch's way of decoding is worth its loading."""
-    from vitreous.data.image_list import image_list
-    from vitreous.deployment.answering import BATCH, MANY, open_torchless, optimized, predict_exported
+def torchless_file(model: Any, precision: str) -> tuple[Path, str] | None:
+    """Return an exported file that MODEL is, or the one that was chosen for it with a sentence that says so;
+    None for what PyTorch computes."""
+    from vitreous.deployment.answering import optimized
     from vitreous.deployment.engines import is_program
 
     if not isinstance(model, str | Path) or precision not in ("auto", "fp32"):
         return None
+    if is_program(model):
+        return Path(model), ""
     chosen = optimized(model) if precision == "auto" else None
-    file = Path(model) if is_program(model) else chosen.file if chosen else None
-    if file is None:
+    return (chosen.file, chosen.sentence) if chosen and chosen.file else None
+
+
+def predict_without_torch(
+    file: tuple[Path, str],
+    images: ImageList,
+    *,
+    top: int,
+    batch_size: int | None,
+    workers: int | None,
+    progress: bool,
+) -> Predictions | None:
+    """Classify images with an exported file, without PyTorch; None where that is not to be had, or for so
+    many images that PyTorch's way of decoding is worth its loading, unless there is no other way."""
+    from vitreous.deployment.answering import BATCH, MANY, open_torchless, predict_exported
+    from vitreous.deployment.engines import PIXELS
+
+    found = open_torchless(file[0])
+    if found is None or (len(images) >= MANY and found.about["inputs"] != PIXELS):
         return None
-    listed, missing = image_list(images)
-    found = open_torchless(file) if len(listed) < MANY else None
-    if found is None:
-        return None
-    if chosen:
-        say(chosen.sentence)
-    bar = progress_bar("predicting", progress) if len(listed) > BATCH else nullcontext()
-    with bar as advance:
-        answers = predict_exported(
-            found, listed, top=top, batch_size=batch_size or BATCH, workers=workers, progress=advance
-        )
-    failed = {each.path: each.reason for each in missing}
-    return replace(answers, failed={**failed, **answers.failed})
+    if file[1]:
+        say(file[1])
+    with progress_bar("predicting", progress) if len(images) > BATCH else nullcontext() as advance:
+        how: dict[str, Any] = {"batch_size": batch_size or BATCH, "workers": workers, "progress": advance}
+        return predict_exported(found, images, top=top, **how)
 
 
 class TranslatedText(NamedTuple):
@@ -288,6 +299,7 @@ def translate(
     from vitreous.training.precision import computing, pick_device
 
     check_beams(beams)
+    check_batch_size(batch_size)
     lines = [texts] if isinstance(texts, str) else list(texts)
     if not any(line.strip() for line in lines):
         raise InputError("there is no text to translate, neither after the run nor in standard input")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
+    check_batch_size,
     is_fresh,
     model_fields,
     path_of_run,
@@ -51,8 +52,7 @@ def describe(
     from vitreous.models.names import change, config_of
     from vitreous.models.sequence_config import NAMED, TransformerConfig
 
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}: give at least 1")
+    check_batch_size(batch_size)
     fields = model_fields(settings_tree(settings, config), image_size)
     if is_fresh(model) and model in NAMED:
         fields = TransformerConfig.checked(NAMED[model]().model_dump(), fields).model_dump()

@@ -112,7 +112,9 @@ def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
 
 
 def matches(wanted: str) -> list[str]:
-    """Return the files of one path or glob, in order."""
+    """Return the files of one path or glob, in order. Raises InputError: the path is empty."""
+    if not wanted:
+        raise InputError("the path of an image is empty: is a variable not set? Give files, folders or globs")
     if is_url(wanted):
         return [wanted]
     path = Path(wanted).expanduser()

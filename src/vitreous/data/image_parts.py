@@ -63,8 +63,11 @@ def image_parts(data: Any, rows: int = ROWS) -> Iterator[ImagePart]:
         InputError: nothing is there, or something that is not a path.
     """
     specs = [data] if isinstance(data, str | Path) else list(data)
-    if not specs or not all(isinstance(each, str | Path) for each in specs):
-        raise InputError("what is answered into a folder is named: give paths, URLs or DATA such as shards")
+    if not specs or not all(isinstance(each, str | Path) and str(each) for each in specs):
+        raise InputError(
+            "what is answered into a folder is named: give paths, URLs or DATA such as shards; is one of "
+            "them empty, and is a variable not set?"
+        )
     found = [entries(str(each), rows) for each in specs]  # before the first part: each is there
     pieces = together(chain.from_iterable(found), rows)
     if (first := next(pieces, None)) is None:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from vitreous.data.decoding import BadImage, EncodedImage, read_file
+from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_list import ImageList
 from vitreous.data.workers import worker_count
 from vitreous.deployment.engines import ENGINES, PIXELS, Exported, engine_of, is_program, open_exported
@@ -205,7 +205,7 @@ def probabilities(found: Exported, images: Sequence[Any]) -> Float[np.ndarray, "
     batch = np.stack([each if isinstance(each, np.ndarray) else prepared(each, how) for each in images])
     logits = found.compute(batch, 1)[0].astype(np.float32)
     if found.about["task"] == "multilabel":
-        return 1 / (1 + np.exp(-logits))
+        return np.exp(-np.logaddexp(0, -logits))  # without an overflow
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
@@ -232,8 +232,8 @@ def predict_exported(
 
     def read(index: int) -> Any:
         try:
-            stored = images.images[index]
-            data = read_file(stored) if isinstance(stored, str | Path) else stored
+            data = images.encoded(index)
+            data = images.images[index] if data is None else data
             image = EncodedImage(data, images.name(index), how.channels).upright()
             return image if found.about["inputs"] == PIXELS else prepared(image, how)
         except BadImage as bad:

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cache
 from importlib import import_module
 from itertools import count
@@ -44,8 +45,8 @@ class Engine(NamedTuple):
 
     Attributes:
         package: whose version is the engine's.
-        prepare: makes a module in evaluation mode compute its forward pass with this engine; None where it
-            computes files.
+        prepare: returns a module in evaluation mode, or a copy, with a forward pass that this engine
+            computes; None where it computes files.
         ending: of its files; of a folder the end of its name, where nothing else tells the format.
         open: returns the description that is in a file, JSON by name, and what computes its outputs.
     """
@@ -131,8 +132,8 @@ def open_program(path: Path) -> Program:
     found = open_exported(path)
     if found.about["inputs"] == PIXELS:
         raise InputError(
-            f"{path} takes pixels and gives probabilities, for other programs: export it without "
-            "--with-preprocessing"
+            f"{path} takes pixels and gives probabilities: --threshold, --out and commands but for predict "
+            "and serve need normalized images, as any .pt2 does: export it without --with-preprocessing"
         )
     try:
         config = KINDS[found.about["kind"]].model_validate(found.about["model"])
@@ -281,8 +282,8 @@ def eager(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def compiled(model: torch.nn.Module) -> torch.nn.Module:
-    """Compile the forward pass of a model: on a CPU with its weights as constants ("freezing"), which are
-    laid out once as the products want them; on a GPU replayed as CUDA graphs."""
+    """Return a model, with the same weights, whose forward pass is compiled: on a CPU with them as constants
+    ("freezing"), which are laid out once as the products want them; on a GPU replayed as CUDA graphs."""
     from torch._inductor import config
 
     cuda = next(model.parameters()).is_cuda
@@ -292,8 +293,9 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
         with config.patch(freezing=not cuda):  # an option of torch.compile of this name has no effect
             return forward(images)
 
-    model.forward = frozen
-    return model
+    copied = copy(model)  # which stays as it is, to be measured beside this one and prepared otherwise
+    copied.forward = frozen
+    return copied
 
 
 def has_bf16() -> bool:
