@@ -10,8 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
+import vitreous as vt
 from vitreous.cli import run
-from vitreous.data.checking import collect, report_of
+from vitreous.data.checking import Action, collect, report_of
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import dense
 from vitreous.data.decoding import BadImage
@@ -20,6 +21,8 @@ from vitreous.data.sources import open_data
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
+
+HEADER = ",".join(Action._fields)
 
 
 def found(root):
@@ -84,6 +87,24 @@ def test_an_empty_class_folder_is_one_finding_among_the_others(tmp_path, make, c
     assert "imbalance" not in findings
     assert findings["few"]["images"] == ["cat: 3", "dog: 3"]  # and not the empty one again
     assert open_data(str(tmp_path), DataConfig()).train.classes == ("cat", "dog")
+
+
+def test_the_table_beside_a_report_replaces_nothing_else(tmp_path, make, capsys):
+    """labels.csv is the user's, DATA or not; the table of a report is written again."""
+    make(tmp_path, count=3)
+    labels = tmp_path / "labels.csv"
+    lines = "".join(f"{name}/{index}.jpg,{name}\n" for name in ("cat", "dog") for index in range(3))
+    for header, data in (("path,label", labels), ("path,label", tmp_path), (f"{HEADER},split", labels)):
+        labels.write_text(f"{header}\n{lines}")
+        assert run(["data", "check", str(data), "--report", str(tmp_path / "labels.html")]) == 2
+        assert f"would replace {labels}" in capsys.readouterr().err
+        assert labels.read_text() == f"{header}\n{lines}"
+        assert not (tmp_path / "labels.html").exists()
+    labels.write_text(f"path,label\n{lines}")
+    for _ in range(2):
+        run(["data", "check", str(labels), "--report", str(tmp_path / "report.html")])
+        assert (tmp_path / "report.csv").read_text().startswith(HEADER)
+        (tmp_path / "report.html").unlink()
 
 
 def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
@@ -179,6 +200,23 @@ def test_nothing_is_written_over(photos, tmp_path):
         pack(open_data(str(photos), DataConfig()), photos, Packing())
 
 
+def test_an_image_that_cannot_be_read_is_in_the_exit_code(photos, tmp_path, capsys):
+    """Of data pack and evaluate, as of predict and embed."""
+    (photos / "cat" / "3.jpg").write_bytes(b"broken")
+    assert run(["data", "pack", str(photos), str(tmp_path / "packed"), "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["failed"]) == 1
+    model = vt.create("ViT-Ti/16", image_size=16, depth=1, width=16, heads=2, num_classes=2)
+    model.labels = ("cat", "dog")
+    vt.save(model, tmp_path / "model")
+    data = str(photos), "--set", "data.test_fraction=0.9"
+    for more in ([], ["--json"]):
+        assert run(["evaluate", str(tmp_path / "model"), *data, *more]) == 1
+        assert "3.jpg: " in capsys.readouterr().err
+    (photos / "cat" / "3.jpg").unlink()
+    assert run(["evaluate", str(tmp_path / "model"), *data]) == 0
+    assert run(["data", "pack", str(photos), str(tmp_path / "again")]) == 0
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_a_packing_that_fails_leaves_nothing(photos, tmp_path, capsys, there):
     """Half a packing would be taken for a whole one, or be in the way of the next."""
@@ -191,7 +229,7 @@ def test_a_packing_that_fails_leaves_nothing(photos, tmp_path, capsys, there):
     assert packed.exists() == there
     assert not list(tmp_path.rglob("*.tar"))
     assert not list(tmp_path.rglob("*.partial"))
-    assert run(["data", "pack", str(photos), str(packed)]) == 0
+    assert run(["data", "pack", str(photos), str(packed)]) == 1
 
 
 def test_a_folder_that_cannot_be_packed_into_is_one_sentence(photos, capsys):
@@ -226,7 +264,7 @@ def test_fewer_workers_than_none_are_refused(photos, tmp_path, capsys, arguments
 
 def test_the_commands(photos, tmp_path, capsys):
     (photos / "cat" / "0.jpg").write_bytes(b"")
-    assert run(["data", "pack", str(photos), str(tmp_path / "packed"), "--size", "24", "--json"]) == 0
+    assert run(["data", "pack", str(photos), str(tmp_path / "packed"), "--size", "24", "--json"]) == 1
     packed = json.loads(capsys.readouterr().out)
     assert packed["images"] == 19
     assert packed["failed"][0]["path"].endswith("cat/0.jpg")
@@ -235,7 +273,7 @@ def test_the_commands(photos, tmp_path, capsys):
     assert report["findings"][0]["kind"] == "broken"
     assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--quality", "80"]) == 2
     assert "--raw writes no JPEGs" in capsys.readouterr().err
-    assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--json"]) == 0
+    assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["bytes"] > packed["bytes"]
     assert run(["data", "check", str(photos)]) == 1
     assert "error: 1 files cannot be read" in capsys.readouterr().out

@@ -30,21 +30,22 @@ NAME = re.compile(r"[\w.-]+", re.ASCII)  # of one of several models
 
 
 @options_of(vt.evaluate)
-def evaluate(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
+def evaluate(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> int:
     """Evaluate a model on data that it did not learn from, each example once."""
+    from vitreous.data.image_list import Failure
+
     found = vt.evaluate(run, data, **options)
     if os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one prints
-        return
+        return 0
     if json:
         print_json(found.to_json())
-        return
-    print(f"{run} on {found.source}, {found.part}, in {found.seconds:.1f} s\n")
-    print_metrics(found)
-    for table in found.tables():
-        print(f"\n{table.title}" if table.title else "")
-        print_table(table.headers, table.rows, words=table.words)
-    for path, reason in found.failed.items():
-        print(f"could not be decoded: {path}: {reason}")
+    else:
+        print(f"{run} on {found.source}, {found.part}, in {found.seconds:.1f} s\n")
+        print_metrics(found)
+        for table in found.tables():
+            print(f"\n{table.title}" if table.title else "")
+            print_table(table.headers, table.rows, words=table.words)
+    return print_failed(Failure(*each) for each in found.failed.items())
 
 
 THRESHOLD = Parameter(

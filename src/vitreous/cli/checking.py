@@ -87,7 +87,7 @@ def pack(data: str, out: Path, /, *, json: Json = False, **options: Any) -> int:
         megabytes = packed.bytes / 1e6
         print(f"{packed.images} images in {packed.shards} shards, {megabytes:.1f} MB: {out}")
         print(f"train on them with: vitreous train {out}")
-    return 0
+    return 1 if packed.bad else 0
 
 
 def print_report(source: str, report: DataReport) -> None:
