@@ -88,8 +88,7 @@ def calibrate(
     path, how = path_of_run(model), computation(device, batch_size, workers)
     if not isinstance(path, str | Path):
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
-    spec = str(path)
-    place = Path(spec).expanduser()
+    spec, place = str(path), Path(path).expanduser()
     folder = Path(out) if out is not None else model_folder(place.parent if place.is_file() else place)
     if out is not None:
         check_free(folder)
@@ -193,8 +192,7 @@ def export(
     from vitreous.deployment.engines import check_weights
 
     fields = model_fields(settings_tree(settings, config), image_size)
-    ending = exporting.ENDINGS.get(format or "onnx", ".onnx")
-    path = Path(out) if out else Path(file_stem(model_name(model)) + ending)
+    path = Path(out or file_stem(model_name(model)) + exporting.ENDINGS.get(format or "onnx", ".onnx"))
     check_weights(model, "export")
     calibrated = precision == "int8" and format != "torch" and path.suffix != ".pt2"
     if data is not None and not calibrated:
