@@ -108,6 +108,8 @@ def test_a_new_head_is_zero_and_said_aloud(caplog: pytest.LogCaptureFixture) -> 
     model = vt.load(path, num_classes=3)
     assert model.config.num_classes == 3
     assert not model.head.weight.any()
+    assert vt.load(path, num_classes="7").head.weight.any()  # a number as text, as pydantic reads it
+    assert vt.load(path, num_classes="3").config.num_classes == 3
     assert any("a new head of zeros for 3 classes instead of 7" in text for text in caplog.messages)
     images = torch.randn(1, 3, 32, 32)
     assert torch.equal(model.features(images), same.features(images))

@@ -62,6 +62,17 @@ def test_one_image_is_a_sample_and_several_are_a_batch(model: vt.ViT, tmp_path: 
     assert torch.equal(gray, model.preprocessing(array[..., :1]))
 
 
+def test_preprocessing_is_float32_whatever_the_default(model: vt.ViT) -> None:
+    image, before = Image.new("RGB", (40, 30), "teal"), torch.get_default_dtype()
+    expected = model.preprocessing(image)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(model.preprocessing(image), expected)
+        assert vt.predict(model, image, progress=False)
+    finally:
+        torch.set_default_dtype(before)
+
+
 def test_a_configuration_is_created_as_a_name_is() -> None:
     config = vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=2).config
     again = vt.create(config, seed=3, num_classes=5)
@@ -94,6 +105,8 @@ def test_preprocessing_is_the_transform_of_a_dataset(model: vt.ViT) -> None:
         (np.zeros((8, 8, 5), np.uint8), r"an image of shape \(8, 8, 5\) is not"),
         (np.zeros((8, 8), np.int64), "an image of int64 is neither bytes"),
         (torch.zeros(7, dtype=torch.uint8), r"an image of shape \(7,\) is not"),
+        (torch.zeros(8, 8, 3, device="meta"), "a tensor on the meta device has no pixels"),
+        (torch.zeros(8, 8).to_sparse(), "a tensor of layout torch.sparse_coo has no pixels"),
         ("nowhere.png", "there is no image nowhere.png"),
         ([3], "an object of type int is not an image"),
         (None, "an object of type NoneType is not an image"),

@@ -325,6 +325,8 @@ def adapted(model: Model, overrides: Mapping[str, Any], interpolation: str) -> M
 
     if any(as_pair(size) != getattr(model.config, name, None) for name, size in sizes.items()):
         model = resize(model, **sizes, interpolation=interpolation)
-    if "num_classes" in overrides and overrides["num_classes"] != model.config.num_classes:
-        model = with_head(model, overrides["num_classes"])
+    if "num_classes" in overrides:  # a number, or as text
+        given = {"num_classes": overrides["num_classes"]}
+        wanted = model.config.checked(model.config.model_dump(), given).num_classes
+        model = model if wanted == model.config.num_classes else with_head(model, wanted)
     return model

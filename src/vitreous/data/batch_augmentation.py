@@ -137,7 +137,7 @@ def normalize(
     Args:
         factor, shift: `Preprocessing.factor_and_shift`, on the device of the pixels.
     """
-    numbers = torch.empty(pixels.shape, device=pixels.device)
+    numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
     large = pixels.numel() >= LARGE_BATCH and pixels.device.type == "cpu" and pixels.ndim == 4
     if not large or (compiled := transforms.loops()) is None:
         return torch.mul(pixels, factor, out=numbers).add_(shift)

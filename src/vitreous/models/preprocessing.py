@@ -112,7 +112,7 @@ class Preprocessing(Config):
     def normalize(self, pixels: UInt8[torch.Tensor, "*B C H W"]) -> Float[torch.Tensor, "*B C H W"]:
         """Compute (pixel / 255 - mean) / std, channel by channel."""
         factor, shift = (each.to(pixels.device) for each in self.factor_and_shift())
-        numbers = torch.empty(pixels.shape, device=pixels.device)
+        numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
         return torch.mul(pixels, factor, out=numbers).add_(shift)
 
     def factor_and_shift(self) -> tuple[Float[torch.Tensor, "C 1 1"], Float[torch.Tensor, "C 1 1"]]:
@@ -173,6 +173,10 @@ def as_pil(image: ImageLike) -> Image.Image:
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise InputError(f"cannot read the image {image}: {error}") from None
     if hasattr(image, "detach"):
+        assert isinstance(image, torch.Tensor)
+        if image.is_meta or image.layout != torch.strided:
+            what = "on the meta device" if image.is_meta else f"of layout {image.layout}"
+            raise InputError(f"a tensor {what} has no pixels to read: give a dense one with values")
         image = image.detach().cpu()
         if image.ndim == 3 and image.shape[0] in (1, 3, 4):
             image = image.permute(1, 2, 0)
