@@ -12,16 +12,18 @@ import torch
 
 from vitreous.cli import run as command
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
+from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import config_of, create
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe, fitted_to_count
 from vitreous.tasks.pretraining.rules import RECIPES, find_recipe, recipe_names
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
-from vitreous.training.learner import in_steps, scaled_lr
+from vitreous.training.learner import Learner, in_steps, scaled_lr
 from vitreous.training.recipes import FOLDER, NAMES, recipe, sourced
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
+from vitreous.training.step import TrainStep
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -203,15 +205,28 @@ def test_fresh_heads_are_drawn_as_the_recipe_says() -> None:
 
 def test_positions_on_patches_alone_leave_the_class_token_none() -> None:
     small = {"model": {**SMALL_MODEL, **SMALL_IMAGES["model"]}}
-    model = starting_model(configure(recipe("deit3").config, small), "abc")
+    config = configure(recipe("deit3").config, small)
+    model = starting_model(config, "abc")
     table = model.position.table
     assert not table[0].any()
     assert table[1:].all()
-    model(torch.randn(2, 3, 32, 32)).logsumexp(dim=1).sum().backward()
     model.head.weight.data.normal_()
-    model(torch.randn(2, 3, 32, 32)).logsumexp(dim=1).sum().backward()
+    before = table.detach().clone()
+    learner = Learner.begin(model, config.training)
+    for optimizer in learner.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1
+
+    def loss(model, batch, generator):
+        return model(batch.images).logsumexp(dim=1).sum(), {}
+
+    step = TrainStep(learner, loss, config.training, seed=0)
+    step.prepare(Batch(torch.randn(2, 3, 32, 32), torch.zeros(2).long(), torch.arange(2)))
     assert not table.grad[0].any()
     assert table.grad[1:].any()
+    step.take()
+    assert not table[0].any()
+    assert (table[1:] != before[1:]).any()
 
 
 @pytest.mark.parametrize("channels", [1, 3])

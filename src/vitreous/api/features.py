@@ -19,7 +19,6 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
 from vitreous.results import Result
 
@@ -70,6 +69,8 @@ class Embeddings(Result):
     def save(self, path: str | Path) -> Path:
         """Write the features: .npz (arrays "features" and "paths") or .parquet (columns "path", "features").
         Raises InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing."""
+        from vitreous.checkpoints.whole_files import whole
+
         path = Path(path)
         check_features_file(path)
         with writing_to(path), whole(path, path.suffix) as partial:
