@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from jinja2 import meta
 
 import vitreous as vt
 from vitreous.data.findings import NOTES, WARNINGS
+from vitreous.data.image_samples import target_in_words
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.images import Classifier
 from vitreous.deployment.serving.page import Examples, page_of
 from vitreous.errors import InputError
+from vitreous.inspection.model_figures import stage_words
 from vitreous.languages import (
     LANGUAGES,
     catalog,
@@ -28,6 +31,9 @@ from vitreous.languages import (
     phrase,
     speaking,
 )
+from vitreous.models.config import ViTConfig
+from vitreous.models.description import describe
+from vitreous.models.names import config_of
 
 SOURCE = Path(vt.__file__).parent
 # What the glossary forbids in Korean, with what to write instead.
@@ -186,9 +192,26 @@ def test_a_korean_inspection_has_no_english_words(run: vt.Run, tmp_path: Path) -
     assert not re.search("[가-힣]", " ".join(reasons)), "JSON is for programs: it stays English"
 
 
-def test_a_korean_page_of_the_server_has_no_english_words(run: vt.Run) -> None:
-    import torch
+def test_a_korean_diagram_of_a_model_has_no_english_stages() -> None:
+    shape: dict[str, Any] = {"image_size": 32, "patch_size": 8, "width": 16, "depth": 2, "heads": 2}
+    models: list[dict[str, Any]] = [
+        {"registers": 2, "image_size": 36, "drop_remainder": True},
+        {"class_token": False, "pooling": "mean", "image_size": 36, "pad": True},
+        {"patch_size": 16, "pooling": "mean-all", "stem": {"kind": "convolution", "widths": [8, 16, 16, 16]}},
+    ]
+    configs = [ViTConfig(**{**shape, **each, "mlp_dim": 24}) for each in models]
+    configs += [config_of(name, image_size=64) for name in ("R26+ViT-B/32", "BiT-R50x1")]
+    stages = [stage for config in configs for stage in describe(config).stages]
+    with speaking("ko"):
+        found = {stage_words(text) for stage in stages for text in (stage.name, stage.written_shape)}
+        assert target_in_words(torch.tensor([0.7, 0.3]), ("a", "b")) == "a 70.0% + b 30.0%"
+    english = {text for text in found if re.search("[a-z]{3}", text) and not re.search("[가-힣]", text)}
+    assert english == {"LayerNorm", "GroupNorm"}
+    assert "헤드 2개, 19x8" in found
+    assert {stage_words(stage.written_shape) for stage in stages} == {stage.written_shape for stage in stages}
 
+
+def test_a_korean_page_of_the_server_has_no_english_words(run: vt.Run) -> None:
     served = Classifier(run.model, torch.device("cpu"), most_pixels=10_000)
     about = {
         "name": "run",

@@ -39,7 +39,7 @@ from vitreous.inspection.model_figures import (
     positions_figure,
     principal_filters,
 )
-from vitreous.inspection.page import LeftOut
+from vitreous.inspection.page import Exhibit, LeftOut
 from vitreous.inspection.relevance import relevance
 from vitreous.layers.attention import attention_map
 
@@ -141,6 +141,12 @@ def test_why_there_is_no_position_similarity(kind: str, why: str) -> None:
     left_out = positions_figure(model)
     assert isinstance(left_out, LeftOut)
     assert why in left_out.reason
+
+
+def test_the_caption_says_how_many_positions_are_shown() -> None:
+    shown = positions_figure(model_of(image_size=(40, 80), patch_size=(2, 4)))
+    assert isinstance(shown, Exhibit)
+    assert "Of 2 patches along a side one is shown." in shown.caption
 
 
 # --- filters -----------------------------------------------------------------------------------------------

@@ -239,6 +239,33 @@ def test_a_model_that_diverged(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_matrix_is_as_deep_as_its_counts(browser: Any, tmp_path: Path) -> None:
+    """Of a class with more images than others, too, whatever is drawn before it."""
+    classes = [f"c{number}" for number in range(40)]
+    targets = np.array([0, *[39] * 20, *[2] * 9])
+    answers = (
+        evaluated(30)
+        .answers()
+        ._replace(
+            classes=classes, true=targets.tolist(), given=[1, *[39] * 20, *[3] * 9], right=targets == 39
+        )
+    )
+    figure = predictions_figure(
+        {"run": answers}, [f"{i}.jpg" for i in range(30)], Made(30), np.arange(30), tiny().preprocessing
+    )
+    (tmp_path / "config.toml").write_text("")
+    page = write_run_report(tmp_path, tiny(), [figure], evaluation=evaluated(30))
+    tab = browser.new_page()
+    tab.goto(page.as_uri(), timeout=1_000_000)
+    alpha = """() => {
+      const canvas = document.querySelector('[data-part="matrix"]'), middle = canvas.width * 39.5 / 40;
+      return canvas.getContext("2d").getImageData(middle, middle, 1, 1).data[3];
+    }"""
+    assert tab.evaluate(alpha) == 255
+    tab.close()
+
+
+@pytest.mark.slow
 def test_attention_appears_under_the_pointer_and_with_the_focus(browser: Any, page: Path) -> None:
     tab = browser.new_page()
     tab.goto(page.as_uri(), timeout=1_000_000)

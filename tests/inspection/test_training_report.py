@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,12 @@ from vitreous.evaluation.scores import Interval
 from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection.learn_page import reason_against
 from vitreous.inspection.page import Exhibit, write_page
-from vitreous.inspection.runs.evaluation_figures import classes_table, curves_figure
+from vitreous.inspection.runs.evaluation_figures import (
+    classes_table,
+    confusion_figure,
+    curve_chart,
+    curves_figure,
+)
 from vitreous.inspection.runs.head import compared_score
 from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.languages import speaking
@@ -152,6 +158,17 @@ def test_what_stands_in_the_report(run: Path) -> None:
     assert "tuned kernel SVM (C 10)" in page
     assert "var(--first)" in page
     assert "#0b7285" not in page.split("</style>")[1]  # every chart follows the page's light or dark
+
+
+def test_names_of_classes_are_no_formulas() -> None:
+    """matplotlib sets what is between two dollar signs as mathematics."""
+    classes = ("$1_$2", "$\\frac{$")
+    chart = confusion_figure(np.eye(2, dtype=int), classes)
+    assert isinstance(chart, Exhibit)
+    assert all(escape(each) in str(chart.html) for each in classes)
+    curve = curve_chart("Loss", {"$a_$": ([1.0, 2.0, 3.0], [2.0, 0.5, 0.01])})
+    assert curve.logarithmic is not None
+    assert {"$a_$", "0.01", "0.1", "1"} <= set(re.findall(r"<text[^>]*>([^<]*)<", curve.logarithmic.svg))
 
 
 def test_a_validation_curve_is_explained_where_there_is_one(run: Path) -> None:

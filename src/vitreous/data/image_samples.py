@@ -26,8 +26,8 @@ from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
 from vitreous.data.workers import processes_here
+from vitreous.languages import percentage
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.results import percent
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit
@@ -337,4 +337,4 @@ def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
     # Of images of one class that were mixed, rounding leaves a little less than all.
     if all(round(weight, 2) == 1 for weight, _ in named):
         return " + ".join(name for _, name in named) or "none"
-    return " + ".join(f"{name} {percent(weight)}" for weight, name in named)
+    return " + ".join(f"{name} {percentage(weight)}" for weight, name in named)

@@ -24,10 +24,12 @@ from vitreous.errors import InputError
 try:
     import matplotlib
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.font_manager import fontManager
     from matplotlib.patches import Rectangle
+    from matplotlib.ticker import LogFormatter
 except ModuleNotFoundError:
     raise InputError("reports and figures need matplotlib: pip install 'vitreous[train]'") from None
 
@@ -83,6 +85,7 @@ STYLE: Any = {
     "text.color": INK,
     "figure.facecolor": PAPER,
     "legend.frameon": False,
+    "text.parse_math": False,  # names of classes and runs may have dollar signs
     "svg.fonttype": "none",  # text stays text: the page's font, searchable
     "svg.hashsalt": "vitreous",  # the same chart gives the same bytes
 }
@@ -94,6 +97,19 @@ def canvas(width: float, height: float, *, columns: int = 1) -> Iterator[tuple[F
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, list(np.atleast_1d(figure.subplots(1, columns)))
+
+
+class PlainDecades(LogFormatter):
+    """Labels of a logarithmic axis without mathematical notation."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def label_decades(axis: Axis) -> None:
+    """Label a logarithmic axis."""
+    axis.set_major_formatter(PlainDecades())
+    axis.set_minor_formatter(PlainDecades())
 
 
 class Point(NamedTuple):

@@ -4,6 +4,7 @@ describe` with the distribution of their weights."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import singledispatch
 from itertools import groupby
@@ -20,7 +21,7 @@ from vitreous.inspection.measures import map_words, to_grid
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.survey import Lens, Survey, survey
 from vitreous.inspection.survey_figures import predicted_labels, undecided
-from vitreous.languages import phrase, words
+from vitreous.languages import filled, phrase, words
 from vitreous.layers.embedding import AddedPositions, ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.layers.resnet import ResNet
 from vitreous.models.config import ViTConfig
@@ -227,6 +228,7 @@ class StageRow(NamedTuple):
 
     stage: Stage
     name: str
+    shape: str
     parameters: str
     macs: str
     share: float
@@ -241,7 +243,8 @@ def architecture_figure(model: nn.Module) -> Exhibit:
     rows = [
         StageRow(
             stage,
-            words("stages").get(stage.name.lower().replace(",", "").replace(" ", "-"), stage.name),
+            stage_words(stage.name),
+            stage_words(stage.written_shape),
             si(stage.parameters) if stage.parameters else "",
             si(stage.macs) if stage.macs else "",
             stage.parameters / max(described.parameters, 1),
@@ -257,6 +260,12 @@ def architecture_figure(model: nn.Module) -> Exhibit:
         macs=si(described.macs),
         reach=REACH,
     )
+
+
+def stage_words(described: str) -> str:
+    """Return the name or the shape of a stage, as `vitreous describe` has it, in the language of the page."""
+    name = re.sub(r"\d+", "n", described.lower().replace(",", "").replace(" ", "-"))
+    return filled(words("stages").get(name, described), {"n": re.findall(r"\d+", described)})
 
 
 @torch.inference_mode()

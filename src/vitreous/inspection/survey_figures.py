@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, lines, matrix
+from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, label_decades, lines, matrix
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, to_scale
 from vitreous.inspection.measures import FEWEST, cka_matrix, feature_colors, map_words, to_grid, unusual_norms
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
@@ -241,6 +241,7 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
         for token in range(config.num_prefix_tokens):
             axes.axvline(float(norms[:, token].mean()), color=SECOND, linewidth=1.4)
         axes.set_yscale("log")
+        label_decades(axes.yaxis)
         axes.set_title(phrase("charts.norms"))
         axes.set_xlabel(phrase("charts.norm-prefix" if config.num_prefix_tokens else "charts.norm"))
     counts, edges = np.histogram(patches.flatten().numpy(), bins=20)

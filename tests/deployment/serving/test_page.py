@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import json
 import re
+import shlex
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import unescape
 from typing import Any
 
 import httpx
@@ -70,6 +74,16 @@ def test_no_name_is_declared_twice(
         assert {name for name, count in Counter(names).items() if count > 1} == set()
 
 
+def test_the_command_of_a_translator_takes_every_text(translator: TextTranslator) -> None:
+    text = """I don't "know" \\"""
+    page = page_of(translator, ABOUT, Examples(texts=(text,)), Limits())
+    shown = re.search(r'<pre id="api"[^>]*>(.*?)</pre>', page, flags=re.DOTALL)
+    assert shown
+    curl, *_, python = unescape(shown[1]).splitlines()
+    assert json.loads(shlex.split(curl)[2]) == {"texts": [text]}
+    assert ast.literal_eval(python.split("json=")[1].removesuffix(").json())")) == {"texts": [text]}
+
+
 def test_a_fresh_model_is_said_to_be_fresh(classifier: Classifier) -> None:
     words = "It has learned nothing yet"
     assert words in page_of(classifier, ABOUT | {"trained": False}, Examples(), Limits())
@@ -94,9 +108,15 @@ def test_a_model_without_a_head_has_a_page_of_attention() -> None:
 
 @contextmanager
 def at_an_address(served: Served, examples: Examples) -> Iterator[str]:
-    """A server of its own thread."""
+    """A server of one model."""
     page = page_of(served, ABOUT, examples, Limits())
-    app = build_app([Hosted("tiny", served, ABOUT, page)], model_thread=THREAD)
+    with running(build_app([Hosted("tiny", served, ABOUT, page)], model_thread=THREAD)) as url:
+        yield url
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """A server of its own thread."""
     opened, up = bind("127.0.0.1", 0), threading.Event()
     opened.listen()
     url = address_of(opened)
@@ -204,6 +224,31 @@ def test_a_clicked_patch_is_followed_and_the_commands_say_how(browser: Any, clas
         page.click("#reset")
         page.wait_for_selector("#sight-words:has-text('class token attends to')")
         assert page.is_hidden("#reset")
+
+
+def test_what_failed_is_asked_for_again(browser: Any, classifier: Classifier) -> None:
+    busy = {"status": 503, "json": {"error": "too much to do"}}
+    with at_an_address(classifier, Examples()) as url:
+        page = Visit(browser, url).page
+        page.route("**/v1/*", lambda route: route.fulfill(**busy))
+        given = [{"name": f"{n}.png", "mimeType": "image/png", "buffer": image()} for n in range(2)]
+        page.set_input_files("#file", given)
+        page.wait_for_selector("#problem:has-text('too much to do')")
+        page.wait_for_selector("#strip .bad >> nth=1")
+        page.unroute("**/v1/*")
+        page.click("#strip button")
+        page.wait_for_selector("#bars li")
+        assert page.locator("#strip .bad").count() == 1
+        page.close()
+
+
+def test_each_of_several_models_is_asked_at_its_own_address(browser: Any, classifier: Classifier) -> None:
+    pages = [page_of(classifier, ABOUT, Examples(), Limits())] * 2
+    hosted = [Hosted(name, classifier, ABOUT, page) for name, page in zip("ab", pages, strict=True)]
+    with running(build_app(hosted, model_thread=THREAD)) as url:
+        visitor = Visit(browser, f"{url}/models/b/#token=x")
+        assert f"curl -F files=@image.png {url}/models/b/v1/predict\n" in visitor.page.text_content("#api")
+        visitor.page.close()
 
 
 def test_classes_without_names_are_called_classes(browser: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from shlex import quote
 from typing import Any, NamedTuple
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -32,10 +34,10 @@ CURL_IMAGE = """curl -F files=@image.png ADDRESS/v1/{name}
 import httpx
 with open("image.png", "rb") as file:
     print(httpx.post("ADDRESS/v1/{name}", files={{"files": file}}).json())"""
-CURL_TEXT = """curl --json '{{"texts": ["{text}"]}}' ADDRESS/v1/{name}
+CURL_TEXT = """curl --json {quoted} ADDRESS/v1/{name}
 
 import httpx
-print(httpx.post("ADDRESS/v1/{name}", json={{"texts": ["{text}"]}}).json())"""
+print(httpx.post("ADDRESS/v1/{name}", json={body}).json())"""
 
 
 @cache
@@ -106,7 +108,8 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
     facts = served.facts()
     main = served.endpoints[0]
     commands = CURL_TEXT if served.takes == "texts" else CURL_IMAGE
-    text = examples.texts[0] if examples.texts else phrase("serve.any-text")
+    texts = examples.texts[:1] or [phrase("serve.any-text")]
+    body = json.dumps({"texts": texts}, ensure_ascii=False)
     pooling = getattr(served.model.config, "pooling", None)
     return (
         templates()
@@ -120,7 +123,7 @@ def page_of(served: Served, about: Mapping[str, Any], examples: Examples, limits
             offered=[each.name for each in served.endpoints],
             examples=examples,
             draws=examples.source == DIGITS and served.task == "classification",
-            commands=commands.format(name=main.name, text=text),
+            commands=commands.format(name=main.name, body=body, quoted=quote(body)),
             facts_shown=model_facts(about, facts),
             settings={
                 "words": words("serve.script"),

@@ -18,7 +18,18 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection.charts import FIRST, HAIR, INK, MUTED, Chart, Point, canvas, lines, matrix
+from vitreous.inspection.charts import (
+    FIRST,
+    HAIR,
+    INK,
+    MUTED,
+    Chart,
+    Point,
+    canvas,
+    label_decades,
+    lines,
+    matrix,
+)
 from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import percentage, phrase, words
@@ -110,6 +121,8 @@ def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart
         with canvas(2.85, 2.5) as (figure, (axes,)):
             points = lines(axes, series, title=title, x=header[0])
             axes.set_yscale(scale)
+            if scale == "log":
+                label_decades(axes.yaxis)
             length = max(xs[-1] for xs, _ in series.values())
             axes.xaxis.set_major_locator(
                 MaxNLocator(6 if length >= 1 else 2, integer=length >= 1, min_n_ticks=1)

@@ -144,7 +144,7 @@ function explorePredictions(root) {
     canvas.width = canvas.height = n * step;
     for (const [cell, count] of counts) {
       const row = Math.floor(cell / n), column = cell % n, right = row === column;
-      context.globalAlpha = 0.35 + 0.65 * Math.log1p(count) / Math.log1p(right ? names.length / n : most);
+      context.globalAlpha = Math.min(1, 0.35 + 0.65 * Math.log1p(count) / Math.log1p(right ? names.length / n : most));
       context.fillStyle = style.getPropertyValue(right ? "--first" : "--second");
       context.fillRect((column - spread) * step, (row - spread) * step, (1 + 2 * spread) * step - (step > 4 ? 1 : 0), (1 + 2 * spread) * step - (step > 4 ? 1 : 0));
       if (step >= 16 && count) {

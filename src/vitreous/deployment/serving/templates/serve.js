@@ -94,4 +94,4 @@ const ofAll = (value) => (value === 0 ? say("mean-of-all") : String(value));
 const layerOf = (value) => say("of", { number: value, count: settings.layers });
 const wholePercent = (value) => say("percent", { number: value });
 
-byId("api").textContent = byId("api").textContent.replaceAll("ADDRESS", location.origin);
+byId("api").textContent = byId("api").textContent.replaceAll("ADDRESS/v1", new URL("v1", location.href.split("#")[0]));

@@ -33,11 +33,11 @@ class Item {
     return ask(endpoint, parameters, form);
   }
 
-  // The answer, asked for once; its short form stands below the thumbnail.
+  // The answer, asked for until there is one; its short form stands below the thumbnail.
   predict() {
     this.answer ??= this.post("predict", settings.predict).then(
-      (reply) => { const answer = reply.predictions[0]; this.label(brief(answer)); return answer; },
-      (error) => { this.label(say("error")); this.button?.classList.add("bad"); throw error; },
+      (reply) => { const answer = reply.predictions[0]; this.label(brief(answer)); this.button?.classList.remove("bad"); return answer; },
+      (error) => { this.answer = null; this.label(say("error")); this.button?.classList.add("bad"); throw error; },
     );
     return this.answer;
   }
@@ -47,11 +47,12 @@ class Item {
     this.button?.setAttribute("aria-label", this.name + ": " + text);
   }
 
-  // The map of a way to look, asked for once.
+  // The map of a way to look, asked for until there is one.
   look(parameters) {
     const key = JSON.stringify(parameters);
     if (!this.looks.has(key)) {
-      this.looks.set(key, this.post("attention", { ...parameters, seen: true }).then((reply) => reply.attention[0]));
+      this.looks.set(key, this.post("attention", { ...parameters, seen: true }).then(
+        (reply) => reply.attention[0], (error) => { this.looks.delete(key); throw error; }));
     }
     return this.looks.get(key);
   }
