@@ -120,18 +120,19 @@ def test_every_optimizer_lowers_the_loss(kind: str) -> None:
     torch.manual_seed(0)
     model = create("ViT-Ti/4", **SMALL)
     images, targets = torch.randn(12, 3, 8, 8), torch.arange(12) % 3
-    # Adafactor's rate is relative to each weight's size, and the head begins at zero.
-    rate = {"sgd": 0.1, "adafactor": 1.0}.get(kind, 0.01)
+    # At five times the rate of SGD, or ten times that of Adafactor, which is relative to each weight's size,
+    # the loss swings, and where it is after so many steps depends on how the machine rounds.
+    rate = {"sgd": 0.02, "adafactor": 0.1}.get(kind, 0.01)
     optimizers = make_optimizers(model, OptimizerConfig(kind=kind), rate)  # type: ignore[arg-type]
     losses = []
-    for _ in range(25):
+    for _ in range(50):
         loss = nn.functional.cross_entropy(model(images), targets)
         model.zero_grad()
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
         losses.append(loss.item())
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.1 * losses[0]
 
 
 def test_muon_takes_the_encoders_matrices_and_adamw_the_rest() -> None:
