@@ -14,6 +14,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.cli import run
+from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 
 
@@ -130,3 +131,31 @@ def test_memory_that_a_batch_has_freed_is_kept(monkeypatch: pytest.MonkeyPatch, 
     vt.predict(model, images, progress=False)
     vt.embed(model, images, progress=False)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_model_of_another_type_computes_in_it(
+    dtype: torch.dtype, task: str, pixels: NDArray[np.uint8]
+) -> None:
+    size: Any = {"image_size": 16, "patch_size": 8, "width": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
+    model = vt.create("ViT-Ti/16", **size, num_classes=1 if task == "regression" else 2)
+    model.task = task
+    images = [Image.fromarray(each) for each in pixels[:3]]
+    before = vt.embed(model, images, progress=False).values
+    answers = [answer.to_json() for answer in vt.predict(model, images, progress=False)]
+    own = model.to(dtype)
+    np.testing.assert_allclose(vt.embed(own, images, progress=False).values, before, atol=0.1)
+    assert [answer.to_json().keys() for answer in vt.predict(own, images, progress=False)] == [
+        answer.keys() for answer in answers
+    ]
+    assert vt.describe(own).parameters == sum(each.numel() for each in own.parameters())
+    assert np.isfinite(vt.attribute(own, images[0]).maps["relevance"]).all()
+    with pytest.raises(InputError, match="is for weights of float32, and those of the model are"):
+        vt.predict(own, images, precision="fp32", progress=False)
+    assert all(each.dtype == dtype for each in own.parameters())
+
+
+def test_a_residual_network_of_another_type_computes_in_it(pixels: NDArray[np.uint8]) -> None:
+    model = vt.create("BiT-R50x1", layers=(1, 1, 1, 1), num_classes=2, image_size=32).half()
+    assert vt.embed(model, list(pixels[:2]), progress=False).values.dtype == np.float32

@@ -35,6 +35,7 @@ from vitreous.training.precision import (
     computing,
     evaluation_mode,
     pick_precision,
+    weights_type,
 )
 
 AGREEMENT = 0.995  # of top-1 answers with those in fp32: less, and a precision is not chosen
@@ -148,8 +149,9 @@ def regression_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Fl
     if not hasattr(model, "head"):  # a program, which has a precision of its own, or views of a model
         return model(images).float()
     features = model.features(images)  # type: ignore[operator]
+    head = model.get_submodule("head")
     with torch.autocast(images.device.type, enabled=False):
-        return model.get_submodule("head")(features.float())
+        return head(features.to(next(head.parameters()).dtype)).float()
 
 
 def check_readable(count: int, images: ImageDataset, failed: Mapping[str, str]) -> None:
@@ -258,8 +260,8 @@ def automatic_precision(
         folder: of the weights, beside which the comparison is stored.
         say: is called with a sentence about it.
     """
-    if wanted != "auto":
-        return answering_precision(wanted, device)
+    if wanted != "auto" or weights_type(model) != torch.float32:
+        return answering_precision(wanted, device, model)
     comparable = isinstance(model, ViT | BiT) and model.task != "regression"
     if not comparable or pick_precision("auto", device, getattr(model.config, "width", WIDE)) == "fp32":
         return "fp32"

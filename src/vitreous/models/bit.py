@@ -14,7 +14,7 @@ from vitreous.layers.resnet import PostActivationResNet, PreActivationResNet, Re
 from vitreous.models.config import Origin
 from vitreous.models.config_parts import Positive, ResNetConfig, Sides, setting
 from vitreous.models.parts import build_resnet
-from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
+from vitreous.models.preprocessing import Preprocessing, check_channels, in_type_of, layer_numbers
 
 
 class BiTConfig(ResNetConfig):
@@ -90,7 +90,7 @@ class BiT(nn.Module):
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         """The cells of the last feature map in raster order."""
         check_channels(images, self.config.channels)
-        return self.backbone(images).flatten(2).transpose(1, 2)
+        return self.backbone(in_type_of(self, images)).flatten(2).transpose(1, 2)
 
     def intermediates(
         self, images: Float[Tensor, "B C H W"], layers: Sequence[int] | None = None
@@ -106,7 +106,7 @@ class BiT(nn.Module):
         """
         numbers = layer_numbers(layers, len(self.config.layers), first=1)
         check_channels(images, self.config.channels)
-        cells, after = self.backbone.root_features(images), []
+        cells, after = self.backbone.root_features(in_type_of(self, images)), []
         for stage in self.backbone.stages:
             cells = stage(cells)
             after.append(cells)

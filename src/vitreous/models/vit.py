@@ -19,7 +19,7 @@ from vitreous.layers.embedding import to_multiple
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
+from vitreous.models.preprocessing import Preprocessing, check_channels, in_type_of, layer_numbers
 
 Images = Float[Tensor, "B C H W"]
 
@@ -156,8 +156,8 @@ class ViT(nn.Module):
         return self.head(self.features(images))
 
     def whole_patches(self, images: Images) -> Float[Tensor, "B C H2 W2"]:
-        """Pad or crop images to whole patches where the configuration says so. Raises InputError: images of
-        another size or number of channels."""
+        """Pad or crop images to whole patches where the configuration says so, in the type of the weights.
+        Raises InputError: images of another size or number of channels."""
         if tuple(images.shape[1:]) != (self.config.channels, *self.config.image_size):
             check_channels(images, self.config.channels)
             (height, width), (rows, columns) = images.shape[2:], self.config.image_size
@@ -165,6 +165,7 @@ class ViT(nn.Module):
                 f"the images are {height}x{width}, the model takes {rows}x{columns}: resize them with model."
                 f"preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
             )
+        images = in_type_of(self, images)
         dropped = self.config.drop_remainder and self.config.stem.kind != "resnet"
         if not (self.config.pad or dropped):
             return images

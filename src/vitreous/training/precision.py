@@ -65,12 +65,27 @@ def is_faster_in_bf16(device: torch.device) -> bool:
     return torch.cpu._is_amx_tile_supported() and any(kind in allowed for kind in HAVE_AMX)
 
 
-def answering_precision(wanted: str, device: torch.device) -> Precision:
-    """Return the precision of inference: fp32, bf16, or for "auto" the faster of the two. Raises InputError:
-    there is no such precision."""
+def answering_precision(wanted: str, device: torch.device, model: object = None) -> Precision:
+    """Return the precision of inference: fp32, bf16, or for "auto" the faster of the two; "fp32", without
+    autocast, for a model that computes in another type of its own. Raises InputError: there is no such
+    precision, or such a model computes in another."""
     if wanted not in ("auto", "fp32", "bf16"):
         raise InputError(f"--precision {wanted} is not available for inference: use auto, fp32 or bf16")
+    if (own := weights_type(model)) != torch.float32:
+        if wanted == "fp32" or (wanted == "bf16" and own != torch.bfloat16):
+            raise InputError(
+                f"precision={wanted!r} is for weights of float32, and those of the model are "
+                f"{str(own).removeprefix('torch.')}: leave it out, or give model.float()"
+            )
+        return "fp32"
     return "fp32" if wanted == "fp32" else pick_precision("auto" if wanted == "auto" else "bf16", device)
+
+
+def weights_type(model: object) -> torch.dtype:
+    """Return the type of a model's weights, or of the model in an answerer; float32 where there are none."""
+    module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    weights = module.parameters() if isinstance(module, nn.Module) else ()
+    return next((each.dtype for each in weights), torch.float32)
 
 
 @contextmanager
