@@ -107,6 +107,58 @@ def test_torch_programs_in_int8(tmp_path: Path) -> None:
         vt.export(model, tmp_path / "x.pt2", precision="int8", data="digits", progress=False)
 
 
+def numbers_model() -> Model:
+    """A regression whose numbers are far from zero."""
+    model = build_model(vt.ViTConfig(**{**TINY, "num_classes": 1}), task="regression")
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    nn.init.constant_(model.get_parameter("head.bias"), 1000.0)
+    return model.eval()
+
+
+def test_the_head_of_a_regression_is_not_int8(tmp_path: Path) -> None:
+    written = export(numbers_model(), tmp_path / "small.pt2", precision="int8")
+    stored = torch.export.load(written.path).state_dict
+    assert {name for name in stored if ".head." in name} == {"model.head.weight", "model.head.bias"}
+    assert stored["model.head.weight"].dtype == torch.float32
+    assert sum(each.dtype == torch.int8 for each in stored.values()) == 8
+
+
+def test_int8_of_a_model_in_memory_asks_for_images(tmp_path: Path) -> None:
+    """Its representation was taken for the name of a folder."""
+    pytest.importorskip("nncf")
+    with pytest.raises(InputError, match=r"ViT is not a run directory, .*: name the data"):
+        vt.export(model_of("plain"), tmp_path / "x.onnx", precision="int8", progress=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["small.onnx", "small-openvino"])
+def test_a_regression_in_memory_is_calibrated_on_images_with_numbers(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    pytest.importorskip("nncf")
+    images = [np.full((16, 16, 3), 20 * number, np.uint8) for number in range(12)]
+    data = images, [number + 0.5 for number in range(12)]
+    how: dict[str, Any] = {"precision": "int8", "data": data, "progress": False}
+    written = vt.export(numbers_model(), tmp_path / name, **how)
+    assert 0 < written.max_abs_difference < 1
+    if name.endswith(".onnx"):
+        graph = onnx.load(written.path).graph
+        makers = {output: node for node in graph.node for output in node.output}
+        last = makers[graph.output[0].name]
+        assert {each.name for each in graph.initializer} & set(last.input), "its weight is quantized"
+
+
+@pytest.mark.parametrize("name", ["x.pt2", "x-openvino"])
+def test_the_command_replaces_nothing(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vt.save(model_of("plain"), tmp_path / "mine")
+    taken = tmp_path / name / "model.xml" if name == "x-openvino" else tmp_path / name
+    taken.parent.mkdir(exist_ok=True)
+    taken.write_text("mine")
+    assert run(["export", str(tmp_path / "mine"), "--out", str(tmp_path / name)]) == 2
+    assert f"{name} exists already, and nothing is overwritten" in capsys.readouterr().err
+    assert taken.read_text() == "mine"
+
+
 @pytest.mark.parametrize("kind", some("plain", "Segmenter"))
 def test_onnx_programs(kind: str, tmp_path: Path) -> None:
     model = model_of(kind)

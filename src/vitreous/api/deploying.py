@@ -194,6 +194,7 @@ def export(
     fields = model_fields(settings_tree(settings, config), image_size)
     path = Path(out or file_stem(model_name(model)) + exporting.ENDINGS.get(format or "onnx", ".onnx"))
     check_weights(model, "export")
+    check_free(path)
     calibrated = precision == "int8" and format != "torch" and path.suffix != ".pt2"
     if data is not None and not calibrated:
         raise InputError("--data calibrates int8 of ONNX and OpenVINO, and has no effect here: leave it out")
@@ -225,8 +226,8 @@ def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Seq
 
     task: Any
     task, answerer = open_answerer(opened)
-    source = None if data is None else data_source(data)
-    held = task.to_calibrate(str(path_of_run(model)), answerer, source, {})
+    source = None if data is None else data_source(data, numbers=task.numeric)
+    held = task.to_calibrate(model_name(model), answerer, source, {})
     return calibration_images(opened, held.examples, pixels=pixels)
 
 

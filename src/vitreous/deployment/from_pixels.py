@@ -89,21 +89,47 @@ class FromPixels(nn.Module):
         return torch.floor(shares * FIXED + 0.5) / FIXED
 
 
-def preparing_nodes(graph: Any) -> list[str]:
+def preparing_nodes(graph: Any, task: str | None) -> list[str]:
     """Return the names of the nodes of an ONNX graph that prepare the images, in float64: all that the first
     float32 numbers are computed from."""
+    return nodes_before(graph, next(node for node in graph.node if is_float32(node)))
+
+
+def head_nodes(graph: Any, task: str | None) -> list[str]:
+    """Return the names of the nodes of an ONNX graph that compute numbers from features: the head of a
+    regression, which gives them in the unit of the labels, of which int8 has two digits."""
+    if task != "regression":
+        return []
+    makers = {name: node for node in graph.node for name in node.output}
+    logits, features = (nodes_before(graph, makers[each.name]) for each in graph.output)
+    return [name for name in logits if name not in features]
+
+
+def nodes_before(graph: Any, node: Any) -> list[str]:
     makers = {name: node for node in graph.node for name in node.output}
     return all_before(
-        next(node for node in graph.node if is_float32(node)),
+        node,
         lambda node: [makers[name] for name in node.input if name in makers],
         lambda node: str(node.name),
     )
 
 
-def preparing_operations(graph: Any) -> list[str]:
+def preparing_operations(graph: Any, task: str | None) -> list[str]:
     """Return the names of the operations of an OpenVINO graph that prepare the images."""
+    return operations_before(next(each for each in graph.get_ordered_ops() if is_float32_operation(each)))
+
+
+def head_operations(graph: Any, task: str | None) -> list[str]:
+    """Return what `head_nodes` does, of an OpenVINO graph."""
+    if task != "regression":
+        return []
+    logits, features = (operations_before(each.get_node()) for each in graph.outputs)
+    return [name for name in logits if name not in features]
+
+
+def operations_before(operation: Any) -> list[str]:
     return all_before(
-        next(each for each in graph.get_ordered_ops() if is_float32_operation(each)),
+        operation,
         lambda each: [value.get_node() for value in each.input_values()],
         lambda each: str(each.get_friendly_name()),
     )

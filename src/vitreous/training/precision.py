@@ -147,15 +147,19 @@ class Int8Linear(nn.Module):
 
 
 def with_int8_products(model: nn.Module) -> nn.Module:
-    """Return a copy whose linear layers multiply in int8. Raises InputError: it has none before the head."""
+    """Return a copy whose linear layers multiply in int8; the head of a regression stays as it is, as in
+    bf16. Raises InputError: it has none before the head."""
     copied = copy.deepcopy(model)
+    regression = getattr(getattr(copied, "model", copied), "task", None) == "regression"
     layers = [
         (module, name, child)
-        for module in copied.modules()
+        for path, module in copied.named_modules()
         for name, child in module.named_children()
-        if type(child) is nn.Linear and not parametrize.is_parametrized(child)
+        if type(child) is nn.Linear
+        and not parametrize.is_parametrized(child)
+        and not (regression and "head" in (*path.split("."), name))
     ]
-    if len(layers) < 2:
+    if len(layers) + regression < 2:
         raise InputError(
             "int8 is of linear layers, and the model has none before its head: use --precision fp32"
         )
