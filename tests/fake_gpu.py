@@ -42,6 +42,7 @@ from vitreous.studies.sequences import with_key_size
 from vitreous.studies.study import Trial
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, FeatureDistillationConfig
+from vitreous.tasks.pretraining.rules import WITH_VIEWS
 from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.tasks.pretraining.views import Views
 from vitreous.training.config import DistillationConfig, TrainingConfig
@@ -252,11 +253,11 @@ def views(*_: object) -> Views:
 def pretrain(task: str, position: str) -> None:
     settings = {**TINY, "position": {"kind": position}}
     model = config_of("ViT-Ti/8", **settings, image_size=32, num_classes=None)
-    batch = views if task == "dino" else unlabeled
+    batch = views if task in WITH_VIEWS else unlabeled
     run_of(task, batch, model=model, preprocessing=Preprocessing(size=(32, 32)))
 
 
-for name in ("masked-patch", "mae", "simmim", "dino"):
+for name in ("masked-patch", "mae", "simmim", "dino", "contrastive"):
     for position in ("learned",) if HALF else ("learned", "sincos-2d"):
         CASES[f"{name}, {position}"] = lambda name=name, position=position: pretrain(name, position)
 

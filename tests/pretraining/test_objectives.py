@@ -21,7 +21,7 @@ CONVOLUTIONS = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2)
 SMALL = DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8)
 
 
-@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino"])
+@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino", "contrastive"])
 def test_new_weights_follow_the_seed(name: str) -> None:
     def added(seed: int, disturbance: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(disturbance)  # what the user's own generator holds makes no difference

@@ -72,7 +72,7 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     assert Run.open(run.path, PretrainingRunConfig).config == run.config
 
 
-@pytest.mark.parametrize("objective", ["mae", "dino"])
+@pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
 def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeypatch):
     run, splits = tiny_run(tmp_path / "run", objective)
     task = task_named(objective)

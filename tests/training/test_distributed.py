@@ -164,6 +164,7 @@ def check_evaluation() -> None:
             lambda **batching: fewshot_measure(splits)(model, **batching),
             pretrained("mae"),
             pretrained("dino"),
+            pretrained("contrastive"),
         ):
             alone, together = (
                 json.loads(json.dumps(measure(batch_size=4, world=each)), parse_float=str)

@@ -253,6 +253,7 @@ def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: 
     assert compiled("classification")
     assert compiled("mae")
     assert compiled("dino")
+    assert compiled("contrastive")
     assert not compiled("classification", device=torch.device("cpu"))
     assert not compiled("classification", total=200)
     assert not compiled("translation")

@@ -330,7 +330,7 @@ def test_the_gpu_that_trains_has_its_own_generator_seeded(
     assert given_back == [index]
 
 
-@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino"])
+@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino", "contrastive"])
 def test_seeds_and_ranks_pre_train_with_different_masks(name: Any) -> None:
     small = {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}
     config = PretrainingConfig.model_validate({"dino": small})

@@ -172,7 +172,7 @@ def pretrain(
 
     Args:
         data: see `train`.
-        objective: masked-patch, mae (the default), simmim, dino or distillation.
+        objective: masked-patch, mae (the default), simmim, dino, contrastive or distillation.
         recipe: the recipe of a paper: paper-masked-patch, mae, simmim or dino; by default it follows from the
             data.
         batch_size: images in each step.

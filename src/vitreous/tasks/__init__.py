@@ -35,6 +35,7 @@ TASKS = {
     "mae": "pretraining.task",
     "simmim": "pretraining.task",
     "dino": "pretraining.task",
+    "contrastive": "pretraining.task",
     "distillation": "pretraining.task",
 }
 

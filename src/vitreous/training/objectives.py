@@ -26,7 +26,7 @@ Targets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
 class Illustration(NamedTuple):
     """What a report shows of a self-supervised objective."""
 
-    exhibit: str  # "views" or "reconstruction", whose caption it has
+    exhibit: str  # "views", "view-pairs" or "reconstruction", whose caption it has
     # batches of normalized images (B, C, H, W) by their kind, to be shown side by side
     columns: Mapping[str, Tensor]
     target: str | None = None  # what is predicted, if the caption says it

@@ -18,6 +18,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.preprocessing import to_tensor
 from vitreous.tasks.choose import choose_recipe, packaged_config
+from vitreous.tasks.pretraining.contrastive import ContrastiveConfig
 from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
 from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for, published_decoder
@@ -27,8 +28,9 @@ from vitreous.tasks.pretraining.views import ViewsConfig
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import NAMES, Recipe, read_recipe, recipe
 
-ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino", "distillation"]
+ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino", "contrastive", "distillation"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+WITH_VIEWS = ("dino", "contrastive")  # learn from several views of each image
 DROP_PATH = 0.1  # of DINO's student
 SAMPLED = 64  # images whose patches are looked at
 FLAT = 8.0  # gray levels
@@ -52,6 +54,7 @@ class PretrainingConfig(Config):
     mae: MAEConfig = MAEConfig()
     simmim: SimMIMConfig = SimMIMConfig()
     dino: DINOConfig = DINOConfig()
+    contrastive: ContrastiveConfig = ContrastiveConfig()
     distillation: FeatureDistillationConfig = FeatureDistillationConfig()
 
 
@@ -60,7 +63,7 @@ class PretrainingRunConfig(RunConfig):
 
     command: ClassVar[str] = "pretrain"
 
-    task: str = setting("mae", "masked-patch, mae, simmim, dino or distillation")
+    task: str = setting("mae", "masked-patch, mae, simmim, dino, contrastive or distillation")
     pretraining: PretrainingConfig = PretrainingConfig()
 
     @model_validator(mode="after")
@@ -71,15 +74,19 @@ class PretrainingRunConfig(RunConfig):
             self.check_defaults(group, names, "is not for pre-training: leave it out")
         if self.task == "mae" and not self.pretraining.mae.mask_ratio:
             raise ValueError("pretraining.mae.mask_ratio=0 hides nothing to predict: set it to 0.75")
-        if self.task == "dino":
-            self.check_defaults(
-                "augmentation", NOT_OF_VIEWS, "has no effect: set pretraining.dino.views instead"
-            )
+        if self.views:
+            instead = f"has no effect: set pretraining.{self.task}.views instead"
+            self.check_defaults("augmentation", NOT_OF_VIEWS, instead)
         for name in OBJECTIVES:
             if name != self.task:
                 problem = f"has no effect with the objective {self.task}: leave it out, or choose"
                 self.check_defaults("pretraining", [name.replace("-", "_")], f"{problem} --objective {name}")
         return self
+
+    @property
+    def views(self) -> ViewsConfig | None:
+        """Of an objective that learns from several views of each image."""
+        return getattr(self.pretraining, self.task).views if self.task in WITH_VIEWS else None
 
 
 def rules(
@@ -96,12 +103,17 @@ def rules(
     tree["augmentation"] = {"affine": config.augmentation.model_dump()["affine"]}
     if objective == "dino" and isinstance(config.model, ViTConfig):
         model["drop_path"] = DROP_PATH
+    if objective == "contrastive":
+        views = {"flip": config.augmentation.flip}  # a letter is none in the mirror, and `train` knows
+        if data.channels != 3:
+            views |= GRAY_VIEWS.model_dump(exclude={"flip", "small_count"}, exclude_unset=True)
+        tree["pretraining"] = {"contrastive": {"views": views}}
     if objective in ("mae", "simmim"):
         tree["augmentation"]["flip"] = 0.5 if data.channels == 3 else 0.0
     masked = objective in ("mae", "simmim", "masked-patch")  # whose first question is where a patch was
     if masked and isinstance(config.model, ViTConfig) and config.model.position.kind == "learned":
         model["position"] = {"kind": "sincos-2d"}
-    name = "dino" if objective == "dino" else "pretraining"
+    name = objective if objective in WITH_VIEWS else "pretraining"
     return packaged_config(PretrainingRunConfig, name, tree)
 
 
@@ -128,8 +140,8 @@ def find_recipe(name: str) -> Recipe:
 
 
 def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDataset) -> dict[str, Any]:
-    """Return what follows from the encoder and the images: MAE's decoder (a published one's) and target,
-    DINO's head and views, which are larger, neither blurred nor mirrored for gray images: digits and letters
+    """Return what follows from the encoder and the images: MAE's decoder (a published one's) and target, the
+    heads of contrastive learning and of DINO, and DINO's views, which are larger, neither blurred nor mirrored for gray images: digits and letters
     as a rule, which lose what they are in a small view."""
     if config.task == "mae" and isinstance(config.model, ViTConfig):
         published = published_decoder(open_path(config.init)) if config.init else None
@@ -138,9 +150,11 @@ def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDatas
         share = flat_share(images, config, config.model.patch_size)
         mae = decoder_for(config.model).model_copy(update={"normalize_pixels": share < FLAT_SHARE})
         return {"pretraining": {"mae": mae.model_dump()}}
+    width = config.model.width if isinstance(config.model, ViTConfig) else 768
+    if config.task == "contrastive":
+        return {"pretraining": {"contrastive": {"head_hidden": min(2048, 4 * width)}}}
     if config.task != "dino":
         return {}
-    width = config.model.width if isinstance(config.model, ViTConfig) else 768
     dino = DINOConfig(
         prototypes=min(65_536, max(64, data.images // 4)),
         head_hidden=min(2048, 4 * width),

@@ -29,6 +29,7 @@ from vitreous.rng import torch_generator
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, ImageTask
+from vitreous.tasks.pretraining.contrastive import Contrastive
 from vitreous.tasks.pretraining.dino import DINO
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_teacher
 from vitreous.tasks.pretraining.mae import MAE
@@ -56,7 +57,7 @@ from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
 log = logging.getLogger(__name__)
-SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO | FeatureDistillation
+SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO | Contrastive | FeatureDistillation
 
 
 def build_objective(
@@ -80,6 +81,8 @@ def build_objective(
             return SimMIM(model, config.simmim, seed=seed)
         case "dino":
             return DINO(model, config.dino, steps=steps, seed=seed)
+        case "contrastive":
+            return Contrastive(model, config.contrastive, seed=seed)
         case "distillation":
             return FeatureDistillation(model, config.distillation, seed=seed)
 
@@ -198,9 +201,9 @@ class Pretraining(ImageTask):
         return objective
 
     def reader(self, config: PretrainingRunConfig, data: Splits) -> ViewReader | None:
-        if self.name != "dino":
+        views = config.views
+        if views is None:
             return None
-        views = config.pretraining.dino.views
         crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
         return ViewReader(data.train, config.preprocessing.channels, crops)
 

@@ -1,6 +1,6 @@
-"""DINO's views of an image (arXiv 2104.14294, section 3.1): two large crops and several small ones, each with
-the color changes of BYOL (2006.07733), cut from the decoded original and resized by Pillow's bicubic
-filter."""
+"""Views of an image, as DINO has them (arXiv 2104.14294, section 3.1): two large crops and several small ones,
+each with the color changes of BYOL (2006.07733), cut from the decoded original and resized by Pillow's
+bicubic filter."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class ViewsConfig(Config):
     gray: Probability = setting(0.2, "probability of a gray image")
     blur: float = setting(0.5, "probability", ge=0, le=1)
     solarize: Probability = setting(0.2, "probability, second large crop only")
+    invert: Probability = setting(0.0, "probability of a negative")
 
     @property
     def jitter(self) -> ColorJitterConfig:
@@ -98,7 +99,8 @@ class MultiCrop:
         solarize: float,
         rng: np.random.Generator,
     ) -> UInt8[Tensor, "C H W"]:
-        """Return one view. Crop, mirror, colors, gray, blur, solarize: the authors' order."""
+        """Return one view. Crop, mirror, colors, gray, negative, blur, solarize: the authors' order
+        but for the negatives, which they do not have."""
         config = self.config
         box = RandomResizedCropConfig(scale=scale)
         top, left, height, width = random_crop((image.height, image.width), box, rng)
@@ -110,6 +112,8 @@ class MultiCrop:
             view = jitter(view, config.jitter, rng)
         if rng.random() < config.gray:
             view = ImageOps.grayscale(view).convert(view.mode)
+        if config.invert and rng.random() < config.invert:
+            view = ImageOps.invert(view)
         if rng.random() < blur:
             view = view.filter(ImageFilter.GaussianBlur(rng.uniform(*BLUR) * size[0] / 224))
         if rng.random() < solarize:

@@ -1,0 +1,145 @@
+"""Contrastive learning: two views of an image find each other among the views of all images in the batch
+(SimCLR, Chen et al., arXiv 2002.05709).
+
+The features of both views pass a small head; the loss is the cross-entropy of finding the other view of the
+same image by cosine similarity (NT-Xent, Eq. 1). Against the paper one thing differs: the features are
+standardized over the batch before the head, which has no batch normalization inside. A ViT's features of
+different images are nearly equal at first, and without it a small batch learns little from them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitreous.layers.initialization import init_weights
+from vitreous.models.config_parts import Config, Positive, setting
+from vitreous.models.names import Model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.rng import torch_generator
+from vitreous.tasks.pretraining.dino import feature_width
+from vitreous.tasks.pretraining.views import Views, ViewsConfig, multi_crop
+from vitreous.training.objectives import Illustration
+
+EPS = 1e-5  # added to variances
+
+
+class ContrastiveConfig(Config):
+    """Temperature and head are the authors'; the views are milder, for small images of any kind."""
+
+    temperature: float = setting(0.1, "of the softmax over all other views", gt=0)
+    head_hidden: Positive = setting(2048, "hidden numbers of the projection head")
+    head_outputs: Positive = setting(128, "numbers that are compared")
+    views: ViewsConfig = ViewsConfig(small_count=0, saturation=0.4, blur=0.1, solarize=0.0, invert=0.2)
+
+
+class Contrastive(nn.Module):
+    """The objective around `model`. Any model with features will do, a hybrid or a BiT too. Several processes
+    compare their views with each other's, as one with the whole batch does; micro-batches are compared each
+    by itself."""
+
+    def __init__(self, model: Model, config: ContrastiveConfig | None = None, *, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config or ContrastiveConfig()
+        self.model = model
+        self.crops = multi_crop(model, self.config.views)
+        width = feature_width(model)
+        self.head = nn.Sequential(
+            nn.Linear(width, self.config.head_hidden),
+            nn.GELU(),
+            nn.Linear(self.config.head_hidden, self.config.head_outputs),
+        )
+        init_weights(self.head, torch_generator(seed, "contrastive head"), "timm")
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        return self.model.preprocessing
+
+    @property
+    def encoder(self) -> Model:
+        """What pre-training was for."""
+        return self.model
+
+    def forward(
+        self, images: Views | Float[Tensor, "B C H W"], generator: torch.Generator
+    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        """The loss, and the share of views whose nearest is the other one of their image; the views of whole
+        images are cut here."""
+        views = images if isinstance(images, Views) else self.crops(images, self.preprocessing, generator)
+        pairs = views.images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
+        together = self.training and dist.is_initialized()  # in evaluation each process has its own batches
+        features = standardized(self.model.features(pairs).flatten(1).float(), together=together)
+        z = F.normalize(self.head(features).float(), dim=-1)
+        return contrastive_loss(*z.chunk(2), temperature=self.config.temperature, together=together)
+
+    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
+        """Return the loss of features that are the same for all views: log (2 B - 1)."""
+        return torch.tensor(math.log(2 * len(images) - 1))
+
+    @torch.no_grad()
+    def illustration(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Illustration:
+        """Show both views of each image."""
+        views = self.crops(images, self.preprocessing, generator).images
+        columns = {"image": images, "first-view": views[:, 0], "second-view": views[:, 1]}
+        return Illustration("view-pairs", columns)
+
+
+def standardized(features: Float[Tensor, "B D"], *, together: bool) -> Float[Tensor, "B D"]:
+    """Return features with mean 0 and variance 1 over the batch, of all processes if `together`."""
+    everything = gathered(features) if together else features
+    variance, mean = torch.var_mean(everything, dim=0, correction=0)
+    return (features - mean) * torch.rsqrt(variance + EPS)
+
+
+def contrastive_loss(
+    first: Float[Tensor, "B D"], second: Float[Tensor, "B D"], *, temperature: float, together: bool = False
+) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    """NT-Xent (Eq. 1): the mean over all 2 B views of -log softmax of the similarity to the other view of
+    the same image, among all views but itself; and the share of views that are most similar to it.
+
+    Args:
+        first, second: vectors of length one.
+        together: compare with the views of all processes, which have equally many.
+    """
+    own = torch.cat([first, second])
+    others = torch.cat([gathered(first), gathered(second)]) if together else own
+    count, size = len(others) // 2, len(first)
+    start = dist.get_rank() * size if together else 0
+    rows = torch.arange(start, start + size, device=own.device)
+    rows = torch.cat([rows, rows + count])  # where the own views are among all
+    similar = own @ others.T / temperature
+    similar = similar.scatter(1, rows.unsqueeze(1), -math.inf)  # not with itself
+    targets = (rows + count) % (2 * count)
+    found = (similar.detach().argmax(dim=1) == targets).float().mean()
+    return F.cross_entropy(similar, targets), {"pairs_found": found}
+
+
+class Gathered(torch.autograd.Function):
+    """The rows of all processes, in the order of their ranks; gradients come back from all of them."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        rank, size = dist.get_rank(), dist.get_world_size()
+        everything = own.new_zeros(size, *own.shape)
+        everything[rank] = own
+        dist.all_reduce(everything)
+        return everything.flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient)
+        return gradient.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def gathered(own: Float[Tensor, "B D"]) -> Float[Tensor, "N D"]:
+    """Return the rows of all processes, through which gradients flow. Their losses are averaged, so each row
+    needs the sum of the gradients that it gets from all of them."""
+    rows: Tensor = Gathered.apply(own)  # type: ignore[no-untyped-call]
+    return rows
