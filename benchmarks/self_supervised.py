@@ -8,10 +8,10 @@ pixels, 24 classes) or of the generated image world (`glyphs`: letters of an inv
 all images without labels for `--minutes`, and `vitreous train --init` from the labeled ones for
 `--tuning-minutes`; on the other `vitreous train --init none` learns from the labeled ones for both times
 together. All models, rates and changes of images are those that the product chooses by itself. Models of
-masked objectives have fixed positions, with which training from scratch can be faster, too: so beside them it
-is done with them as well, and pre-training is compared with the better of the two. Time is processor time of
-one thread, so that other work on the machine changes little. What was chosen by hand was chosen on letters and
-shapes: evaluate on other sets. Intervals are Student's, over sets and seeds.
+masked objectives have fixed positions, with which training from scratch can be faster, too: so beside them
+it is done with them as well, and pre-training is compared with the better of the two. Time is processor time
+of one thread, so that other work on the machine changes little. What was chosen by hand was chosen on letters
+and shapes: evaluate on other sets. Intervals are Student's, over sets and seeds.
 """
 
 from __future__ import annotations
@@ -162,9 +162,8 @@ def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         mean, count = statistics.fmean(values), len(values)
         margin = t.ppf(0.975, count - 1) * statistics.stdev(values) / count**0.5 if count > 1 else None
         interval = None if margin is None else [round(mean - margin, 4), round(mean + margin, 4)]
-        found.append(
-            {"pre-training": way, "set": name, "gain": round(mean, 4), "interval": interval, "pairs": count}
-        )
+        gain = {"gain": round(mean, 4), "interval": interval, "pairs": count}
+        found.append({"pre-training": way, "set": name, **gain})
     return found
 
 

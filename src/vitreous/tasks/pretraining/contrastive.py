@@ -141,5 +141,5 @@ class Gathered(torch.autograd.Function):
 def gathered(own: Float[Tensor, "B D"]) -> Float[Tensor, "N D"]:
     """Return the rows of all processes, through which gradients flow. Their losses are averaged, so each row
     needs the sum of the gradients that it gets from all of them."""
-    rows: Tensor = Gathered.apply(own)  # type: ignore[no-untyped-call]
+    rows: Tensor = Gathered.apply(own)
     return rows

@@ -140,9 +140,9 @@ def find_recipe(name: str) -> Recipe:
 
 
 def by_model(config: PretrainingRunConfig, data: DataSummary, images: ImageDataset) -> dict[str, Any]:
-    """Return what follows from the encoder and the images: MAE's decoder (a published one's) and target, the
-    heads of contrastive learning and of DINO, and DINO's views, which are larger, neither blurred nor mirrored for gray images: digits and letters
-    as a rule, which lose what they are in a small view."""
+    """Return what follows from the encoder and the images: MAE's decoder (a published one's) and target;
+    the width of the contrastive head; DINO's head and views, which are larger, neither blurred nor mirrored
+    for gray images: digits and letters as a rule, which lose what they are in a small view."""
     if config.task == "mae" and isinstance(config.model, ViTConfig):
         published = published_decoder(open_path(config.init)) if config.init else None
         if published:

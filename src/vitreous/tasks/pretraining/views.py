@@ -1,6 +1,6 @@
-"""Views of an image, as DINO has them (arXiv 2104.14294, section 3.1): two large crops and several small ones,
-each with the color changes of BYOL (2006.07733), cut from the decoded original and resized by Pillow's
-bicubic filter."""
+"""Views of an image, as DINO has them (arXiv 2104.14294, section 3.1): two large crops and several small
+ones, each with the color changes of BYOL (2006.07733), cut from the decoded original and resized by
+Pillow's bicubic filter."""
 
 from __future__ import annotations
 
