@@ -132,7 +132,7 @@ class Gathered(torch.autograd.Function):
         return everything.flatten(0, 1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         gradient = gradient.contiguous()
         dist.all_reduce(gradient)
         return gradient.chunk(dist.get_world_size())[dist.get_rank()]
@@ -141,5 +141,5 @@ class Gathered(torch.autograd.Function):
 def gathered(own: Float[Tensor, "B D"]) -> Float[Tensor, "N D"]:
     """Return the rows of all processes, through which gradients flow. Their losses are averaged, so each row
     needs the sum of the gradients that it gets from all of them."""
-    rows: Tensor = Gathered.apply(own)
+    rows: Tensor = Gathered.apply(own)  # type: ignore[no-untyped-call]
     return rows
