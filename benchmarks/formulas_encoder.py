@@ -33,7 +33,7 @@ import torch
 from from_scratch import CNN_RATE, SmallCNN, changed, train_and_measure
 from made_sets import SETS, write_set
 from record import write_results
-from self_supervised import STUDENT, few_labels
+from self_supervised import few_labels, margin
 from torch import nn
 
 import vitreous as vt
@@ -121,10 +121,8 @@ def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             each = [by_way["fine-tuned"][s] - by_way[rival][s] for s in seeds]
             row[f"gain over {rival}"] = round(statistics.fmean(each), 4)
             if len(each) > 1:
-                margin = STUDENT[min(len(each), 10) - 2] * statistics.stdev(each) / len(each) ** 0.5
-                row[f"interval over {rival}"] = [
-                    round(row[f"gain over {rival}"] + s * margin, 4) for s in (-1, 1)
-                ]
+                gain, half = row[f"gain over {rival}"], margin(each)
+                row[f"interval over {rival}"] = [round(gain - half, 4), round(gain + half, 4)]
         found.append(row)
     return found
 

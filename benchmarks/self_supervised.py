@@ -160,11 +160,15 @@ def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         values = [each["accuracy"] - base[each["set"], each["seed"]] for each in mine]
         mean, count = statistics.fmean(values), len(values)
-        margin = t.ppf(0.975, count - 1) * statistics.stdev(values) / count**0.5 if count > 1 else None
-        interval = None if margin is None else [round(mean - margin, 4), round(mean + margin, 4)]
+        interval = [round(mean + sign * margin(values), 4) for sign in (-1, 1)] if count > 1 else None
         gain = {"gain": round(mean, 4), "interval": interval, "pairs": count}
         found.append({"pre-training": way, "set": name, **gain})
     return found
+
+
+def margin(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of a mean, Student's."""
+    return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
 
 
 def main() -> None:
