@@ -140,10 +140,31 @@ def test_a_cache_on_another_disk_is_cleared(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
     for folder in ("cache", "disk"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "disk" / "file").write_bytes(b"12")
+    (tmp_path / "disk" / ("0" * 32)).write_bytes(b"12")
     (tmp_path / "cache" / "data").symlink_to(tmp_path / "disk")
     assert clear_cache("data").bytes == {"data": 2}
     assert [*(tmp_path / "cache" / "data").iterdir()] == []
+
+
+def test_a_cache_in_a_folder_of_the_users_deletes_no_other_file(
+    tmp_path: Path, pixels: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "home"))
+    mine = [
+        tmp_path / "home" / name for name in ("data/photos/one.jpg", "studies/thesis.md", "downloads/a.iso")
+    ]
+    for file in mine:
+        file.parent.mkdir(parents=True)
+        file.write_text("mine")
+    assert sum(cache_use().bytes.values()) == 0
+    stored = Path(data_source((pixels, ["a", "b"] * 12)))
+    lock = tmp_path / "home" / "indexes" / f"{'0' * 32}.lock"
+    lock.parent.mkdir()
+    lock.write_text("1")
+    assert clear_cache().bytes["data"] > 0
+    assert not stored.parent.exists()
+    assert not lock.parent.exists()
+    assert all(file.read_text() == "mine" for file in mine)
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -174,7 +195,7 @@ def test_a_folder_that_another_process_clears_is_no_error(
 
     def removed_by_another(path: Path) -> None:
         monkeypatch.setattr(shutil, "rmtree", remove)
-        remove(path / os.listdir(path)[0])
+        remove(path)
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(shutil, "rmtree", removed_by_another)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -265,6 +266,10 @@ KINDS = {
     "indexes": "names and labels of large folders and shards",
     "downloads": "checkpoints of https: addresses",
 }
+# The names that the cache gives: hashes, locks, and what was not finished.
+CACHED = re.compile(
+    r"\.?[0-9a-f]{16,40}(\.(safetensors|npz|tar|lock))?(\.\d+-[0-9a-f]{8}\.tmp.*)?|[0-9a-f]{2}\.lock|\.unfinished-.*"
+)
 
 
 @dataclass(frozen=True)
@@ -287,21 +292,28 @@ def cache_use() -> CacheUse:
     from vitreous.errors import cache_folder
 
     folder = cache_folder()
-    return CacheUse(folder, {kind: bytes_below(folder / kind) for kind in KINDS})
+    return CacheUse(folder, {kind: sum(map(bytes_of, cached_in(folder / kind))) for kind in KINDS})
 
 
-def bytes_below(folder: Path) -> int:
-    """Return the size of all files in a folder, which other processes may remove at any time."""
+def cached_in(folder: Path) -> list[Path]:
+    """Return the files and folders of the cache in a folder of it; others may be the user's, where
+    $VITREOUS_CACHE is a folder that has such names itself."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return [each for each in folder.iterdir() if CACHED.fullmatch(each.name)]
+    return []
+
+
+def bytes_of(path: Path) -> int:
+    """Return the size of a file, or of all in a folder, which other processes may remove at any time."""
     total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                total += Path(parent, name).stat().st_size
+    for file in [Path(parent, name) for parent, _, names in os.walk(path) for name in names] or [path]:
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
     return total
 
 
 def clear_cache(kind: str | None = None) -> CacheUse:
-    """Delete what the cache holds, or one kind of it. Returns what was deleted.
+    """Delete what the cache holds, or one kind of it; no other file in its folders. Returns what was deleted.
 
     Args:
         kind: "features", "studies", "engines", "data", "remote", "indexes" or "downloads"; by default all.
@@ -313,14 +325,14 @@ def clear_cache(kind: str | None = None) -> CacheUse:
         raise InputError(f"unknown kind {kind!r}: {nearest(kind, list(KINDS))}")
     use = cache_use()
     deleted = {name: size for name, size in use.bytes.items() if kind in (None, name)}
-    for name in deleted:
+    for folder in (use.folder / name for name in deleted):
         try:
-            while (use.folder / name).exists():
-                with suppress(FileNotFoundError):  # another process has removed something of it before
-                    shutil.rmtree((use.folder / name).resolve())
-                    if (use.folder / name).is_symlink():  # to another disk: its folder is wanted again
-                        (use.folder / name).resolve().mkdir()
-                        break
+            while found := cached_in(folder):
+                for each in found:
+                    with suppress(FileNotFoundError):  # another process has removed something of it before
+                        shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
         except OSError as error:
-            raise InputError(f"cannot delete {use.folder / name}: {error.strerror or error}") from error
+            raise InputError(f"cannot delete {folder}: {error.strerror or error}") from error
+        with suppress(OSError):  # it is not there, has files of others, or is a link to another disk
+            folder.rmdir()
     return CacheUse(use.folder, deleted)
