@@ -314,6 +314,7 @@ def learn(
             validate=validate,
             validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
             bad=sync,
+            name=task.training_words,
         )
         try:
             trainer.fit()

@@ -93,7 +93,7 @@ class Task(ABC):
     options: ClassVar[Mapping[str, frozenset[str]]]
     # of an option of `train` that it does not understand; else "leave it out"
     instead: ClassVar[Mapping[str, str]] = {}
-    training_words: ClassVar[str] = "training"  # what training is called in the progress display
+    training_words: ClassVar[str] = "training"  # what training is called in messages
     takes: ClassVar[Literal["images", "texts"]] = "images"  # what a model is asked about
     inspected: ClassVar[int] = 24  # held-out examples that `vitreous inspect` shows where it is given none
     answer_folder: ClassVar[str] = ""  # where folders of answers are made, if answers are files

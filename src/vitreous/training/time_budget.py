@@ -21,13 +21,18 @@ class TimeBudget:
 
     Args:
         learner: at the beginning of this session.
+        name: what the training is called in the warning.
         clock: returns seconds since any moment.
     """
 
     def __init__(
-        self, minutes: float, learner: Learner, clock: Callable[[], float] = time.perf_counter
+        self,
+        minutes: float,
+        learner: Learner,
+        clock: Callable[[], float] = time.perf_counter,
+        name: str = "training",
     ) -> None:
-        self.seconds, self.learner, self.clock = 60 * minutes, learner, clock
+        self.seconds, self.learner, self.clock, self.name = 60 * minutes, learner, clock, name
         self.began = clock() - max(learner.elapsed, learner.seconds)
         self.seen = learner.step, learner.seconds
         self.averaged = -1  # the first step of a session waits for the first images
@@ -54,8 +59,8 @@ class TimeBudget:
                 minutes = self.seconds / 60
                 more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
                 warnings.warn(
-                    f"{duration(self.seconds)} are about {total} steps, {epochs:.1f} epochs: too few to "
-                    f"learn much; give --minutes {more:.0f} or more, or train a smaller model",
+                    f"{duration(self.seconds)} of {self.name} are about {total} steps, {epochs:.1f} epochs: "
+                    f"too few to learn much; give --minutes {more:.0f} or more, or a smaller model",
                     stacklevel=2,
                 )
         return total

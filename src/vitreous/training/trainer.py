@@ -65,6 +65,7 @@ class Trainer:
         world: the processes that train together.
         bad: the images that none of them could read.
         clock: returns seconds since any moment.
+        name: what the training is called in warnings.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Trainer:
         validate_every: int = 1,
         bad: BadFileSync | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        name: str = "training",
     ) -> None:
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.checkpointer, self.bad = checkpointer, bad
@@ -91,7 +93,7 @@ class Trainer:
         self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, objective, config, seed=seed, world=world)
         self.interrupted, self.stop_requested, self.ended = False, False, False
-        self.clock = clock
+        self.clock, self.name = clock, name
         self.saved_at = clock()
         self.saving, self.waited = 0.0, 0.0  # seconds, for the last checkpoint and for the loader
         self.budget: TimeBudget | None = None
@@ -112,7 +114,7 @@ class Trainer:
             try:
                 self.call("on_train_begin")
                 if self.config.minutes:
-                    self.budget = TimeBudget(self.config.minutes, self.learner, self.clock)
+                    self.budget = TimeBudget(self.config.minutes, self.learner, self.clock, self.name)
                     self.plan()
                 self.ended = self.learner.is_out_of_patience(self.config)
                 if self.learner.step == 0:

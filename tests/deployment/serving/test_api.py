@@ -6,7 +6,6 @@ import asyncio
 import base64
 import io
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -341,15 +340,27 @@ def test_a_body_that_drips_in_is_given_up(classifier: Classifier, kind: str, sta
 def test_an_answer_may_take_longer_than_a_body(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = classifier.endpoints
+    original, later, loops = classifier.endpoints, [0.0], list[asyncio.AbstractEventLoop]()
+
+    async def turns() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
 
     def slow(questions: Any) -> Any:
-        time.sleep(3)
+        later[0] = 2000.0
+        asyncio.run_coroutine_threadsafe(turns(), loops[0]).result()  # it sees how late it is
         return original[0].answer(questions)
 
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        loops.append(loop := asyncio.get_running_loop())
+        clock = loop.time
+        monkeypatch.setattr(loop, "time", lambda: clock() + later[0])
+        return await client.post("/v1/predict", **form(("x.png", image())))
+
     monkeypatch.setattr(classifier, "endpoints", (original[0]._replace(answer=slow),))
-    app = app_of(classifier, limits=Limits(seconds=2))
-    assert post(app, "/v1/predict", **form(("x.png", image()))).status_code == 200
+    app = app_of(classifier, limits=Limits(seconds=1000, stalled=1000, deadline=10_000))
+    assert talk(app, ask).status_code == 200
+    assert later[0]
 
 
 def test_a_full_server_says_when_to_come_again(

@@ -46,6 +46,12 @@ def with_batcher(work: Doubler, conversation: Any, *, max_batch: int = 4, max_wa
     return asyncio.run(run())
 
 
+async def turns() -> None:
+    """Let all other tasks go on until they wait."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 def test_what_arrives_together_is_one_batch_in_order() -> None:
     work = Doubler()
 
@@ -66,15 +72,22 @@ def test_who_is_alone_does_not_wait() -> None:
     assert with_batcher(work, one, max_batch=100, max_wait=1000.0) == [0, 2, 4]
 
 
-def test_who_had_company_waits_for_it_a_while() -> None:
-    work = Doubler()
+def test_who_had_company_waits_for_it_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    work, now = Doubler(), [0.0]
+    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def some(batcher: Batcher[int, int]) -> int:
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
         await asyncio.gather(*(batcher.ask(number) for number in range(3)))
         first = asyncio.create_task(batcher.ask(3))
-        await asyncio.sleep(0.05)
+        await turns()
+        assert not first.done()
         await asyncio.gather(first, batcher.ask(4), batcher.ask(5))
-        return await asyncio.wait_for(batcher.ask(6), 60)
+        last = asyncio.create_task(batcher.ask(6))
+        await turns()
+        assert work.batches == [[0, 1, 2], [3, 4, 5]]
+        now[0] += 1.0
+        return await last
 
     assert with_batcher(work, some, max_wait=1.0) == 12
     assert work.batches == [[0, 1, 2], [3, 4, 5], [6]]

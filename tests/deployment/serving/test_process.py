@@ -31,6 +31,31 @@ def large() -> bytes:
 
 
 LARGE, IMAGES = large(), 8
+# A server that answers no image while there is a file.
+GATED = """
+import sys, time
+from pathlib import Path
+from vitreous.cli import main
+from vitreous.deployment.serving.images import Classifier
+
+gate, predict = Path(sys.argv.pop(1)), Classifier.predict
+
+def gated(self, questions):
+    while gate.exists():
+        time.sleep(0.01)
+    return predict(self, questions)
+
+Classifier.predict = gated
+main()
+"""
+
+
+def takes_requests(url: str) -> bool:
+    try:
+        httpx.get(url + "/healthz", timeout=1000)
+    except httpx.TransportError as error:
+        return not isinstance(error, httpx.ConnectError)
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +68,24 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("how", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
 )
-def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> None:
-    command = [sys.executable, "-m", "vitreous", "serve", str(checkpoint), "--port", "0", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int, tmp_path: Path) -> None:
+    gate = tmp_path / "closed"
+    serve = ["serve", str(checkpoint), "--port", "0", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", GATED, str(gate), *serve],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What runs in the background may ignore Ctrl-C, and its child would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
         assert process.stdout
         assert process.stderr
         told = json.loads(process.stdout.readline())
         assert (told["task"], told["name"], told["trained"]) == ("classification", "tiny", True)
         assert httpx.get(told["url"] + "/healthz", timeout=1000).json() == {"status": "ok"}
         assert "<!doctype html>" in httpx.get(told["url"], timeout=1000).text
+        gate.touch()
         answers: list[httpx.Response] = []
         asking = threading.Thread(
             target=lambda: answers.append(
@@ -63,6 +97,9 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int) -> 
             while f"vitreous_queue {IMAGES}.0" not in watcher.get("/metrics").text:
                 assert asking.is_alive()
         process.send_signal(how)
+        while takes_requests(told["url"]):
+            pass
+        gate.unlink()
         asking.join()
         assert process.wait(timeout=1000) == code
         assert process.stdout.read() == ""  # exactly one JSON object
