@@ -171,3 +171,50 @@ def test_every_field_of_every_configuration_is_described() -> None:
         if not field.description and not (field.annotation in kinds and field.annotation.__doc__)
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("training", "sentence"),
+    [
+        ({"distillation": {"weight": 0.3}}, "distillation.weight has no effect without a teacher: set"),
+        ({"distillation": {"form": "soft"}}, "distillation.form has no effect without a teacher"),
+        (
+            {"lora": {"alpha": 8}},
+            "lora.alpha has no effect without training.lora.rank: set it, too, or leave",
+        ),
+        ({"lora": {"parts": ["mlp"]}}, "lora.parts has no effect without"),
+        (
+            {"optimizer": {"kind": "sgd", "betas": [0.8, 0.9]}},
+            "betas has no effect on optimizer.kind=sgd: leave",
+        ),
+        ({"optimizer": {"kind": "adafactor", "eps": 1e-6}}, "eps has no effect on optimizer.kind=adafactor"),
+        ({"optimizer": {"momentum": 0.5}}, "momentum has no effect on optimizer.kind=adamw: leave it out"),
+        (
+            {"schedule": {"timescale": 50}},
+            "timescale has no effect on schedule.kind=cosine: set rsqrt, or leave",
+        ),
+        (
+            {"schedule": {"kind": "constant", "end": 0.1}},
+            "end has no effect on schedule.kind=constant: leave",
+        ),
+    ],
+)
+def test_a_setting_without_effect_is_refused(training: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=f"training.*{sentence}"):
+        task_named("classification").plan("digits", {"training": training})
+
+
+def test_settings_with_an_effect_or_of_no_change_are_taken() -> None:
+    plan = task_named("classification").plan
+    for training in (
+        {"optimizer": {"kind": "sgd"}},  # the recipe's betas go with its kind
+        {"optimizer": {"kind": "muon", "betas": [0.8, 0.9], "momentum": 0.8}},
+        {"schedule": {"kind": "rsqrt", "timescale": 50}},
+        {"lora": {"rank": 2, "alpha": 8}},
+        {"lora": {"alpha": 16.0}, "distillation": {"weight": 0.5}},
+    ):
+        config = plan("digits", {"training": training}).config
+        tree = tomllib.loads(to_toml(config))
+        assert plan("digits", tree).config.training == config.training  # a config.toml can be run again
+    config = task_named("translation").plan("numbers", {"training": {"schedule": {"timescale": 50}}}).config
+    assert config.training.schedule.timescale == 50

@@ -16,7 +16,7 @@ from vitreous.models.names import config_of
 from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.settings import check_names, explain
 from vitreous.models.settings import merged as merged
-from vitreous.training.config import CommandConfig, RunConfig
+from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
 
 Tree = Mapping[str, Any]
 AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
@@ -44,6 +44,32 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
             tree = with_model_of_its_kind(tree, override, kind)
         tree = merged(tree, kind.following(tree, override))
     return validated(tree, kind)
+
+
+def check_effects(config: CommandConfig, settings: Tree) -> None:
+    """Raise InputError for the first of a user's settings that has another value than by default, and no
+    effect beside the others. A run that has it still opens."""
+    training: TrainingConfig = config.training  # type: ignore[attr-defined]
+    optimizer, schedule, distillation = training.optimizer.kind, training.schedule.kind, training.distillation
+    without_teacher = "without a teacher: set training.distillation.teacher, too"
+    idle = {
+        "optimizer.betas": optimizer in ("sgd", "adafactor") and f"on optimizer.kind={optimizer}",
+        "optimizer.eps": optimizer in ("sgd", "adafactor") and f"on optimizer.kind={optimizer}",
+        "optimizer.momentum": optimizer in ("adamw", "adafactor") and f"on optimizer.kind={optimizer}",
+        "schedule.end": schedule not in ("linear", "cosine") and f"on schedule.kind={schedule}",
+        "schedule.timescale": schedule != "rsqrt" and f"on schedule.kind={schedule}: set rsqrt",
+        "distillation.form": not distillation.teacher and without_teacher,
+        "distillation.weight": not distillation.teacher and without_teacher,
+        "distillation.temperature": (not distillation.teacher and without_teacher)
+        or (distillation.form == "hard" and "on the hard form: set training.distillation.form=soft"),
+        "lora.alpha": not training.lora.rank and "without training.lora.rank: set it, too",
+        "lora.parts": not training.lora.rank and "without training.lora.rank: set it, too",
+    }
+    own, usual = leaves(settings.get("training", {})), leaves(TrainingConfig())
+    for name, why in idle.items():
+        if why and name in own and leaves(training)[name] != usual[name]:
+            advice = " or leave it out" if ":" in why else ": leave it out"
+            raise InputError(f"training.{name} has no effect {why}{',' * (':' in why)}{advice}")
 
 
 def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:

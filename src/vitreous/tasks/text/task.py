@@ -26,7 +26,7 @@ from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential
 from vitreous.training.run import Run
-from vitreous.training.settings import configure
+from vitreous.training.settings import check_effects, configure
 from vitreous.training.step import Measured, Objective
 
 # Fields of `TrainingConfig` that have no effect here. Weights are always new, initialized in one way, so
@@ -181,7 +181,9 @@ class TextTask(Task):
         source = absolute_sources(str(source or settings.get("source") or self.default_source))
         settings = {**settings, "task": self.name, "source": source}
         data = self.open_data(configure(self.config(), settings))
-        return Plan(configure(self.recipe(source, data), settings), (), data, data.name)
+        config = configure(self.recipe(source, data), settings)
+        check_effects(config, settings)
+        return Plan(config, (), data, data.name)
 
     def open_data(self, config: Any, split: Path | None = None) -> Any:
         return self.open_source(config.source, config)
