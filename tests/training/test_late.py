@@ -17,7 +17,7 @@ from vitreous.rng import torch_seed
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig
 from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.tasks.pretraining.views import Views
-from vitreous.training.callbacks import Callback
+from vitreous.training.callbacks import Callback, MetricsFile, read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -117,6 +117,21 @@ def test_training_goes_back_to_the_same_state(both: Any, tmp_path: Path) -> None
     )
     same(at_once, late)
     assert at_once[1] == (PATIENCE, 1, 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:the loss is not finite")
+def test_metrics_have_no_rows_of_steps_that_were_undone(trained: Fit, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    broken = Broken(range(3, 3 + PATIENCE), times=PATIENCE)
+    trained(
+        {"training": {"steps": 10, "log_every": 2, "save_every": 1e9}},
+        objective=broken,
+        checkpointer=Checkpointer(tmp_path / "states"),
+        callbacks=[MetricsFile(file, step=0)],
+    )
+    steps = [row["step"] for row in read_metrics(file)]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 10
 
 
 @pytest.mark.filterwarnings("ignore:the loss is not finite")

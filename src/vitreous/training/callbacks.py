@@ -60,6 +60,9 @@ class Callback:
     def on_save(self, trainer: Trainer) -> None:
         """After the state of `trainer.learner.step` was saved."""
 
+    def on_restore(self, trainer: Trainer) -> None:
+        """After training went back to the state of `trainer.learner.step`."""
+
     def on_train_end(self, trainer: Trainer) -> None:
         """At the end of the session, however it ends: completed, interrupted, or with an error."""
 
@@ -80,14 +83,20 @@ class MetricsFile(Callback):
     was resumed has the step of that as `resumed`.
 
     Args:
-        step: rows after it are dropped; a resumed run writes them again.
+        step: rows after it are dropped; a resumed run writes them again, as one that goes back does.
     """
 
     def __init__(self, path: Path, *, step: int) -> None:
         self.path = path
         self.mark = {"resumed": step} if step else {}
-        earlier = [row for row in read_metrics(path) if row["step"] <= step]
-        write_text(path, "".join(json.dumps(row) + "\n" for row in earlier))
+        self.drop_after(step)
+
+    def drop_after(self, step: int) -> None:
+        earlier = [row for row in read_metrics(self.path) if row["step"] <= step]
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in earlier))
+
+    def on_restore(self, trainer: Trainer) -> None:
+        self.drop_after(trainer.learner.step)
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
         advice = "make room, then resume the run with --resume"

@@ -241,6 +241,7 @@ class Trainer:
         learner.skipped, learner.seconds = skipped, seconds
         learner.bad_steps, self.planned_at = 0, 0
         self.start_row()
+        self.call("on_restore")
         warnings.warn(
             f"the loss is not finite since step {good + 1}: back to step {learner.step}, with "
             f"{learner.lr_factor:g} of the learning rate",
