@@ -122,6 +122,17 @@ def test_the_data_decide_the_views():
         task.plan("digits", {"augmentation": {"flip": 0.5}})
 
 
+@pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
+def test_a_wider_model_learns_at_a_lower_rate(objective: str) -> None:
+    """As in `train`: the rates were chosen at a width of 128."""
+    plan = task_named(objective).plan
+    rates = [
+        plan("world:shapes:60@32,test=20", {"model": {"name": name}} if name else {}).config.training.peak_lr
+        for name in ("", "ViT-S/16", "ViT-B/16")
+    ]
+    assert rates[1:] == pytest.approx([rates[0] / 3, rates[0] / 6])
+
+
 DRIVER = """
 import sys
 import torch

@@ -17,7 +17,7 @@ from vitreous.layers.embedding import to_patches
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.preprocessing import to_tensor
-from vitreous.tasks.choose import choose_recipe, packaged_config
+from vitreous.tasks.choose import choose_recipe, packaged_config, rate_factor
 from vitreous.tasks.pretraining.contrastive import ContrastiveConfig
 from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
@@ -27,6 +27,7 @@ from vitreous.tasks.pretraining.masking import SimMIMConfig
 from vitreous.tasks.pretraining.views import ViewsConfig
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import NAMES, Recipe, read_recipe, recipe
+from vitreous.training.settings import configure
 
 ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino", "contrastive", "distillation"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
@@ -94,7 +95,7 @@ def rules(
 ) -> PretrainingRunConfig:
     """Return the model, normalization and changes of the images with which `vitreous train` learns the same
     data from scratch, so that its run can begin from this one; trained for long, since images without labels
-    cost nothing."""
+    cost nothing, at a rate that falls with the model's width."""
     config = choose_recipe(source, data, named).config
     model = config.model.model_dump() | {"num_classes": None}
     tree: dict[str, Any] = {"task": objective, "recipe": f"pretrain-{objective}", "model": model}
@@ -114,7 +115,9 @@ def rules(
     if masked and isinstance(config.model, ViTConfig) and config.model.position.kind == "learned":
         model["position"] = {"kind": "sincos-2d"}
     name = objective if objective in WITH_VIEWS else "pretraining"
-    return packaged_config(PretrainingRunConfig, name, tree)
+    chosen = packaged_config(PretrainingRunConfig, name, tree)
+    rate = chosen.training.peak_lr * rate_factor(chosen.model)
+    return configure(chosen, {"training": {"peak_lr": rate}})
 
 
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.toml"))}
