@@ -110,7 +110,10 @@ def test_soft_labels(photos):
     [
         ([("file", "label"), ("a", "b")], "no column 'path'"),
         ([("path", "label")], "lists no image"),
-        ([("path", "label"), ("a.jpg", "cat"), ("b.jpg",)], "line 3 has 1 fields and not 2"),
+        (
+            [("path", "label"), ("a.jpg", "cat"), ("b.jpg",)],
+            "line 3 has 1 fields and not 2: add those that are missing",
+        ),
         ([("path", "label"), ("a.jpg", "cat")], "single class, 'cat'"),
         ([("path", "label"), ("a.jpg", "cat:2"), ("b.jpg", "dog")], "outside 0 ... 1"),
         ([("path", "label", "split"), ("a", "x", "train"), ("b", "y", "tarin")], "split 'tarin'"),

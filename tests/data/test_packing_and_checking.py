@@ -1,6 +1,7 @@
 """Shards that train reads back, and reports that find what was planted."""
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -105,6 +106,28 @@ def test_the_table_beside_a_report_replaces_nothing_else(tmp_path, make, capsys)
         run(["data", "check", str(labels), "--report", str(tmp_path / "report.html")])
         assert (tmp_path / "report.csv").read_text().startswith(HEADER)
         (tmp_path / "report.html").unlink()
+
+
+def test_a_table_that_was_edited_is_not_replaced(tmp_path, make, capsys):
+    make(tmp_path, count=3)
+    command = ["data", "check", str(tmp_path), "--report", str(tmp_path / "r" / "report.html")]
+    for _ in range(2):
+        run(command)
+        assert "would replace" not in capsys.readouterr().err
+    table = tmp_path / "r" / "report.csv"
+    table.write_text(edited := table.read_text() + "cat/0.jpg,exclude,mine,,,\n")
+    assert run(command) == 2
+    assert f"would replace {table}, which was edited after its report" in capsys.readouterr().err
+    assert table.read_text() == edited
+
+
+def test_no_data_and_names_that_are_not_utf8(tmp_path, make, capsys):
+    assert run(["data", "check", ""]) == 2
+    assert "DATA is empty" in capsys.readouterr().err
+    strange = tmp_path / os.fsdecode(b"\xff")
+    make(strange, count=3)
+    run(["doctor", str(strange), "--json"])
+    assert json.loads(capsys.readouterr().out)["subject"] == f"{tmp_path}/\\xff"
 
 
 def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):

@@ -131,6 +131,11 @@ def test_probes_find_what_is_there() -> None:
     assert results[25].mean == 1
 
 
+def test_a_single_class_to_fit_is_the_answer() -> None:
+    train, test = Features(np.eye(3, dtype=np.float32), np.zeros(3, dtype=np.int64)), clusters(8, spread=0.1)
+    assert linear_hits(train, test, classes=4) == 2
+
+
 @pytest.mark.parametrize("counts", [(2, 1), (4, 1), (1, 1), (30, 2)])
 def test_few_images_leave_no_class_out_of_the_fitting(counts: tuple[int, int]) -> None:
     targets = np.repeat([0, 1], counts)

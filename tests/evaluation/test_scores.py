@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +155,14 @@ def test_many_classes_have_no_matrix(tmp_path: Path) -> None:
         assert arrays["count"].sum() == 2000
         same = arrays["actual"] == arrays["predicted"]
         assert arrays["count"][same].sum() == found.correct.sum()
+
+
+def test_probabilities_that_are_not_numbers_give_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = calibrate(np.array([np.nan, 0.5]), np.array([0, 1]))
+        assert math.isnan(found.ece)
+        never = precision_interval(np.zeros((3, 1)), np.array([[0.1], [0.2], [0.3]]))
+        assert math.isnan(never.low)
+        seldom = precision_interval(np.array([[0], [0], [1]]), np.array([[0.1], [0.2], [0.3]]))
+        assert 0 < seldom.low <= seldom.high == 1

@@ -380,6 +380,20 @@ def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
     )
 
 
+def test_results_replace_no_file_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Laboratory, "run", lambda *_: pytest.fail("measured"))
+    (tmp_path / "table.md").write_text("mine")
+    assert run(["study", "positions", "--quick", "--out", "."]) == 2
+    assert "table.md exists, and is not the result of a study" in capsys.readouterr().err
+    assert (tmp_path / "table.md").read_text() == "mine"
+    (tmp_path / "results.json").write_text('{"study": "positions"}')
+    with results_folder(tmp_path):  # of a study that is run again
+        pass
+
+
 def test_results_come_together_or_not_at_all(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the table would fit, the plot does not."""
 

@@ -3,11 +3,12 @@ shards for training."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import ImageSize, Settings, model_fields, settings_tree
-from vitreous.errors import InputError, nearest, writing_to
+from vitreous.errors import InputError, nearest, utf8_name, writing_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ def doctor(subject: Any) -> Diagnosis:
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
     findings = examine_run(Path(path)) if is_run else examine_data(path)
     subject = str(path) if isinstance(path, str | Path) else type(path).__name__
-    return Diagnosis(tuple(findings), subject)
+    return Diagnosis(tuple(findings), utf8_name(subject))
 
 
 def check_data(
@@ -79,7 +80,7 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
     from dataclasses import replace
 
-    from vitreous.checkpoints.whole_files import write_csv
+    from vitreous.checkpoints.whole_files import checksum, write_csv
     from vitreous.data.checking import Action, actions, collect, report_of
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
@@ -90,7 +91,7 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
         require_packages("matplotlib", extra="train", what="data check --report")
         if page.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"--report {page} is the name of a page: let it end with .html")
-        check_replaceable(page.with_suffix(".csv"), data, Action._fields)
+        check_replaceable(page.with_suffix(".csv"), data, Action._fields, page)
     evidence = collect(splits := open_data(data, DataConfig()), workers=workers)
     found = report_of(evidence)
     if page is None:
@@ -102,11 +103,16 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
         table = page.with_suffix(".csv")
         write_csv(table, Action._fields, actions(evidence))
         write_data_report(page, splits.name, evidence, found, table)
+        with page.open("a", encoding="utf-8") as written:
+            written.write(f"<!-- {checksum(table)} -->\n")
     return replace(found, page=str(page), actions=str(table))
 
 
-def check_replaceable(table: Path, data: Any, header: Sequence[str]) -> None:
-    """Raise InputError where a table would replace DATA, or a file that is not such a table."""
+def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path) -> None:
+    """Raise InputError where a table would replace DATA, a file that is not such a table, or one that was
+    edited since its page was written, which ends with the table's hash."""
+    from vitreous.checkpoints.whole_files import checksum
+
     with writing_to(table, "name another file for --report"):
         if not table.exists():
             return
@@ -116,6 +122,11 @@ def check_replaceable(table: Path, data: Any, header: Sequence[str]) -> None:
     ):
         raise InputError(
             f"--report would replace {table}, which is not the table of such a report: name another file"
+        )
+    written = page.read_text(encoding="utf-8", errors="replace")[-80:] if page.is_file() else ""
+    if (mark := re.search(r"<!-- ([0-9a-f]{64}) -->", written)) and mark[1] != checksum(table):
+        raise InputError(
+            f"--report would replace {table}, which was edited after its report: name another file"
         )
 
 

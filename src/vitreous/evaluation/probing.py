@@ -192,6 +192,8 @@ def knn_hits(train: Features, test: Features, *, classes: int, neighbors: int = 
 def linear_hits(train: Features, test: Features, *, classes: int, seed: int = 0) -> int:
     """Return how many of `test` are classified correctly by logistic regression with an l2 penalty, which is
     chosen on a fifth of the training images: of each class, where the others would lack one."""
+    if len(np.unique(train.targets)) == 1:
+        return int((test.targets == train.targets[0]).sum())
     from sklearn.linear_model import LogisticRegression
 
     mean, std = train.values.mean(axis=0), train.values.std(axis=0) + 1e-6

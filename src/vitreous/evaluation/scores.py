@@ -37,7 +37,9 @@ def resamples(count: int, times: int = 1000) -> Float[np.ndarray, "times count"]
 
 
 def quantile_interval(resampled: Sequence[float] | Float[np.ndarray, " N"]) -> Interval:
-    """Return the 95 % interval of a score from its values in bootstrap samples."""
+    """Return the 95 % interval of a score from its values in bootstrap samples, of which some may be NaN."""
+    if np.isnan(resampled).all():
+        return Interval(math.nan, math.nan)
     low, high = np.nanquantile(resampled, (0.025, 0.975))
     return Interval(float(low), float(high))
 
@@ -158,7 +160,8 @@ def calibrate(
     images (arXiv 1706.04599, Eq. 3): is a probability of 0.8 correct in 80 % of the cases? Of an answer that
     is given several `times`, `correct` is how often it was."""
     edges = np.linspace(0, 1, bins + 1)
-    place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    with np.errstate(invalid="ignore"):  # NaN is in the first bin, whose means are NaN then
+        place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     summed = confidence if times is None else times * confidence
     counts, sums, hits = (np.bincount(place, each, bins) for each in (times, summed, correct))
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
@@ -226,7 +229,9 @@ def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classe
         precision = right / np.maximum(again, 1)
         with np.errstate(invalid="ignore"):  # a class that is not sampled is NaN
             found.append((hits * precision).sum(axis=0) / hits.sum(axis=0))
-    return quantile_interval(np.nanmean(found, axis=0))
+    values = np.array(found)
+    means = values[:, ~np.isnan(values).all(axis=0)]  # without samples that have no class
+    return quantile_interval(np.nanmean(means, axis=0))
 
 
 def best_threshold(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:

@@ -15,12 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.checkpoints.whole_files import folder_for
-from vitreous.errors import writing_to
+from vitreous.errors import InputError, writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase
 from vitreous.studies.study import Study, variant_label
 from vitreous.studies.verdicts import TableRow
 
+RESULTS = ("table.md", "results.json", "plot.svg", "plot.png")
 ADVICE = "free some space, or choose another --out"
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
@@ -33,9 +34,23 @@ def results_folder(folder: Path) -> Iterator[Path]:
     with ExitStack() as stack:
         with writing_to(folder, ADVICE):
             stack.enter_context(folder_for(folder))
+        check_replaceable(folder)
         with atomic_files(folder):
             pass
         yield folder
+
+
+def check_replaceable(folder: Path) -> None:
+    """Raise InputError where the results of a study would replace files that are not."""
+    there = [name for name in RESULTS if (folder / name).exists()]
+    try:
+        known = "study" in json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        known = False
+    if there and not known:
+        raise InputError(
+            f"{folder / there[0]} exists, and is not the result of a study: choose another --out"
+        )
 
 
 @contextmanager

@@ -60,6 +60,8 @@ def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Sp
     """
     if isinstance(spec, Path):
         spec = str(spec)
+    if isinstance(spec, str) and not spec:
+        raise InputError("DATA is empty: is a variable not set? Name one")
     refuse_ignored(spec, config, targets)
     if isinstance(spec, str):
         name, parts = spec, open_spec(spec, config, targets)

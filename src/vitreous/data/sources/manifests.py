@@ -76,10 +76,9 @@ def read_manifest(path: Path, group_by: str | None = None, time: str | None = No
             )
     for where, fields in lines.items():
         if len(fields) != len(header):
-            raise InputError(
-                f"{path}, {where} has {len(fields)} fields and not {len(header)}: quote fields that hold "
-                "the separator"
-            )
+            few = len(fields) < len(header)
+            advice = "add those that are missing" if few else "quote fields that hold the separator"
+            raise InputError(f"{path}, {where} has {len(fields)} fields and not {len(header)}: {advice}")
     paths, labels, splits, groups, times = (
         [fields[header.index(name)].strip() for fields in lines.values()] if name in header else []
         for name in ("path", "label", "split", str(group_by).lower(), str(time).lower())
