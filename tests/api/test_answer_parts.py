@@ -124,6 +124,16 @@ def test_every_form_of_data_has_the_same_features(
     np.testing.assert_allclose([row["features"] for row in rows], expected, atol=1e-5)
 
 
+def test_masks_beside_images_in_shards_are_not_answered(model: ViT, tmp_path: Path) -> None:
+    """A WebDataset's 0.seg.png, and what a Mac adds; names of several dots alone are images."""
+    image = encoded(np.zeros((20, 20, 3), np.uint8))
+    names = ("in/0.PNG", "in/0.seg.png", "1.png", "1.depth.16.png", "2.final.png", "in/._0.png")
+    write_tar(tmp_path / "x.tar", dict.fromkeys(names, image))
+    vt.embed(model, str(tmp_path / "x.tar"), out=tmp_path / "out", progress=False)
+    found = [row["path"].removeprefix(f"{tmp_path / 'x.tar'}/") for row in rows_of(tmp_path / "out")]
+    assert found == ["in/0.PNG", "1.png", "2.final.png"]
+
+
 def test_a_source_is_answered_with_all_its_parts(model: ViT, tmp_path: Path) -> None:
     found = vt.predict(model, "synthetic:20@16", out=tmp_path / "out", progress=False)
     assert (len(found), found.out) == (20, tmp_path / "out")

@@ -28,7 +28,7 @@ from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import delimiter_of
 from vitreous.data.sources.remote import expanded, missing
-from vitreous.data.sources.shard_index import members
+from vitreous.data.sources.shard_index import Member, members, split_name
 from vitreous.errors import InputError, require_packages, utf8_name
 
 ROWS = 2048  # images of a part, where the data have no parts of their own
@@ -232,8 +232,7 @@ class TarImages(ImageDataset):
                 shutil.copyfileobj(file, copy, CHUNK)
                 copy.flush()
             self.file = os.dup((file if is_local(system) else copy).fileno())
-        plain = members(path, self.file)
-        self.members = [each for each in plain if Path(each[0]).suffix.lower() in EXTENSIONS]
+        self.members = images_of_samples(members(path, self.file))
         self.targets = np.zeros(len(self.members), dtype=np.int64)
 
     def __del__(self) -> None:
@@ -246,6 +245,15 @@ class TarImages(ImageDataset):
     def encoded(self, index: int) -> bytes:
         _, offset, size = self.members[index]
         return os.pread(self.file, size, offset)
+
+
+def images_of_samples(found: Iterable[Member]) -> list[Member]:
+    """Return the images of a tar file, but for those beside a sample's own, such as the mask 0001.seg.png
+    beside 0001.jpg, and hidden ones."""
+    named = [(*split_name(each[0]), os.path.basename(each[0]).count(".") == 1, each) for each in found]
+    images = [row for row in named if row[1] in EXTENSIONS and not row[0].endswith("/")]
+    samples = {stem for stem, _, plain, _ in images if plain}
+    return [each for stem, _, plain, each in images if plain or stem not in samples]
 
 
 def source_pieces(spec: str, rows: int) -> Iterator[Piece]:
