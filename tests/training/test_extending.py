@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,16 @@ def test_what_the_run_has_had_already_is_refused(finished: Run, wanted: dict[str
     with pytest.raises(InputError, match=r"is the total, and .*run is already at step 16: pass a larger"):
         finished.extended(World(), **wanted)
     assert (finished.path / "config.toml").read_text() == before
+
+
+def test_a_time_without_another_step_is_refused(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of a training has its validations, too, which the seconds of its rows do not."""
+    facts = {"seconds": 5.9, "elapsed": 6.0}
+    monkeypatch.setattr(type(finished.states), "newest", lambda states: SimpleNamespace(facts=facts))
+    for minutes in (0.001, 0.1, 0.103):
+        with pytest.raises(InputError, match=f"--minutes {minutes:g} is the total, and .* has had 0.1:"):
+            finished.extended(World(), minutes=minutes)
+    assert finished.extended(World(), minutes=0.2)[0].config.training.minutes == 0.2
 
 
 def test_only_the_first_process_writes(finished: Run) -> None:

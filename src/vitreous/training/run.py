@@ -135,11 +135,14 @@ class Run:
         done = (self.states.steps() or [0])[-1]
         rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
         per_epoch = round(rows[-1]["step"] / rows[-1]["epoch"]) if rows else None
-        spent = rows[-1]["seconds"] / 60 if rows else 0.0
-        if minutes is not None and minutes <= spent:
+        newest = self.states.newest() if minutes is not None else None
+        facts = newest.facts if newest else {}
+        spent = max(facts.get("elapsed", 0.0), facts.get("seconds", 0.0))  # with validations and checkpoints
+        a_step = facts.get("seconds", 0.0) / max(done, 1)
+        if minutes is not None and 60 * minutes <= spent + a_step / 2:  # there is no time for another
             raise InputError(
-                f"--minutes {minutes:g} is the total, and {self.path} has had {spent:.1f}: pass a larger "
-                "number"
+                f"--minutes {minutes:g} is the total, and {self.path} has had {spent / 60:.3g}: pass a "
+                "larger number"
             )
         short = minutes is None and new.total_steps(per_epoch or done + 1) <= done
         if short or (epochs is not None and epochs <= 0):
