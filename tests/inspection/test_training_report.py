@@ -259,6 +259,17 @@ def test_curves_say_their_values_and_have_a_table(run: Path) -> None:
     assert figure.html.count("<title>Learning curves</title><desc>If the loss is still falling") == 3
 
 
+def test_curves_of_contrastive_learning_say_how_many_pairs_are_found(run: Path) -> None:
+    row = {"step": 1, "epoch": 1.0, "loss": 4.8, "pairs_found": 0.25, "lr": 0.1}
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    for language, title in (("en", "Pairs found"), ("ko", "짝을 찾은 뷰의 비율")):
+        with speaking(language):
+            figure = curves_figure(run)
+        assert isinstance(figure, Exhibit)
+        assert re.search(f"{title}: [^<]*: 0.25</title>", figure.html)
+        assert title in figure.caption
+
+
 def test_long_curves_stay_small(run: Path) -> None:
     rows = [{"step": e, "epoch": float(e), "loss": 1 / e, "lr": 0.1, "seconds": e} for e in range(1, 2001)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

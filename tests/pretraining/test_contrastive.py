@@ -12,14 +12,19 @@ from torch.nn import functional as F
 from forked import run_group
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.tasks import task_named
+from vitreous.tasks import running, task_named
 from vitreous.tasks.pretraining.contrastive import (
     Contrastive,
     ContrastiveConfig,
     contrastive_loss,
     standardized,
 )
-from vitreous.tasks.pretraining.views import Views, ViewsConfig
+from vitreous.tasks.pretraining.task import self_supervised
+from vitreous.tasks.pretraining.views import PairConfig, Views
+from vitreous.training.config import TrainingConfig
+from vitreous.training.distributed import World
+from vitreous.training.learner import Learner
+from vitreous.training.step import TrainStep
 
 SMALL = {"head_hidden": 32, "head_outputs": 16}
 
@@ -70,7 +75,7 @@ def test_features_are_standardized():
 
 
 def test_it_learns(tiny, images, losses):
-    views = ViewsConfig(small_count=0, color=0.0, gray=0.0, blur=0.0, solarize=0.0)
+    views = PairConfig(color=0.0, gray=0.0, blur=0.0, solarize=0.0)
     objective = Contrastive(tiny(), ContrastiveConfig(views=views, **SMALL))
     found = losses(objective, images, steps=50, lr=1e-3)
     assert sum(found[-10:]) < 0.85 * sum(found[1:11])
@@ -92,19 +97,22 @@ def test_views_of_the_loader_are_used_as_they_are(tiny, images):
     assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
 
 
-def test_a_bit_can_learn_and_one_image_is_no_error(images):
+def test_a_bit_can_learn_and_one_image_is_evaluated_but_not_trained_on(images):
     model = BiT(BiTConfig(image_size=(32, 32), layers=(1,), width_factor=0.5, num_classes=None))
     loss, _ = Contrastive(model, ContrastiveConfig(**SMALL))(images[:2], torch.Generator())
     assert loss.isfinite()
-    loss, _ = Contrastive(model, ContrastiveConfig(**SMALL))(images[:1], torch.Generator())
-    assert loss.item() == 0  # nothing to compare with
+    alone = Contrastive(model, ContrastiveConfig(**SMALL))
+    loss, _ = alone.eval()(images[:1], torch.Generator())
+    assert loss.item() == 0  # the last one of an evaluation: nothing to compare with
+    with pytest.raises(InputError, match=r"larger training\.batch_size or a smaller training\.grad_accum"):
+        alone.train()(images[:1], torch.Generator())
 
 
 def test_some_views_are_negatives(tiny, images):
     """Of a white image, which no other change darkens."""
-    views = {"small_count": 0, "color": 0.0, "gray": 0.0, "blur": 0.0, "solarize": 0.0}
+    views = {"color": 0.0, "gray": 0.0, "blur": 0.0, "solarize": 0.0}
     for share, expected in ((0.0, 0.0), (0.2, 0.2), (0.9, 0.9)):
-        crops = Contrastive(tiny(), ContrastiveConfig(views=ViewsConfig(invert=share, **views))).crops
+        crops = Contrastive(tiny(), ContrastiveConfig(views=PairConfig(invert=share, **views))).crops
         white = torch.ones(400, 3, 32, 32)
         found = crops(white, tiny().preprocessing, torch.Generator().manual_seed(0)).images
         black = (found <= -1).all(dim=(2, 3, 4)).float()
@@ -115,9 +123,9 @@ def test_the_data_decide_the_views():
     """Mirrored where `train` mirrors, by default nowhere; gray images have views as DINO's, but two."""
     task = task_named("contrastive")
     views = task.plan("world:shapes:60@32,test=20", {}).config.views
-    assert (views.flip, views.small_count, views.invert, views.blur) == (0.0, 0, 0.2, 0.1)
+    assert (views.flip, views.invert, views.blur) == (0.0, 0.2, 0.1)
     views = task.plan("digits", {}).config.views
-    assert (views.flip, views.small_count, views.large_scale, views.blur) == (0.0, 0, (0.6, 1.0), 0.0)
+    assert (views.flip, views.large_scale, views.blur) == (0.0, (0.6, 1.0), 0.0)
     with pytest.raises(InputError, match=r"set pretraining\.contrastive\.views instead"):
         task.plan("digits", {"augmentation": {"flip": 0.5}})
 
@@ -131,6 +139,81 @@ def test_a_wider_model_learns_at_a_lower_rate(objective: str) -> None:
         for name in ("", "ViT-S/16", "ViT-B/16")
     ]
     assert rates[1:] == pytest.approx([rates[0] / 3, rates[0] / 6])
+
+
+def test_there_are_no_small_views_to_set():
+    """They would be cut and compared with nothing."""
+    views = {"pretraining": {"contrastive": {"views": {"small_count": 4}}}}
+    with pytest.raises(InputError, match="small_count"):
+        task_named("contrastive").plan("digits", views)
+
+
+def test_a_distillation_token_is_refused_without_naming_another_objective(tiny):
+    model = tiny(distillation_token=True, pooling="class+distillation")
+    with pytest.raises(InputError, match=r"set model\.distillation_token=false") as refused:
+        Contrastive(model, ContrastiveConfig(**SMALL))
+    assert "DINO" not in str(refused.value)
+
+
+def test_validation_compares_as_many_images_as_training():
+    """The loss of more is higher, and the two curves of a report would not be comparable."""
+    task = task_named("contrastive")
+
+    def chosen(**settings):
+        return task.plan("digits", settings).config.evaluation.batch_size
+
+    assert chosen() == 64
+    assert chosen(training={"batch_size": 32}) == 32
+    assert chosen(training={"batch_size": 32, "grad_accum_steps": 2}) == 16
+    assert chosen(training={"batch_size": 32}, evaluation={"batch_size": 8}) == 8
+    for wrong in ({"batch_size": "many"}, {"grad_accum_steps": 0}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            chosen(training=wrong)
+    assert (
+        task_named("mae").plan("digits", {"training": {"batch_size": 32}}).config.evaluation.batch_size == 256
+    )
+
+
+def test_cosines_are_computed_in_float32(tiny, images):
+    """In bf16 a cosine near one is off by up to 0.004, which the temperature makes 0.04."""
+    objective = Contrastive(tiny(), ContrastiveConfig(**SMALL))
+    seen = []
+    objective.head.register_forward_hook(lambda head, given, found: seen.append(found))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, _ = objective(images, torch.Generator().manual_seed(0))
+    z = F.normalize(seen[0].float(), dim=-1)
+    expected, _ = contrastive_loss(*z.chunk(2), temperature=0.1)
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_micro_batches_of_one_image_are_refused(tiny, images):
+    config = TrainingConfig(batch_size=4, grad_accum_steps=4)
+    learner = Learner.begin(Contrastive(tiny(), ContrastiveConfig(**SMALL)), config)
+    pairs = torch.stack([images[:4], images[:4]], dim=1)
+    with pytest.raises(InputError, match="compares the images of a micro-batch"):
+        TrainStep(learner, self_supervised, config, seed=0)(Views(pairs, pairs[:, :0]))
+
+
+def test_either_all_processes_measure_their_memory_or_none(monkeypatch, tmp_path):
+    """What is measured exchanges features: one process alone would wait for the others for ever."""
+
+    class OneOfThemIsShort(World):
+        def any(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
+            return tuple(True for _ in flags)
+
+    asked = []
+    monkeypatch.setattr(running, "may_not_fit", lambda *_: False)
+    monkeypatch.setattr(running, "micro_batches", lambda *_: asked.append(1) or 2)
+    started = running.start_run(
+        "contrastive",
+        source="digits",
+        settings={},
+        device=torch.device("cpu"),
+        world=OneOfThemIsShort(),
+        out=tmp_path / "run",
+    )
+    assert asked
+    assert started.run.config.training.grad_accum_steps == 2
 
 
 DRIVER = """

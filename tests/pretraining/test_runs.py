@@ -115,7 +115,7 @@ def to_pil(pixels: torch.Tensor) -> Image.Image:
     return Image.fromarray(pixels[0].numpy())
 
 
-@pytest.mark.parametrize("objective", ["mae", "dino"])
+@pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
 def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "whole", objective)
     learn(run, splits, device=CPU)

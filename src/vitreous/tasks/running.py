@@ -126,7 +126,9 @@ def start_run(
             "--batch-size auto measures a whole model, and --shard is for those that do not fit: give a "
             "number, and training.grad_accum_steps for micro-batches"
         )
-    if fit_memory or (config.training.grad_accum_steps == 1 and may_not_fit(config, device)):
+    # All processes measure, or none: an objective may compare the images of all.
+    unsure = config.training.grad_accum_steps == 1 and world.any((may_not_fit(config, device),))[0]
+    if fit_memory or unsure:
         parts = micro_batches(task, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
         if fit_memory or parts > 1:

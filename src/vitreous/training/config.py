@@ -163,7 +163,8 @@ class EvaluationConfig(Config):
 
     every_epochs: Positive = setting(1, "on the validation part, where there is one")
     batch_size: Positive = setting(
-        256, "images in one forward pass; changes no result but a pre-training's: its masks are of a batch"
+        256,
+        "images in a forward pass; changes no result but a pre-training's: its masks and views differ",
     )
     fewshot: bool = setting(False, "few-shot accuracy of the features there, too")
     calibrate: bool = setting(True, "after training, fit a temperature of the probabilities there")

@@ -18,13 +18,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, Positive, setting
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.dino import feature_width
-from vitreous.tasks.pretraining.views import Views, ViewsConfig, multi_crop
+from vitreous.tasks.pretraining.views import PairConfig, Views, multi_crop
 from vitreous.training.objectives import Illustration
 
 EPS = 1e-5  # added to variances
@@ -36,7 +37,7 @@ class ContrastiveConfig(Config):
     temperature: float = setting(0.1, "of the softmax over all other views", gt=0)
     head_hidden: Positive = setting(2048, "hidden numbers of the projection head")
     head_outputs: Positive = setting(128, "numbers that are compared")
-    views: ViewsConfig = ViewsConfig(small_count=0, saturation=0.4, blur=0.1, solarize=0.0, invert=0.2)
+    views: PairConfig = PairConfig(saturation=0.4, blur=0.1, solarize=0.0, invert=0.2)
 
 
 class Contrastive(nn.Module):
@@ -76,7 +77,13 @@ class Contrastive(nn.Module):
         together = self.training and dist.is_initialized()  # in evaluation each process has its own batches
         features = standardized(self.model.features(pairs).flatten(1).float(), together=together)
         z = F.normalize(self.head(features).float(), dim=-1)
-        return contrastive_loss(*z.chunk(2), temperature=self.config.temperature, together=together)
+        if self.training and len(z) * (dist.get_world_size() if together else 1) == 2:
+            raise InputError(
+                "contrastive learning compares the images of a micro-batch, and this one has only one: use a "
+                "larger training.batch_size or a smaller training.grad_accum_steps"
+            )
+        with torch.autocast(z.device.type, enabled=False):  # bf16 has two digits of a cosine
+            return contrastive_loss(*z.chunk(2), temperature=self.config.temperature, together=together)
 
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
         """Return the loss of features that are the same for all views: log (2 B - 1)."""

@@ -226,7 +226,7 @@ def feature_width(model: Model) -> int:
         return model.config.output_widths[-1]
     if model.config.distillation_token:
         raise InputError(
-            "DINO needs one feature vector from an image, a model with a distillation token has two: "
+            "views are compared by one feature vector each, and a model with a distillation token has two: "
             "set model.distillation_token=false and model.pooling=class"
         )
     return parts.feature_width(model.config)

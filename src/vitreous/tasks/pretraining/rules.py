@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -24,7 +25,7 @@ from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
 from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
 from vitreous.tasks.pretraining.masking import SimMIMConfig
-from vitreous.tasks.pretraining.views import ViewsConfig
+from vitreous.tasks.pretraining.views import PairConfig, ViewsConfig
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import NAMES, Recipe, read_recipe, recipe
 from vitreous.training.settings import configure
@@ -67,6 +68,18 @@ class PretrainingRunConfig(RunConfig):
     task: str = setting("mae", "masked-patch, mae, simmim, dino, contrastive or distillation")
     pretraining: PretrainingConfig = PretrainingConfig()
 
+    @classmethod
+    def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+        """A contrastive loss grows with the images that are compared: evaluation compares as many."""
+        found, names = super().following(tree, override), ("batch_size", "grad_accum_steps")
+        batch, parts = (tree["training"][name] for name in names)
+        changed = any(name in override.get("training", {}) for name in names)
+        own = "batch_size" in override.get("evaluation", {})
+        valid = type(batch) is type(parts) is int and batch >= parts > 0  # what is not is refused later
+        if tree["task"] == "contrastive" and changed and valid and not own:
+            found["evaluation"] = {"batch_size": batch // parts}
+        return found
+
     @model_validator(mode="after")
     def _nothing_ignored(self) -> PretrainingRunConfig:
         if self.task not in OBJECTIVES:
@@ -85,7 +98,7 @@ class PretrainingRunConfig(RunConfig):
         return self
 
     @property
-    def views(self) -> ViewsConfig | None:
+    def views(self) -> PairConfig | None:
         """Of an objective that learns from several views of each image."""
         return getattr(self.pretraining, self.task).views if self.task in WITH_VIEWS else None
 
@@ -107,7 +120,7 @@ def rules(
     if objective == "contrastive":
         views = {"flip": config.augmentation.flip}  # a letter is none in the mirror, and `train` knows
         if data.channels != 3:
-            views |= GRAY_VIEWS.model_dump(exclude={"flip", "small_count"}, exclude_unset=True)
+            views |= GRAY_VIEWS.model_dump(include={"large_scale", "blur", "solarize"})
         tree["pretraining"] = {"contrastive": {"views": views}}
     if objective in ("mae", "simmim"):
         tree["augmentation"]["flip"] = 0.5 if data.channels == 3 else 0.0

@@ -33,13 +33,10 @@ BLUR = (0.1, 2.0)  # standard deviations of the blur, least and most, in pixels 
 SOLARIZE = 128  # values from here on are inverted
 
 
-class ViewsConfig(Config):
-    """Defaults are the authors' for ImageNet."""
+class PairConfig(Config):
+    """Two large views of each image. Defaults are the authors' for ImageNet."""
 
     large_scale: Share = setting((0.4, 1.0), "area of a large crop, of the image's")
-    small_scale: Share = setting((0.05, 0.4), "area of a small crop")
-    small_count: int = setting(8, "small crops of each image, for the student alone", ge=0)
-    small_size: int | None = setting(None, "pixels; None: 3/7 of the model's", gt=0)
     flip: Probability = setting(0.5, "probability of mirroring left and right")
     color: float = setting(0.8, "probability of a change of colors", ge=0, le=1)
     brightness: Probability = setting(0.4, "factor 1 ± this")
@@ -57,6 +54,14 @@ class ViewsConfig(Config):
         return ColorJitterConfig(**{name: getattr(self, name) for name in names})
 
 
+class ViewsConfig(PairConfig):
+    """Small views, too."""
+
+    small_scale: Share = setting((0.05, 0.4), "area of a small crop")
+    small_count: int = setting(8, "small crops of each image, for the student alone", ge=0)
+    small_size: int | None = setting(None, "pixels; None: 3/7 of the model's", gt=0)
+
+
 class Views(NamedTuple):
     """The views of a batch: bytes from the loader; normalized, float32, from the prefetcher.
 
@@ -71,7 +76,7 @@ class Views(NamedTuple):
 class MultiCrop:
     """The views of images for a model of the size `large`."""
 
-    def __init__(self, config: ViewsConfig, large: Size, small: Size) -> None:
+    def __init__(self, config: PairConfig, large: Size, small: Size) -> None:
         self.config, self.large_size, self.small_size = config, large, small
 
     def cut(self, image: Image.Image, rng: np.random.Generator) -> Views:
@@ -83,10 +88,12 @@ class MultiCrop:
             self.view(image, config.large_scale, self.large_size, always, 0.0, rng),
             self.view(image, config.large_scale, self.large_size, rarely, config.solarize, rng),
         ]
-        small = [
-            self.view(image, config.small_scale, self.small_size, config.blur, 0.0, rng)
-            for _ in range(config.small_count)
-        ]
+        small: list[UInt8[Tensor, "C H W"]] = []
+        if isinstance(config, ViewsConfig):
+            small = [
+                self.view(image, config.small_scale, self.small_size, config.blur, 0.0, rng)
+                for _ in range(config.small_count)
+            ]
         none = torch.empty(0, len(large[0]), *self.small_size, dtype=torch.uint8)
         return Views(torch.stack(large), torch.stack(small) if small else none)
 
@@ -160,15 +167,15 @@ class ViewReader:
         return Views(*(torch.stack(each) for each in zip(*samples, strict=True)))
 
 
-def multi_crop(model: Model, config: ViewsConfig) -> MultiCrop:
+def multi_crop(model: Model, config: PairConfig) -> MultiCrop:
     """Return the views that `config` asks for, at the sizes that suit a model."""
     return MultiCrop(config, model.config.image_size, small_size(model.config, config))
 
 
-def small_size(model: ViTConfig | BiTConfig, config: ViewsConfig) -> Size:
+def small_size(model: ViTConfig | BiTConfig, config: PairConfig) -> Size:
     """(H, W) of the small crops, in whole patches: 3/7 of the large ones as in the paper (96 of 224); that of
     the large ones where no small crops are wanted."""
-    if not config.small_count:
+    if not isinstance(config, ViewsConfig) or not config.small_count:
         return model.image_size
     if config.small_size is not None:
         return config.small_size, config.small_size
