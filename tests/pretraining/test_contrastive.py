@@ -187,6 +187,10 @@ def test_cosines_are_computed_in_float32(tiny, images):
 
 
 def test_micro_batches_of_one_image_are_refused(tiny, images):
+    """Before a run is begun; and while it learns, where the memory decided."""
+    for one in ({"batch_size": 1}, {"batch_size": 4, "grad_accum_steps": 4}):
+        with pytest.raises(InputError, match="compares the images of a micro-batch"):
+            task_named("contrastive").plan("digits", {"training": one})
     config = TrainingConfig(batch_size=4, grad_accum_steps=4)
     learner = Learner.begin(Contrastive(tiny(), ContrastiveConfig(**SMALL)), config)
     pairs = torch.stack([images[:4], images[:4]], dim=1)

@@ -29,6 +29,10 @@ from vitreous.tasks.pretraining.views import PairConfig, Views, multi_crop
 from vitreous.training.objectives import Illustration
 
 EPS = 1e-5  # added to variances
+ONE_IMAGE = (
+    "contrastive learning compares the images of a micro-batch, and this one has only one: use a larger "
+    "training.batch_size or a smaller training.grad_accum_steps"
+)
 
 
 class ContrastiveConfig(Config):
@@ -78,10 +82,7 @@ class Contrastive(nn.Module):
         features = standardized(self.model.features(pairs).flatten(1).float(), together=together)
         z = F.normalize(self.head(features).float(), dim=-1)
         if self.training and len(z) * (dist.get_world_size() if together else 1) == 2:
-            raise InputError(
-                "contrastive learning compares the images of a micro-batch, and this one has only one: use a "
-                "larger training.batch_size or a smaller training.grad_accum_steps"
-            )
+            raise InputError(ONE_IMAGE)  # where the memory has no room for more
         with torch.autocast(z.device.type, enabled=False):  # bf16 has two digits of a cosine
             return contrastive_loss(*z.chunk(2), temperature=self.config.temperature, together=together)
 

@@ -19,7 +19,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.preprocessing import to_tensor
 from vitreous.tasks.choose import choose_recipe, packaged_config, rate_factor
-from vitreous.tasks.pretraining.contrastive import ContrastiveConfig
+from vitreous.tasks.pretraining.contrastive import ONE_IMAGE, ContrastiveConfig
 from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
 from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for, published_decoder
@@ -88,6 +88,8 @@ class PretrainingRunConfig(RunConfig):
             self.check_defaults(group, names, "is not for pre-training: leave it out")
         if self.task == "mae" and not self.pretraining.mae.mask_ratio:
             raise ValueError("pretraining.mae.mask_ratio=0 hides nothing to predict: set it to 0.75")
+        if self.task == "contrastive" and self.training.batch_size == self.training.grad_accum_steps:
+            raise ValueError(ONE_IMAGE)
         if self.views:
             instead = f"has no effect: set pretraining.{self.task}.views instead"
             self.check_defaults("augmentation", NOT_OF_VIEWS, instead)
