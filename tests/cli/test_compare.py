@@ -118,7 +118,7 @@ def test_every_task_can_be_compared(
         "translation": lambda seed: vt.train_translator(
             "pairs.tsv", seed=seed, steps=3, batch_size=8, settings=translating, **plain
         ),
-        "mae": lambda seed: vt.pretrain("digits", seed=seed, settings=steps, **plain),
+        "mae": lambda seed: vt.pretrain("digits", objective="mae", seed=seed, settings=steps, **plain),
     }
     for task, make in makers.items():
         found = vt.compare(make(0), make(1), out=f"{task}.html", progress=False, language=language)

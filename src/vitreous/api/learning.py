@@ -172,7 +172,7 @@ def pretrain(
 
     Args:
         data: see `train`.
-        objective: masked-patch, mae (the default), simmim, dino, contrastive or distillation.
+        objective: contrastive (the default), masked-patch, mae, simmim, dino or distillation.
         recipe: the recipe of a paper: paper-masked-patch, mae, simmim or dino; by default it follows from the
             data.
         batch_size: images in each step.
@@ -182,10 +182,10 @@ def pretrain(
     Raises:
         InputError, Interrupted: see `train`.
     """
-    from vitreous.tasks.pretraining.rules import OBJECTIVES, pretraining_recipe
+    from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig, pretraining_recipe
 
     tree = run_settings(options)
-    own = pretraining_recipe(recipe).config.task if recipe else "mae"
+    own = (pretraining_recipe(recipe).config if recipe else PretrainingRunConfig()).task
     name = str(objective or tree.get("task", own))
     if recipe and name != own:
         raise InputError(f"the recipe {recipe} is for --objective {own}, not {name}: leave one of them out")

@@ -65,7 +65,7 @@ class PretrainingRunConfig(RunConfig):
 
     command: ClassVar[str] = "pretrain"
 
-    task: str = setting("mae", "masked-patch, mae, simmim, dino, contrastive or distillation")
+    task: str = setting("contrastive", "masked-patch, mae, simmim, dino, contrastive or distillation")
     pretraining: PretrainingConfig = PretrainingConfig()
 
     @classmethod
