@@ -185,6 +185,28 @@ def test_both_are_trained_for_a_tenth_and_compared(
     assert started[0].run.config.training.minutes == 2
 
 
+@pytest.mark.parametrize("asked", ["none", None])
+def test_random_weights_can_be_asked_for(
+    asked: str | None, photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is tried then, though an encoder would be."""
+    tried: list[str] = []
+
+    def better(*_: Any, **__: Any) -> Any:
+        tried.append("")
+        return trial.Beginning("vitreous:tiny", "why", None)
+
+    def begin(start: Any, **_: Any) -> None:
+        begun = start(CPU, ALONE)
+        raise vt.InputError(f"begun from {begun.run.config.init}")
+
+    monkeypatch.setattr(trial, "better_beginning", better)
+    monkeypatch.setattr(learning, "train_in_processes", begin)
+    with pytest.raises(vt.InputError, match="begun from " + ("None" if asked else "vitreous:tiny")):
+        vt.train(photos, init=asked, out=tmp_path / "run", settings={"data": {"validation_fraction": 0.2}})
+    assert len(tried) == (asked is None)
+
+
 def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
     photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ def train(
             the data.
         init: pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of any
             format. try:CHECKPOINT compares beginnings with a tenth of the training each, and starts from the
-            checkpoint only if it is best on the validation part.
+            checkpoint only if it is best on the validation part. none: random weights, without a comparison.
         recipe: the name of a recipe (vitreous recipe lists them); by default it follows from the data.
         epochs: number of epochs; the total, when resuming.
         minutes: minutes of training, instead of epochs; the total, when resuming.
@@ -255,6 +255,8 @@ def start_training(
     from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
 
     init, out = checkpoint_path(options.get("init")), options.get("out")
+    if init == "none":
+        init, settings = None, {**settings, "init": None}  # what is set is not tried
     for name, value in (("--init", init), ("--recipe", options.get("recipe"))):
         if value == "":
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
