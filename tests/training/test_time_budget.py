@@ -255,6 +255,7 @@ def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(
     path.mkdir()
     (path / "config.toml").write_text("")
     monkeypatch.setattr(Run, "shared", staticmethod(lambda path, config, *_, **__: Run(path, config)))
+    monkeypatch.setattr(World, "any", lambda self, flags: flags)  # there is no other process to ask
     second = World(rank=1, size=2)
     started = running.start_run("classification", "synthetic:16@16", {}, out=path, device=CPU, world=second)
     assert started.run.path == path
@@ -269,6 +270,7 @@ def test_a_batch_that_is_not_the_users_is_one_for_all_processes(
         found.append(config.training.batch_size)
         return Run(path, config)
 
+    monkeypatch.setattr(World, "any", lambda self, flags: flags)
     monkeypatch.setattr(Run, "shared", staticmethod(shared))
     for settings in ({}, {"training": {"batch_size": 15}}):
         world = World(rank=1, size=2)

@@ -146,6 +146,11 @@ class ConvolutionStem(nn.Module):
         return {**convolutions, "project": ("projection", "x_p E, Eq. 1")}
 
 
+def in_type_of(module: nn.Module, images: Tensor) -> Tensor:
+    """Return images in the type of a model's weights, such as half; bytes stay, which are not prepared."""
+    return images.to(next(module.parameters()).dtype) if images.is_floating_point() else images
+
+
 def to_multiple(
     images: Float[Tensor, "B C H W"], patch: tuple[int, int], *, pad: bool
 ) -> Float[Tensor, "B C H2 W2"]:

@@ -9,12 +9,13 @@ from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor, nn
 
+from vitreous.layers.embedding import in_type_of
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.layers.resnet import PostActivationResNet, PreActivationResNet, ResNet
 from vitreous.models.config import Origin
 from vitreous.models.config_parts import Positive, ResNetConfig, Sides, setting
 from vitreous.models.parts import build_resnet
-from vitreous.models.preprocessing import Preprocessing, check_channels, in_type_of, layer_numbers
+from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
 
 class BiTConfig(ResNetConfig):

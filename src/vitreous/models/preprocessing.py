@@ -240,11 +240,6 @@ def to_tensor(image: Image.Image) -> UInt8[torch.Tensor, "C H W"]:
     return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
 
-def in_type_of(module: torch.nn.Module, images: Tensor) -> Tensor:
-    """Return images in the type of a model's weights, such as half; bytes stay, which are not prepared."""
-    return images.to(next(module.parameters()).dtype) if images.is_floating_point() else images
-
-
 def check_channels(images: object, channels: int) -> None:
     """Check that `images` is a batch (B, C, H, W) of that many channels. Raises InputError: no tensor, or
     another number of dimensions or of channels."""

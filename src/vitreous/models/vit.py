@@ -15,11 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.layers.embedding import to_multiple
+from vitreous.layers.embedding import in_type_of, to_multiple
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.preprocessing import Preprocessing, check_channels, in_type_of, layer_numbers
+from vitreous.models.preprocessing import Preprocessing, check_channels, layer_numbers
 
 Images = Float[Tensor, "B C H W"]
 

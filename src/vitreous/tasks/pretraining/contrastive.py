@@ -10,6 +10,7 @@ different images are nearly equal at first, and without it a small batch learns 
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -83,7 +84,8 @@ class Contrastive(nn.Module):
         z = F.normalize(self.head(features).float(), dim=-1)
         if self.training and len(z) * (dist.get_world_size() if together else 1) == 2:
             raise InputError(ONE_IMAGE)  # where the memory has no room for more
-        with torch.autocast(z.device.type, enabled=False):  # bf16 has two digits of a cosine
+        rounded = torch.is_autocast_enabled(z.device.type)  # bf16 has two digits of a cosine
+        with torch.autocast(z.device.type, enabled=False) if rounded else nullcontext():
             return contrastive_loss(*z.chunk(2), temperature=self.config.temperature, together=together)
 
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
