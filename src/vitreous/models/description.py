@@ -266,7 +266,7 @@ class StageRecorder(TorchFunctionMode):
         self.since = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func == torch.Tensor.dtype.__get__:  # which says a type, and uses no weight
+        if func == torch.Tensor.dtype.__get__:  # type: ignore[attr-defined]  # which says a type, and uses no weight
             return func(*args, **(kwargs or {}))
         several = [value for values in args if isinstance(values, list | tuple) for value in values]
         for value in (*args, *several, *(kwargs or {}).values()):
