@@ -37,13 +37,7 @@ from vitreous.deployment.engines import (
     import_openvino,
     openvino_compute,
 )
-from vitreous.deployment.from_pixels import (
-    FromPixels,
-    head_nodes,
-    head_operations,
-    preparing_nodes,
-    preparing_operations,
-)
+from vitreous.deployment.from_pixels import FromPixels, exact_nodes, exact_operations
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.models.names import Model
 from vitreous.models.segmenter import Segmenter
@@ -242,7 +236,7 @@ def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: S
         loaded = onnx.load(path)
         del loaded.graph.value_info[:]
         described = list(loaded.metadata_props)
-        exact = (preparing_nodes if source == PIXELS else head_nodes)(loaded.graph, about["task"])
+        exact = exact_nodes(loaded.graph, about["task"], prepares=source == PIXELS)
         small = quantized(loaded, [{source: each} for each in samples], exact)
         del small.metadata_props[:]
         small.metadata_props.extend(described)
@@ -292,7 +286,7 @@ def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], sample
     for output, name in zip(graph.outputs, names, strict=True):
         output.get_tensor().set_names({name})
     if about["precision"] == "int8":
-        exact = (preparing_operations if source == PIXELS else head_operations)(graph, about["task"])
+        exact = exact_operations(graph, about["task"], prepares=source == PIXELS)
         graph = quantized(graph, samples, exact)
     # Before it is rounded to a lower precision it must be the model.
     difference = checked(outputs, openvino_compute(graph, full=True)) if about["precision"] == "bf16" else 0.0

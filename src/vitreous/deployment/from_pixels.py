@@ -95,6 +95,17 @@ def preparing_nodes(graph: Any, task: str | None) -> list[str]:
     return nodes_before(graph, next(node for node in graph.node if is_float32(node)))
 
 
+def exact_nodes(graph: Any, task: str | None, *, prepares: bool) -> list[str]:
+    """Return the names of the nodes of an ONNX graph that stay in float32 where products are in int8: those
+    that prepare the images, where the graph has them, or the head of a regression."""
+    return (preparing_nodes if prepares else head_nodes)(graph, task)
+
+
+def exact_operations(graph: Any, task: str | None, *, prepares: bool) -> list[str]:
+    """Return what `exact_nodes` does, of an OpenVINO graph."""
+    return (preparing_operations if prepares else head_operations)(graph, task)
+
+
 def head_nodes(graph: Any, task: str | None) -> list[str]:
     """Return the names of the nodes of an ONNX graph that compute numbers from features: the head of a
     regression, which gives them in the unit of the labels, of which int8 has two digits."""
