@@ -89,7 +89,7 @@ class FromPixels(nn.Module):
         return torch.floor(shares * FIXED + 0.5) / FIXED
 
 
-def preparing_nodes(graph: Any, task: str | None) -> list[str]:
+def preparing_nodes(graph: Any) -> list[str]:
     """Return the names of the nodes of an ONNX graph that prepare the images, in float64: all that the first
     float32 numbers are computed from."""
     return nodes_before(graph, next(node for node in graph.node if is_float32(node)))
@@ -98,12 +98,12 @@ def preparing_nodes(graph: Any, task: str | None) -> list[str]:
 def exact_nodes(graph: Any, task: str | None, *, prepares: bool) -> list[str]:
     """Return the names of the nodes of an ONNX graph that stay in float32 where products are in int8: those
     that prepare the images, where the graph has them, or the head of a regression."""
-    return (preparing_nodes if prepares else head_nodes)(graph, task)
+    return preparing_nodes(graph) if prepares else head_nodes(graph, task)
 
 
 def exact_operations(graph: Any, task: str | None, *, prepares: bool) -> list[str]:
     """Return what `exact_nodes` does, of an OpenVINO graph."""
-    return (preparing_operations if prepares else head_operations)(graph, task)
+    return preparing_operations(graph) if prepares else head_operations(graph, task)
 
 
 def head_nodes(graph: Any, task: str | None) -> list[str]:
@@ -125,7 +125,7 @@ def nodes_before(graph: Any, node: Any) -> list[str]:
     )
 
 
-def preparing_operations(graph: Any, task: str | None) -> list[str]:
+def preparing_operations(graph: Any) -> list[str]:
     """Return the names of the operations of an OpenVINO graph that prepare the images."""
     return operations_before(next(each for each in graph.get_ordered_ops() if is_float32_operation(each)))
 
