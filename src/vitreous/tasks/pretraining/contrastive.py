@@ -2,9 +2,10 @@
 (SimCLR, Chen et al., arXiv 2002.05709).
 
 The features of both views pass a small head; the loss is the cross-entropy of finding the other view of the
-same image by cosine similarity (NT-Xent, Eq. 1). Against the paper one thing differs: the features are
-standardized over the batch before the head, which has no batch normalization inside. A ViT's features of
-different images are nearly equal at first, and without it a small batch learns little from them.
+same image by cosine similarity (NT-Xent, Eq. 1). Other than in the paper, the features are standardized over
+the batch before the head, which has GELU and no batch normalization inside: a ViT's features of different
+images are nearly equal at first, and without it a small batch learned little. The optimizer is AdamW, not
+LARS, and some views are negatives.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ ONE_IMAGE = (
 
 
 class ContrastiveConfig(Config):
-    """Temperature and head are the authors'; the views are milder, for small images of any kind."""
+    """Temperature and sizes of the head are the authors' for ImageNet; the views are crops of 0.4 to 1 of the
+    area, seldom blurred, for small images of any kind."""
 
     temperature: float = setting(0.1, "of the softmax over all other views", gt=0)
     head_hidden: Positive = setting(2048, "hidden numbers of the projection head")
