@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import vitreous as vt
 from vitreous.data.dataset import DataSummary
@@ -16,6 +18,7 @@ from vitreous.models.names import build_model
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import machine, task_named
 from vitreous.tasks.choose import choose_recipe
+from vitreous.training import precision
 from vitreous.training.distributed import World
 from vitreous.training.precision import pick_precision
 from vitreous.training.recipes import recipe
@@ -158,19 +161,25 @@ def test_a_teacher_is_found_from_any_folder(
     assert leaves(task_named(task).plan("digits", settings).config)[leaf] == str(tmp_path / "teacher")
 
 
-def test_bf16_is_not_chosen_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    assert pick_precision("auto", cpu) == "fp32"
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
-    found = [pick_precision("auto", cpu)]
-    for most in ("AVX2", "AVX512_CORE_BF16", "AVX512_CORE_AMX"):
-        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", most)
-        found.append(pick_precision("auto", cpu))
-    assert found == ["bf16", "fp32", "fp32", "bf16"]
+def test_bf16_is_chosen_where_a_product_is_faster_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, times = torch.device("cpu"), {torch.float32: 1.0, torch.bfloat16: 0.5}
+    now = [0.0]
+
+    class Timed(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten.mm.default:
+                now[0] += times[args[0].dtype]
+            return func(*args, **(kwargs or {}))
+
+    monkeypatch.setattr(precision, "perf_counter", lambda: now[0])
+    for expected in ("bf16", "fp32"):
+        precision.time_of_bf16.cache_clear()
+        with Timed():
+            assert pick_precision("auto", cpu) == expected
+        times[torch.bfloat16] = 1.2  # as on a processor that has the instructions and is slow in them
+    before = now[0]
+    assert pick_precision("auto", cpu) == "fp32" and now[0] == before  # it is timed once
+    precision.time_of_bf16.cache_clear()
 
 
 def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
 from vitreous.tasks.machine import compiles, with_precision
 from vitreous.tasks.running import learn
+from vitreous.training import precision
 from vitreous.training.callbacks import Tracker
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
@@ -212,7 +213,7 @@ def test_a_teacher_sees_its_own_normalization_size_and_class_order() -> None:
 @pytest.mark.parametrize("native", [False, True])
 def test_precision_follows_the_machine(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: native)
+    monkeypatch.setattr(precision, "time_of_bf16", lambda: 0.5 if native else 1.0)
     assert pick_precision("bf16", cpu) == "bf16"
     assert pick_precision("auto", cpu, width=768) == ("bf16" if native else "fp32")
     assert pick_precision("auto", cpu, width=64) == "fp32"

@@ -4,9 +4,12 @@ layers for inference; and the mode of a model that answers."""
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from time import perf_counter
 from typing import Literal
 
 import torch
@@ -17,11 +20,13 @@ from torch.nn.utils import parametrize
 from vitreous.errors import InputError, require_packages
 
 # Channels from which on a CPU gains from bf16. On one with AMX a training step of width 64 took 0.85 times as
-# long as in fp32, of 96 0.7 to 0.9 times, of 128 and 192 0.5 times (65 tokens), of 384 0.4 times (197). With
-# AVX-512 BF16 alone, steps and answers of widths from 128 to 768 took 1.1 to 1.7 times as long.
+# long as in fp32, of 96 0.7 to 0.9 times, of 128 and 192 0.5 times (65 tokens), of 384 0.4 times (197); with
+# AVX-512 BF16 of AMD (Zen 4) 0.6 times for widths from 64 to 128, 0.5 for 192 to 768; answers 0.5 to 0.75.
+# There are others with AVX-512 BF16 on which steps took 1.1 to 1.7 times as long: so the product is timed.
 WIDE = 128
 FIRST_BF16 = (8, 0)  # NVIDIA's Ampere
-HAVE_AMX = ("AMX", "DEFAULT", "ALL")  # of the instruction sets that oneDNN names
+SIDE, ROUNDS = 256, 7  # of the matrices that are multiplied to time bf16 on a CPU, and how often
+FASTER = 0.75  # of the time in fp32, below which bf16 is faster: the casts around the products take time, too
 MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
 FIRST_CAPABILITY = (8, 9)  # NVIDIA's Ada and Hopper multiply float8
 INT8 = 127  # the largest number of int8 whose negative is one, too
@@ -57,12 +62,25 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, wi
 
 
 def is_faster_in_bf16(device: torch.device) -> bool:
-    """Return whether products in bf16 are faster than in fp32: on a GPU with instructions for them, on a CPU
-    with AMX, unless oneDNN, which multiplies on CPUs, is set not to use it."""
+    """Return whether products in bf16 are faster than in fp32: on a GPU with instructions for them; on a CPU
+    if a product was, the first time that this is asked."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= FIRST_BF16
-    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "DEFAULT")).upper()
-    return torch.cpu._is_amx_tile_supported() and any(kind in allowed for kind in HAVE_AMX)
+    return time_of_bf16() < FASTER
+
+
+@cache
+def time_of_bf16() -> float:
+    """Return the time of a matrix product on the CPU in bf16, as a multiple of that in fp32: the best of a few
+    rounds, some milliseconds in all. Processors that have the same instructions differ in it."""
+    best = {torch.float32: math.inf, torch.bfloat16: math.inf}
+    with torch.no_grad(), torch.autocast("cpu", enabled=False):
+        matrices = {kind: torch.ones(SIDE, SIDE, dtype=kind, device="cpu") for kind in best}
+        for kind, matrix in ROUNDS * list(matrices.items()):
+            begun = perf_counter()
+            matrix @ matrix
+            best[kind] = min(best[kind], perf_counter() - begun)
+    return best[torch.bfloat16] / best[torch.float32]
 
 
 def answering_precision(wanted: str, device: torch.device, model: object = None) -> Precision:
