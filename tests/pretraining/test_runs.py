@@ -343,6 +343,11 @@ def test_the_precision_is_decided_once(tmp_path, monkeypatch):
             "pretraining.dino has no effect",
         ),
         ("dino", {"pretraining": {"simmim": {"mask_ratio": 0.5}}}, "choose --objective simmim"),
+        (
+            "dino",
+            {"pretraining": {"dino": {"views": {"small_count": 0, "small_scale": (0.1, 0.3)}}}},
+            "small_scale has no effect without small views",
+        ),
     ],
 )
 def test_settings_without_effect_are_refused(objective, settings, said):

@@ -161,6 +161,12 @@ def test_a_teacher_is_found_from_any_folder(
     assert leaves(task_named(task).plan("digits", settings).config)[leaf] == str(tmp_path / "teacher")
 
 
+def test_random_weights_that_are_asked_for_are_not_advised_against(make_photos: Path) -> None:
+    task, asked = task_named("classification"), "add --init"
+    assert any(asked in reason for reason in task.plan(str(make_photos), {}).reasons)
+    assert not any(asked in reason for reason in task.plan(str(make_photos), {"init": None}).reasons)
+
+
 def test_bf16_is_chosen_where_a_product_is_faster_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, times = torch.device("cpu"), {torch.float32: 1.0, torch.bfloat16: 0.5}
     now = [0.0]
@@ -178,7 +184,8 @@ def test_bf16_is_chosen_where_a_product_is_faster_in_it(monkeypatch: pytest.Monk
             assert pick_precision("auto", cpu) == expected
         times[torch.bfloat16] = 1.2  # as on a processor that has the instructions and is slow in them
     before = now[0]
-    assert pick_precision("auto", cpu) == "fp32" and now[0] == before  # it is timed once
+    assert pick_precision("auto", cpu) == "fp32"
+    assert now[0] == before  # it is timed once
     precision.time_of_bf16.cache_clear()
 
 

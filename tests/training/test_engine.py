@@ -22,7 +22,6 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
 from vitreous.tasks.machine import compiles, with_precision
 from vitreous.tasks.running import learn
-from vitreous.training import precision
 from vitreous.training.callbacks import Tracker
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
@@ -213,7 +212,7 @@ def test_a_teacher_sees_its_own_normalization_size_and_class_order() -> None:
 @pytest.mark.parametrize("native", [False, True])
 def test_precision_follows_the_machine(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    monkeypatch.setattr(precision, "time_of_bf16", lambda: 0.5 if native else 1.0)
+    monkeypatch.setattr("vitreous.training.precision.time_of_bf16", lambda: 0.5 if native else 1.0)
     assert pick_precision("bf16", cpu) == "bf16"
     assert pick_precision("auto", cpu, width=768) == ("bf16" if native else "fp32")
     assert pick_precision("auto", cpu, width=64) == "fp32"

@@ -66,6 +66,11 @@ class Reason(str):
         return reason
 
 
+def speaks_of(reason: str, leaf: str) -> bool:
+    """Return whether a reason is about the value of this leaf."""
+    return isinstance(reason, Reason) and leaf in reason.holds
+
+
 def true_reasons(reasons: Sequence[str], config: Any) -> tuple[str, ...]:
     """Return what is still true of a configuration that has been changed."""
     now = leaves(config)

@@ -25,7 +25,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.outputs import prepared_batches
 from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain, set_leaf
-from vitreous.tasks.choose import Choice, choose, fitted_to_count, true_reasons
+from vitreous.tasks.choose import Choice, choose, fitted_to_count, speaks_of, true_reasons
 from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World
@@ -93,7 +93,8 @@ class ImageTask(Task):
                 set_leaf(paths, leaf, absolute_checkpoint(value))
         config = configure(config, paths)
         check_effects(config, settings)
-        reasons = (*true_reasons(choice.reasons, config), *scaled, *overruled(settings))
+        advice = [each for each in choice.reasons if not ("init" in settings and speaks_of(each, "init"))]
+        reasons = (*true_reasons(advice, config), *scaled, *overruled(settings))
         return Plan(config, reasons, data, data.name)
 
     @abstractmethod

@@ -71,8 +71,8 @@ def is_faster_in_bf16(device: torch.device) -> bool:
 
 @cache
 def time_of_bf16() -> float:
-    """Return the time of a matrix product on the CPU in bf16, as a multiple of that in fp32: the best of a few
-    rounds, some milliseconds in all. Processors that have the same instructions differ in it."""
+    """Return the time of a matrix product on the CPU in bf16, as a multiple of that in fp32: the best of some
+    rounds, a few milliseconds in all. Processors that have the same instructions differ in it."""
     best = {torch.float32: math.inf, torch.bfloat16: math.inf}
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         matrices = {kind: torch.ones(SIDE, SIDE, dtype=kind, device="cpu") for kind in best}

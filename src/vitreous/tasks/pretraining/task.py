@@ -177,6 +177,11 @@ class Pretraining(ImageTask):
         config = configure(config, settings, {"model": {"num_classes": None}})
         if config.recipe not in RECIPES:  # whose objective is that of a paper
             config = configure(config, by_model(config, data.summary, data.train), settings)
+        views = settings.get("pretraining", {}).get("dino", {}).get("views", {})
+        idle = sorted({"small_scale", "small_size"} & dict(views).keys())
+        if idle and config.task == "dino" and not config.pretraining.dino.views.small_count:
+            what = f"pretraining.dino.views.{idle[0]} has no effect without small views"
+            raise InputError(f"{what}: set small_count, or leave it out")
         if self.name == "distillation":
             check_teacher(config.pretraining.distillation)
             return config
