@@ -198,3 +198,10 @@ def test_a_folder_to_predict_names_what_it_cannot_read(tmp_path, make_jpeg):
     if not decoding.is_installed("pillow_heif"):
         with pytest.raises(BadImage, match=r"HEIF: pip install 'vitreous\[heic\]'"):
             images.image(1)
+
+
+@pytest.mark.parametrize("name", ["shards-000.tar", "list.csv", "images.parquet"])
+def test_a_file_of_many_images_is_no_image(tmp_path, name):
+    (tmp_path / name).write_bytes(b"path,label\n")
+    with pytest.raises(InputError, match=rf"{name} holds many images, or names them, and is none itself"):
+        image_list(tmp_path / name)

@@ -18,6 +18,7 @@ from vitreous.errors import InputError, utf8_name
 from vitreous.models.preprocessing import as_pil
 
 NO_SUCH = "no such file or folder"
+MANY = (".tar", ".csv", ".tsv", ".parquet")  # endings of files that hold or name many images
 # Folders of systems, in small letters.
 SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 
@@ -112,7 +113,8 @@ def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
 
 
 def matches(wanted: str) -> list[str]:
-    """Return the files of one path or glob, in order. Raises InputError: the path is empty."""
+    """Return the files of one path or glob, in order. Raises InputError: the path is empty, or is a file of
+    many images."""
     if not wanted:
         raise InputError("the path of an image is empty: is a variable not set? Give files, folders or globs")
     if is_url(wanted):
@@ -120,6 +122,11 @@ def matches(wanted: str) -> list[str]:
     path = Path(wanted).expanduser()
     if path.is_dir():
         return [str(file) for file in images_below(path)]
+    if path.suffix.lower() in MANY and path.is_file():
+        raise InputError(
+            f"{utf8_name(wanted)} holds many images, or names them, and is none itself: a classifier answers "
+            "them into a folder (--out FOLDER); for another model unpack them, and give their folder"
+        )
     if path.exists():
         return [wanted]
     below = (Path(file) for file in sorted(glob.glob(str(path), recursive=True)))
