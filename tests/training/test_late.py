@@ -17,7 +17,7 @@ from vitreous.rng import torch_seed
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig
 from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.tasks.pretraining.views import Views
-from vitreous.training.callbacks import Callback, MetricsFile, read_metrics
+from vitreous.training.callbacks import Callback, MetricsFile, TensorBoard, read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -121,17 +121,22 @@ def test_training_goes_back_to_the_same_state(both: Any, tmp_path: Path) -> None
 
 @pytest.mark.filterwarnings("ignore:the loss is not finite")
 def test_metrics_have_no_rows_of_steps_that_were_undone(trained: Fit, tmp_path: Path) -> None:
-    file = tmp_path / "metrics.jsonl"
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    file, events = tmp_path / "metrics.jsonl", tmp_path / "events"
     broken = Broken(range(3, 3 + PATIENCE), times=PATIENCE)
     trained(
         {"training": {"steps": 10, "log_every": 2, "save_every": 1e9}},
         objective=broken,
         checkpointer=Checkpointer(tmp_path / "states"),
-        callbacks=[MetricsFile(file, step=0)],
+        callbacks=[MetricsFile(file, step=0), TensorBoard(events, step=0)],
     )
     steps = [row["step"] for row in read_metrics(file)]
     assert steps == sorted(set(steps))
     assert steps[-1] == 10
+    seen = EventAccumulator(str(events), size_guidance={"scalars": 0, "histograms": 0}).Reload()
+    assert [each.step for each in seen.Scalars("loss")] == steps
+    assert [each.step for each in seen.Histograms("weights/head.weight")] == steps
 
 
 @pytest.mark.filterwarnings("ignore:the loss is not finite")

@@ -122,11 +122,19 @@ class TensorBoard(Callback):
     """TensorBoard's events: every number of a row, and histograms of the weights and the gradients."""
 
     def __init__(self, folder: Path, *, step: int) -> None:
+        self.folder, self.next_histograms = folder, 0.0
+        self.begin(step + 1 if step else None)
+
+    def begin(self, purged: int | None) -> None:
+        """Begin new events: from here on TensorBoard discards what was written of later steps."""
         from torch.utils.tensorboard import SummaryWriter
 
-        # From here on TensorBoard discards what an earlier session wrote after this step.
-        self.writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
-        self.next_histograms = 0.0
+        self.writer = SummaryWriter(str(self.folder), purge_step=purged)
+
+    def on_restore(self, trainer: Trainer) -> None:
+        self.writer.close()
+        self.begin(trainer.learner.step + 1)
+        self.next_histograms = min(self.next_histograms, trainer.learner.step)
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
         step = int(row["step"])
