@@ -38,13 +38,15 @@ ONE_IMAGE = (
 
 
 class ContrastiveConfig(Config):
-    """Temperature and sizes of the head are the authors' for ImageNet; the views are crops of 0.4 to 1 of the
-    area, seldom blurred, for small images of any kind."""
+    """Temperature and sizes of the head are the authors' for ImageNet. The views are for small images of any
+    kind: large crops, seldom blurred, in any hue, since crops of one image are else found by its colors."""
 
     temperature: float = setting(0.1, "of the softmax over all other views", gt=0)
     head_hidden: Positive = setting(2048, "hidden numbers of the projection head")
     head_outputs: Positive = setting(128, "numbers that are compared")
-    views: PairConfig = PairConfig(saturation=0.4, blur=0.1, solarize=0.0, invert=0.2)
+    views: PairConfig = PairConfig(
+        large_scale=(0.6, 1.0), saturation=0.4, hue=0.5, gray=0.3, blur=0.1, solarize=0.0, invert=0.2
+    )
 
 
 class Contrastive(nn.Module):

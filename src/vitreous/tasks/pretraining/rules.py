@@ -122,7 +122,7 @@ def rules(
     if objective == "contrastive":
         views = {"flip": config.augmentation.flip}  # a letter is none in the mirror, and `train` knows
         if data.channels != 3:
-            views |= GRAY_VIEWS.model_dump(include={"large_scale", "blur", "solarize"})
+            views["blur"] = GRAY_VIEWS.blur
         tree["pretraining"] = {"contrastive": {"views": views}}
     if objective in ("mae", "simmim"):
         tree["augmentation"]["flip"] = 0.5 if data.channels == 3 else 0.0
