@@ -344,10 +344,8 @@ def metrics_line(row: Row) -> str:
 
 def score_of(metrics: Row, losses: bool = True) -> float | None:
     """Return what says which validation is the best: the highest, not NaN. losses: whether a loss may."""
-    for name in ("validation_miou", "validation_r2", "validation_accuracy"):
-        if name in metrics:
-            return metrics[name] if metrics[name] == metrics[name] else None
-    for name in ("validation_mean_error", "validation_loss") if losses else ():
-        if name in metrics:
-            return -metrics[name] if metrics[name] == metrics[name] else None
-    return None
+    rising = ("validation_miou", "validation_r2", "validation_accuracy")
+    falling = ("validation_mean_error", "validation_loss") if losses else ()
+    scores = [metrics[name] for name in rising if name in metrics]
+    scores += [-metrics[name] for name in falling if name in metrics]
+    return scores[0] if scores and scores[0] == scores[0] else None
