@@ -250,8 +250,7 @@ def one_line(error: Exception) -> str:
 
 class Display(Callback):
     """Progress on stderr: one live line on a terminal or in a notebook, else a plain line for a row, at most
-    one a second and at least every ten. After the first steps, how long training will take and its memory.
-    """
+    one a second and at least every ten. After the first steps, the time and memory of the training."""
 
     def __init__(self, title: str = "training", clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.clock = Console(stderr=True), clock
