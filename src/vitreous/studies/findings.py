@@ -105,7 +105,8 @@ class Findings(Result):
 
 def claim_text(study: Study, verdict: Verdict) -> str:
     sentence = study.words["claims"][verdict.claim.name]
-    return f"{sentence} ({verdict.claim.place}): {verdict.difference}; {verdict.text}"
+    place = phrase("study.reference", value=verdict.claim.place)
+    return f"{sentence} ({place}): {verdict.difference}; {verdict.text}"
 
 
 def run_study(
@@ -194,11 +195,12 @@ class Ledger(Result):
         for name, each in self.verdicts:
             claim = each.claim
             sentence = study_named(name).words["claims"][claim.name]
-            source = ", ".join(filter(None, (sources[claim.source], claim.place)))
+            place, paper = (phrase("study.reference", value=text) for text in (claim.place, claim.paper))
+            source = ", ".join(filter(None, (sources[claim.source], place)))
             ours = "-", missing
             if each.seeds:
                 ours = each.difference, each.text + (" *" if each.holm is False else "")
-            rows.append((sentence, source, name, claim.paper or "-", *ours))
+            rows.append((sentence, source, name, paper or "-", *ours))
         return rows
 
     def markdown(self) -> str:

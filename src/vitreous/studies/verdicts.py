@@ -111,9 +111,8 @@ class Verdict:
         """The mean with its interval, and the unit."""
         units = words("study.measures")
         unit = words("study")["points-unit"] if self.claim.points else units[self.claim.measure]
-        if len(self.seeds) < 2:
-            return f"{self.number(self.mean, '+')} {unit}"
-        return f"{self.number(self.mean, '+')} ± {self.number(self.half_width)} {unit}"
+        margin = f" ± {self.number(self.half_width)}" if len(self.seeds) > 1 else ""
+        return phrase("study.difference", value=self.number(self.mean, "+") + margin, unit=unit)
 
     @property
     def text(self) -> str:
