@@ -21,7 +21,7 @@ WORDS = {
     "On this page": "이 페이지의 목차",
     "Back to top": "맨 위로",
     "Skip to content": "본문으로 이동",
-    "Edit this page": "이 페이지 고치기",
+    "Edit this page": "이 페이지 편집하기",
     "Link to this heading": "이 제목의 링크",
     "Link to this definition": "이 정의의 링크",
     "Made with ": "만든 도구: ",
