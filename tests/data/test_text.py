@@ -1,6 +1,7 @@
 """Numbers in words, parallel text from every source, tokenizers, batches of like length."""
 
 import unicodedata
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -193,6 +194,16 @@ def test_a_saved_tokenizer_is_the_same(tokenizer):
         tokenizer_from_json("{}", where="here")
     with pytest.raises(InputError, match="no room"):
         Tokenizer.train(["a"], SMALLEST)
+
+
+def test_of_more_characters_than_a_vocabulary_holds_the_rarest_are_bytes() -> None:
+    characters = [chr(0xAC00 + number) for number in range(200)]
+    texts = [f"{first} {first}{second}" for first, second in pairwise(characters)]
+    small, again = (Tokenizer.train(reversed(texts) if turned else texts, 300) for turned in (False, True))
+    assert len(small) == 300
+    assert small.to_json() == again.to_json(), "of equally rare characters always the same are kept"
+    text = unicodedata.normalize("NFC", "".join(characters))
+    assert small.decode(small.encode(text)) == text
 
 
 def test_long_pairs_are_left_out_and_counted(tokenizer):

@@ -4,8 +4,10 @@ on."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
+from unicodedata import normalize
 
 from vitreous.errors import InputError, require_packages
 
@@ -38,7 +40,8 @@ class Tokenizer:
     @classmethod
     def train(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
         """The most frequent pairs of `texts` become tokens, until there are `vocabulary` tokens (or no pair
-        is left). Raises InputError: the vocabulary has no room for the bytes."""
+        is left). Of more characters than it has room for, the rarest are written in bytes. Raises InputError:
+        the vocabulary has no room for the bytes."""
         if vocabulary <= SMALLEST:
             raise InputError(
                 f"a vocabulary of {vocabulary} has no room beside the {SMALLEST} tokens for bytes and marks: "
@@ -48,8 +51,15 @@ class Tokenizer:
         learner = library.Tokenizer(library.models.BPE())
         learner.normalizer = library.normalizers.NFC()
         learner.pre_tokenizer = library.pre_tokenizers.Metaspace()
+        texts, room, options = list(texts), vocabulary - SMALLEST, dict[str, Any]()
+        counts = Counter("▁")
+        for text in texts:
+            counts.update(normalize("NFC", text).replace(" ", "▁"))
+        if len(counts) > room:  # the library takes all of them, or of equally rare ones any
+            common = sorted(counts, key=lambda character: (-counts[character], character))[:room]
+            options = {"initial_alphabet": common, "limit_alphabet": room}
         trainer = library.trainers.BpeTrainer(
-            vocab_size=vocabulary, special_tokens=[*SPECIAL, *BYTES], show_progress=False
+            vocab_size=vocabulary, special_tokens=[*SPECIAL, *BYTES], show_progress=False, **options
         )
         learner.train_from_iterator(texts, trainer)
         model = json.loads(learner.to_str())["model"]
