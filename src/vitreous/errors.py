@@ -51,6 +51,12 @@ def utf8_name(path: object) -> str:
     return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def check_utf8(name: str, what: str) -> None:
+    """Raise InputError for a name that files in UTF-8 cannot hold."""
+    if (shown := utf8_name(name)) != name:
+        raise InputError(f"{what} {shown} is not UTF-8, and files of a run have to name it: rename it")
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of a sentence about an unknown `name`: the nearest known one, or all of them."""
     by_lower = {each.lower(): each for each in known}

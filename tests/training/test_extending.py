@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,9 +25,14 @@ PER_EPOCH = 8  # batches of 32 of the images to learn from
 
 
 @pytest.fixture
-def finished(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Run:
+def run(tiny: RunConfig, tmp_path: Path) -> Run:
+    """Nothing has been learned yet."""
+    return Run.create(tmp_path / "run", configure(tiny, {"training": {"log_every": 1, "save_every": 1e9}}))
+
+
+@pytest.fixture
+def finished(run: Run, splits: Splits) -> Run:
     """Two epochs of a cosine schedule."""
-    run = Run.create(tmp_path / "run", configure(tiny, {"training": {"log_every": 1, "save_every": 1e9}}))
     learn(run, splits, device=CPU)
     return run
 
@@ -66,6 +72,16 @@ def test_what_the_run_has_had_already_is_refused(finished: Run, wanted: dict[str
     with pytest.raises(InputError, match=r"is the total, and .*run is already at step 16: pass a larger"):
         finished.extended(World(), **wanted)
     assert (finished.path / "config.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{"steps": 0}, {"epochs": math.inf}, {"epochs": math.nan}, {"minutes": math.inf}],
+)
+def test_what_is_not_a_length_is_refused_and_the_run_still_opens(run: Run, wanted: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wanted))):
+        run.extended(World(), **wanted)
+    assert Run.open(run.path).config.training == run.config.training
 
 
 def test_a_time_without_another_step_is_refused(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from PIL import ExifTags, Image
 
 from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint
 from vitreous.data.workers import in_threads
-from vitreous.errors import InputError
+from vitreous.errors import InputError, check_utf8
 from vitreous.rng import mixed_bits
 
 if TYPE_CHECKING:
@@ -285,7 +285,9 @@ def named_parts(train: DatasetT, validation: DatasetT | None, test: DatasetT | N
 
 
 def check_classes(classes: Sequence[str], where: str) -> None:
-    """Raise InputError for a single class."""
+    """Raise InputError for a single class, or one whose name is not UTF-8."""
+    for name in classes:
+        check_utf8(name, "the class")
     if len(classes) == 1:
         raise InputError(f"{where} has a single class, {classes[0]!r}: a classifier needs two or more")
 

@@ -19,7 +19,7 @@ from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, re
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.split import SPLIT, write_split
-from vitreous.errors import InputError, check_free, writing_to
+from vitreous.errors import InputError, check_free, check_utf8, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent
 from vitreous.training.callbacks import TRACKERS, Callback, MetricsFile, TensorBoard, Tracker, read_metrics
@@ -30,7 +30,7 @@ from vitreous.training.initial_model import absolute_source, merge_lora, startin
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
 from vitreous.training.parallel import shards_for
 from vitreous.training.precision import from_float8, to_float8
-from vitreous.training.settings import to_toml, validated
+from vitreous.training.settings import configure, to_toml, validated
 
 LOCK = ".lock"  # says which process trains in the directory
 
@@ -54,11 +54,13 @@ class Run:
         """Make a new run directory. parts: the images that split.csv lists. Raises InputError: there is
         something at `path` already, or it cannot be written."""
         check_free(path, otherwise(path, config.command))
+        check_utf8(str(path), "--out")
+        config = with_source(config, path)
+        text = to_toml(config)
         with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
             write_split(path / SPLIT, parts or {})
-            config = with_source(config, path)
-            write_text(path / "config.toml", to_toml(config))
+            write_text(path / "config.toml", text)
         return cls(path, config)
 
     @classmethod
@@ -128,9 +130,12 @@ class Run:
         """Return the same run with another total of epochs, steps or minutes, which config.toml then has, and
         a sentence about its learning rate, where enough is known for it: from its present step on, the rate
         follows the curve of the new length and may jump there. The result is not that of a run of this length
-        from the beginning. Raises InputError: the run is as far already."""
-        length = {} if epochs is None else {"epochs": epochs}
-        run = self.with_training(steps=steps, minutes=minutes, **length)
+        from the beginning. Raises InputError: the run is as far already, or it is not a length."""
+        length = {"steps": steps, "minutes": minutes} | ({} if epochs is None else {"epochs": epochs})
+        low = any(each is not None and each <= 0 for each in length.values())
+        run = self.with_training(**length)
+        if not low:  # what config.toml is to have must be one that opens again
+            run = Run(self.path, configure(self.config, {"training": length}))
         old, new = self.config.training, run.config.training
         done = (self.states.steps() or [0])[-1]
         rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
@@ -144,8 +149,7 @@ class Run:
                 f"--minutes {minutes:g} is the total, and {self.path} has had {spent / 60:.3g}: pass a "
                 "larger number"
             )
-        short = minutes is None and new.total_steps(per_epoch or done + 1) <= done
-        if short or (epochs is not None and epochs <= 0):
+        if minutes is None and (low or new.total_steps(per_epoch or done + 1) <= done):
             wanted = f"--steps {steps}" if steps is not None else f"--epochs {epochs:g}"
             raise InputError(
                 f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"

@@ -9,7 +9,7 @@ import tomlkit
 from pydantic import BaseModel, ValidationError
 
 from vitreous.checkpoints.download import name_on_hub
-from vitreous.errors import InputError
+from vitreous.errors import InputError, check_utf8
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
@@ -129,7 +129,11 @@ def without_none_words(tree: Tree) -> dict[str, Any]:
 
 
 def to_toml(config: CommandConfig) -> str:
-    """Return config.toml: every leaf, with a comment that says what it means."""
+    """Return config.toml: every leaf, with a comment that says what it means. Raises InputError: a path is
+    not UTF-8."""
+    for name, value in leaves(config).items():
+        if isinstance(value, str):
+            check_utf8(value, name)
     document = tomlkit.document()
     document.add(tomlkit.comment(f"Run this again with: vitreous {config.command} --config config.toml"))
     fill(document, config)
