@@ -84,6 +84,21 @@ def test_several_labels_of_an_image(pixels: NDArray[np.uint8]) -> None:
     assert stored.summary.multi_label
 
 
+def test_labels_that_are_true_or_false_are_classes(pixels: NDArray[np.uint8]) -> None:
+    given = data_source((pixels, np.arange(len(pixels)) % 2 == 0))
+    assert open_data(given, DataConfig()).train.classes == ("False", "True")
+
+
+@pytest.mark.parametrize(
+    ("label", "words"), [([], "no label for any image"), (np.zeros((16, 16), np.uint8), "tables as labels")]
+)
+def test_labels_without_a_class_are_an_input_error(
+    pixels: NDArray[np.uint8], label: object, words: str
+) -> None:
+    with pytest.raises(vt.InputError, match=words):
+        data_source([(each, label) for each in pixels])
+
+
 def test_numbers_to_predict(pixels: NDArray[np.uint8]) -> None:
     numbers = np.linspace(-1, 1, len(pixels), dtype=np.float32)
     source = data_source((pixels, numbers), numbers=True)

@@ -120,7 +120,9 @@ def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) ->
         return rows_of(plain, classes, name)
     values = {value for label in plain for value in (label if any(several) else [label])}
     texts = [dict.fromkeys(map(str, each), 1.0) if any(several) else str(each) for each in plain]
-    if all(isinstance(value, int) for value in values):
+    if not values:
+        raise InputError(f"{name} has no label for any image: give some images one")
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         if not classes:
             refuse_numbers([str(label) for label in plain], name)
         if min(values) < 0 or (classes and max(values) >= len(classes)):
@@ -129,7 +131,7 @@ def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) ->
             raise InputError(f"{name} has the label {wrong}: give 0 ... {most}")
         numbers = tuple(map(str, range(len(classes) or max(values) + 1)))
         targets, classes = named_targets(texts, name, numbers)[0], classes or numbers  # names may be equal
-    elif all(isinstance(value, str) for value in values):
+    elif all(isinstance(value, str | bool) for value in values):
         targets, classes = named_targets(texts, name, classes)
     else:
         refuse_numbers([str(label) for label in plain], name)
@@ -142,6 +144,8 @@ def rows_of(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> tuple
     """Return rows of numbers, one for each class, as they are, as a sparse matrix."""
     from scipy.sparse import csr_array
 
+    if any(isinstance(each, list | tuple) for label in labels for each in label):
+        raise InputError(f"{name} has tables as labels: give a class, or one number for each class")
     widths = {len(label) for label in labels}
     if len(widths) > 1 or (classes and widths != {len(classes)}):
         raise InputError(
