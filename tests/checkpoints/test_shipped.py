@@ -24,6 +24,7 @@ from vitreous.tasks import task_named, trial
 from vitreous.tasks.trial import TRY, better_beginning, decided, encoder_to_try
 from vitreous.training.distributed import ALONE
 from vitreous.training.initial_model import starting_model
+from vitreous.training.trainer import NotFinite
 
 CPU = torch.device("cpu")
 
@@ -215,15 +216,22 @@ def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
 
     def scored(opened: Any, *_: Any, **__: Any) -> None:
         tried.append(opened.config.init)
+        if scores[tried[-1]] is None:
+            raise NotFinite("its weights are in a folder of the trial")
         row = {"step": 1, "epoch": 1.0, "validation_accuracy": scores[tried[-1]]}
         (opened.path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
 
     monkeypatch.setattr(trial, "learn", scored)
     task, settings = task_named("classification"), {"data": {"validation_fraction": 0.2}}
     for better in (None, "vitreous:tiny", own):
+        scores: dict[str | None, float | None]
         scores = {None: 0.2, "vitreous:tiny": 0.3, own: 0.25, better: 0.5}
         assert better_beginning(task, photos, settings, own, device=CPU).init == better
     assert tried[-3:] == [None, "vitreous:tiny", own]
+    scores = {None: None, "vitreous:tiny": 0.3, own: None}
+    found = better_beginning(task, photos, settings, own, device=CPU)
+    assert found.init == "vitreous:tiny"
+    assert f"none from {own}, 30.0 % from vitreous:tiny and none from random weights" in found.note
 
 
 def test_the_encoder_of_this_package() -> None:

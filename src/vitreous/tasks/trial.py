@@ -23,6 +23,7 @@ from vitreous.tasks.running import learn
 from vitreous.tasks.task import Task, Tree
 from vitreous.training.callbacks import score_of
 from vitreous.training.run import Run, with_training
+from vitreous.training.trainer import NotFinite
 
 TRY = "try:"  # before a checkpoint, where --init names it
 SHARE = 0.1  # of the training, for each beginning
@@ -79,8 +80,11 @@ def better_beginning(
         with TemporaryDirectory() as folder:
             run = Run.create(Path(folder) / "trial", with_precision(shortened(config), device))
             with warnings.catch_warnings(action="ignore"):  # that its time is short
-                learn(run, data, device=device)
-            score = score_of(run.metrics()[-1])
+                try:
+                    learn(run, data, device=device)
+                    score = score_of(run.metrics()[-1])
+                except NotFinite:  # this beginning is not the best; another may learn
+                    score = None
             scores[init] = -math.inf if score is None else score
     found = decided(scores, task_named(config.task).gives_probabilities, len(data.validation))
     if minutes:
@@ -108,7 +112,11 @@ def decided(scores: Mapping[str | None, float], rates: bool, count: int) -> Begi
     """Return the beginning with the highest score; of equal ones the first, which is random weights."""
     best = max(scores, key=scores.__getitem__)
     given = {
-        name or "random weights": percent(score) if rates else f"{score:.4g}"
+        name or "random weights": "none"
+        if score == -math.inf
+        else percent(score)
+        if rates
+        else f"{score:.4g}"
         for name, score in scores.items()
     }
     *others, last = (f"{score} from {name}" for name, score in reversed(given.items()))
