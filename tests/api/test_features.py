@@ -15,6 +15,8 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import build_model
 from vitreous.models.vit import ViT
 
 
@@ -118,6 +120,35 @@ def test_probe_takes_the_data_of_a_run(tmp_path: Path, model: ViT, photos: Path)
     made = Run.create(tmp_path / "run", config)
     made.save_model(model)
     assert vt.probe(made.path, shots=[1], progress=False).data == str(photos)
+
+
+@pytest.mark.parametrize("task", ["segmentation", "regression"])
+def test_a_run_without_classes_of_images_is_not_probed_on_its_own_data(tmp_path: Path, task: str) -> None:
+    """The folders images/ and masks/ are not two classes."""
+    from vitreous.tasks import task_named
+    from vitreous.training.run import Run
+
+    config = task_named(task).config(source=str(tmp_path))
+    made = Run.create(tmp_path / "run", config)
+    model = build_model(config.model, preprocessing=config.preprocessing)
+    model.task = task
+    made.save_model(model)
+    with pytest.raises(vt.InputError, match=f"--task {task}, .* name the data to probe it on"):
+        vt.probe(made.path, progress=False)
+
+
+def test_int8_of_a_pre_trained_encoder_is_calibrated_on_its_own_data(tmp_path: Path, photos: Path) -> None:
+    from vitreous.tasks.pretraining.rules import PretrainingRunConfig
+    from vitreous.training.run import Run
+
+    fields = {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16, "image_size": 16, "num_classes": None}
+    model = build_model(ViTConfig(**fields))
+    model.task = "mae"
+    shown = {"model": model.config, "preprocessing": model.preprocessing}
+    made = Run.create(tmp_path / "run", PretrainingRunConfig(task="mae", source=str(photos), **shown))
+    made.save_model(model)
+    with pytest.raises(vt.InputError, match="trained without a validation part"):
+        vt.export(made.path, tmp_path / "encoder.onnx", precision="int8", progress=False)
 
 
 def test_memory_that_a_batch_has_freed_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -222,12 +222,12 @@ def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any])
 def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
     """Return images that int8 is calibrated on: of DATA, or of the validation part of a run's data."""
     from vitreous.deployment.optimizing import calibration_images
-    from vitreous.tasks.answering import open_answerer
+    from vitreous.tasks import task_named
+    from vitreous.tasks.answering import task_of
 
-    task: Any
-    task, answerer = open_answerer(opened)
+    task: Any = task_of(opened) or task_named("classification")
     source = None if data is None else data_source(data, numbers=task.numeric)
-    held = task.to_calibrate(model_name(model), answerer, source, {})
+    held = task.to_calibrate(model_name(model), opened, source, {})
     return calibration_images(opened, held.examples, pixels=pixels)
 
 

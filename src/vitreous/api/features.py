@@ -223,11 +223,17 @@ def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
     from vitreous.data.split import SPLIT
     from vitreous.models.settings import merged
+    from vitreous.tasks import task_of_run
     from vitreous.tasks.running import open_run
 
     path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)
+    if (task := task_of_run(Path(path)).name) in ("regression", "segmentation"):
+        raise InputError(
+            f"{path} is a run of --task {task}, whose data have no class for each image: name the data to probe "
+            "it on"
+        )
     trained = open_run(Path(path)).config
     data = trained.data.with_split(Path(path, SPLIT))
     return trained.source, merged({"data": data.model_dump()}, settings)
