@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ import vitreous as vt
 from vitreous.checkpoints.runs import is_finished
 from vitreous.cli import run as command
 from vitreous.training.callbacks import Callback
+from vitreous.training.config import RunConfig
 from vitreous.training.precision import numerics
+from vitreous.training.run import Run as TrainedRun
 from vitreous.training.trainer import Interrupted
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -194,3 +197,48 @@ def test_bad_input_is_an_input_error(
 def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(vt.InputError):
         vt.Run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda: vt.pretrain("digits", epocs=1), "did you mean 'epochs'"),
+        (lambda: vt.pretrain("digits", minutes=1), "no option 'minutes'"),
+        (lambda: vt.train_translator(epoch=1), "did you mean 'epochs'"),
+        (lambda: vt.train_translator(steps=1, epochs=1), "--steps and --epochs both say how long"),
+        (lambda: vt.cross_validate("digits", epocs=1), "did you mean 'epochs'"),
+        (lambda: vt.train("digits", init="try:"), "--init is empty"),
+    ],
+)
+def test_no_option_is_ignored(function: Callable[[], object], words: str, tmp_path: Path) -> None:
+    with pytest.raises(vt.InputError, match=words):
+        function()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_not_resumed_with_options_that_it_ignores(tmp_path: Path) -> None:
+    run = vt.Run(TrainedRun.create(tmp_path / "run", RunConfig()).path)
+    for options, words in (
+        ({"epoch": 90}, "no option 'epoch'"),
+        ({"beams": 2}, "no option 'beams'"),
+        ({"epochs": 90, "steps": 9}, "give one of them"),
+    ):
+        with pytest.raises(vt.InputError, match=words):
+            run.resume(**options, progress=False)
+
+
+@pytest.mark.parametrize("place", ["data", "class", "out"])
+def test_a_name_that_is_not_utf8_is_refused_before_anything_is_written(
+    place: str, photos: Path, tmp_path: Path
+) -> None:
+    wrong = os.fsdecode(b"caf\xe9")
+    data, out = photos, tmp_path / "out"
+    if place == "data":
+        data = photos.rename(tmp_path / wrong)
+    elif place == "class":
+        (photos / "dark").rename(photos / wrong)
+    else:
+        out = tmp_path / wrong
+    with pytest.raises(vt.InputError, match=r"caf\\xe9.* is not UTF-8"):
+        vt.train(data, out=out, epochs=1, settings=TINY, progress=False)
+    assert not out.exists()

@@ -7,13 +7,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import data_source
 from vitreous.api.learning import run_settings, task_to_train, train
-from vitreous.api.run import Run
+from vitreous.api.run import Run, check_known
 from vitreous.errors import InputError, check_free
 from vitreous.results import Result
 
@@ -148,6 +149,7 @@ def cross_validate(
         folds = 5 if folds is None else folds
         if folds < 2:
             raise InputError(f"--folds {folds} is too low: use 2 or more")
+        check_known("cross_validate", options, signature(train).parameters)
         tree = run_settings(options)
         task = task_to_train(options.get("task"), tree)
         data = task.default_source if data is None else data

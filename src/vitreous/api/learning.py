@@ -16,7 +16,7 @@ from vitreous.api.arguments import (
     say,
     settings_tree,
 )
-from vitreous.api.run import Run, check_minutes, check_shard, train_in_processes
+from vitreous.api.run import Run, check_known, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def train(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved: `Run(path).resume()` continues.
     """
     options = dict(locals())
-    check_minutes(minutes, epochs)
+    check_length(minutes=minutes, epochs=epochs)
     fit_memory = batch_size == "auto"
     options["batch_size"] = None if fit_memory else batch_size
     for name in ("deterministic", "strict", "split_by_time"):
@@ -184,6 +184,7 @@ def pretrain(
     """
     from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig, pretraining_recipe
 
+    check_known("pretrain", options, ImageTrainingOptions.__optional_keys__)
     tree = run_settings(options)
     own = (pretraining_recipe(recipe).config if recipe else PretrainingRunConfig()).task
     name = str(objective or tree.get("task", own))
@@ -218,6 +219,8 @@ def train_translator(
         InputError, Interrupted: see `train`.
     """
     check_beams(beams)
+    check_known("train_translator", options, TrainingOptions.__optional_keys__)
+    check_length(steps=steps, epochs=options.get("epochs"))
     tree = run_settings({**options, "steps": steps})
     source = None if pairs is None else data_source(pairs)
     return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
@@ -258,7 +261,7 @@ def start_training(
     if init == "none":
         init, settings = None, {**settings, "init": None}  # what is set is not tried
     for name, value in (("--init", init), ("--recipe", options.get("recipe"))):
-        if value == "":
+        if value in ("", TRY):
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 
     def start(here: torch.device, world: World) -> Started:

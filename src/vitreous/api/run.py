@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import progress_bar
-from vitreous.errors import InputError, printable, require_packages
+from vitreous.errors import InputError, nearest, printable, require_packages
 from vitreous.languages import speaking
 from vitreous.results import Result
 
@@ -120,7 +120,9 @@ class Run(Result):
         from vitreous.tasks.running import resume_run
 
         check_shard(shard)
-        check_minutes(minutes, epochs)
+        check_length(minutes=minutes, steps=steps, epochs=epochs)
+        writes = str(self.config.command) == "translate train"
+        check_known("resume", evaluation, ("beams", "length_penalty") if writes else ())
 
         def start(here: torch.device, world: World) -> Started:
             return resume_run(
@@ -248,13 +250,21 @@ def check_shard(shard: bool | None) -> None:
         )
 
 
-def check_minutes(minutes: int | float | None, epochs: int | float | None) -> None:
-    """Raise InputError for two lengths, or one of nothing."""
-    if minutes is None:
-        return
-    if epochs is not None:
-        raise InputError("--minutes and --epochs both say how long: give one of them")
-    if not minutes > 0:
+def check_known(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise InputError for the first option that a function does not have."""
+    for name in given:
+        if name not in known:
+            why = nearest(name, sorted(known)) if known else "leave it out"
+            raise InputError(f"{function} has no option {name!r}: {why}")
+
+
+def check_length(**lengths: int | float | None) -> None:
+    """Raise InputError for two lengths of a training, or a time of nothing. lengths: by their options."""
+    given = [f"--{name}" for name, value in lengths.items() if value is not None]
+    if len(given) > 1:
+        raise InputError(f"{given[0]} and {given[1]} both say how long: give one of them")
+    minutes = lengths.get("minutes")
+    if minutes is not None and not minutes > 0:
         raise InputError(f"--minutes {minutes:g} leaves no time to train: give a number above 0")
 
 
