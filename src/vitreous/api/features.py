@@ -231,8 +231,8 @@ def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
         return "digits", dict(settings)
     if (task := task_of_run(Path(path)).name) in ("regression", "segmentation"):
         raise InputError(
-            f"{path} is a run of --task {task}, whose data have no class for each image: name the data to probe "
-            "it on"
+            f"{path} is a run of --task {task}, whose data have no class for each image: name the data to "
+            "probe it on"
         )
     trained = open_run(Path(path)).config
     data = trained.data.with_split(Path(path, SPLIT))
