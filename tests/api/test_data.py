@@ -90,7 +90,12 @@ def test_labels_that_are_true_or_false_are_classes(pixels: NDArray[np.uint8]) ->
 
 
 @pytest.mark.parametrize(
-    ("label", "words"), [([], "no label for any image"), (np.zeros((16, 16), np.uint8), "tables as labels")]
+    ("label", "words"),
+    [
+        ([], "no label for any image"),
+        (np.zeros((16, 16), np.uint8), "tables as labels"),
+        (Image.new("L", (16, 16)), "neither class numbers nor names"),
+    ],
 )
 def test_labels_without_a_class_are_an_input_error(
     pixels: NDArray[np.uint8], label: object, words: str

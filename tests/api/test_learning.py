@@ -207,6 +207,10 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path) -> None:
         (lambda: vt.train_translator(epoch=1), "did you mean 'epochs'"),
         (lambda: vt.train_translator(steps=1, epochs=1), "--steps and --epochs both say how long"),
         (lambda: vt.cross_validate("digits", epocs=1), "did you mean 'epochs'"),
+        (
+            lambda: vt.cross_validate("digits", settings={"data.exclude": Path("some.csv")}),
+            "no such settings, .* PosixPath is not JSON",
+        ),
         (lambda: vt.train("digits", init="try:"), "--init is empty"),
     ],
 )

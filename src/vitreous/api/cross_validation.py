@@ -235,10 +235,10 @@ def plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `train` that are given, as JSON has them. Raises InputError for others."""
     given = {name: value for name, value in options.items() if value is not None}
     kept = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in given.items()}
-    try:
-        return dict(json.loads(json.dumps(kept)))
-    except TypeError:
-        unusual = next(
-            name for name, value in kept.items() if not isinstance(value, str | int | float | dict)
-        )
-        raise InputError(f"cross_validate takes no {unusual}: it could not go on with it later") from None
+    for name, each in kept.items():
+        try:
+            kept[name] = json.loads(json.dumps(each))
+        except TypeError as error:
+            what = f"cross_validate takes no such {name}, since it could not go on with it later"
+            raise InputError(f"{what}: {error}") from None
+    return kept

@@ -118,7 +118,11 @@ def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) ->
         raise InputError(f"{name} has one label for some images and several for others: give a list for each")
     if all(several) and any(plain) and not any(isinstance(each, str) for label in plain for each in label):
         return rows_of(plain, classes, name)
-    values = {value for label in plain for value in (label if any(several) else [label])}
+    unusual = InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r:.60}")
+    try:
+        values = {value for label in plain for value in (label if any(several) else [label])}
+    except TypeError:  # an image as a mask, for example
+        raise unusual from None
     texts = [dict.fromkeys(map(str, each), 1.0) if any(several) else str(each) for each in plain]
     if not values:
         raise InputError(f"{name} has no label for any image: give some images one")
@@ -135,7 +139,7 @@ def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) ->
         targets, classes = named_targets(texts, name, classes)
     else:
         refuse_numbers([str(label) for label in plain], name)
-        raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r}")
+        raise unusual
     check_classes(classes, name)
     return targets, classes
 
