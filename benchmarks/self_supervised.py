@@ -51,6 +51,7 @@ from vitreous.training.trainer import Trainer
 SCRATCH = {"none": {}, "none, fixed positions": {"model": {"position": {"kind": "sincos-2d"}}}}
 TESTED = 50  # test images of each class of a made set
 CPU = torch.device("cpu")
+MACHINE = "shared with other work, one thread"
 
 
 def few_labels(splits: Splits, count: int, seed: int) -> Splits:
@@ -166,6 +167,18 @@ def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The results of runs of this program that differ in seeds and sets alone."""
+    settings = dict(parts[0]["settings"])
+    for name in ("sets", "seeds"):
+        settings[name] = list(dict.fromkeys(value for part in parts for value in part["settings"][name]))
+    for part in parts:
+        if part["settings"] | {name: settings[name] for name in ("sets", "seeds")} != settings:
+            raise SystemExit(f"--join: these results have other settings: {part['settings']}")
+    rows = [row for part in parts for row in part["rows"]]
+    return {"settings": settings, "gains": gains(rows), "rows": rows}
+
+
 def margin(values: Sequence[float]) -> float:
     """Half of the 95 % interval of a mean, Student's."""
     return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
@@ -183,20 +196,25 @@ def main() -> None:
     parser.add_argument("--tuning-minutes", type=float, default=2.0, help="of fine-tuning")
     parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
+    parser.add_argument("--join", type=Path, nargs="+", help="run nothing; join these results of other seeds")
     options = parser.parse_args()
+    if options.join:
+        results = joined([json.loads(file.read_text(encoding="utf-8")) for file in options.join])
+        write_results(results, options.out, machine=MACHINE)
+        return
     torch.set_num_threads(1)
     # Budgets of minutes count processor time.
     assert Trainer.__init__.__kwdefaults__ is not None
     Trainer.__init__.__kwdefaults__["clock"] = process_time
     rows: list[dict[str, Any]] = []
-    shown = {key: value for key, value in vars(options).items() if key not in ("runs", "out")}
+    shown = {key: value for key, value in vars(options).items() if key not in ("runs", "out", "join")}
     with tempfile.TemporaryDirectory() as scratch:
         for seed, name in product(options.seeds, options.sets):
             for each in one_seed(options.runs or Path(scratch), name, seed, options):
                 rows.append(each)
                 print(json.dumps(each), flush=True)
                 results = {"settings": shown, "gains": gains(rows), "rows": rows}
-                write_results(results, options.out, machine="shared with other work, one thread", shown=False)
+                write_results(results, options.out, machine=MACHINE, shown=False)
 
 
 if __name__ == "__main__":
