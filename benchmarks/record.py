@@ -20,7 +20,7 @@ def write_results(
     packages: Sequence[str] = (),
     shown: bool = True,
 ) -> None:
-    """Print the numbers of a benchmark, and write them to a file, each time as a whole.
+    """Write the numbers of a benchmark to a file, and print them, each time as a whole.
 
     Args:
         out: the file; None: none.
@@ -33,11 +33,11 @@ def write_results(
     facts = {"date": date.today().isoformat(), "machine": ", ".join(parts), "versions": versions}
     # The facts come first, and are not those of a file that is continued.
     text = json.dumps({**facts, **numbers, **facts}, indent=1, ensure_ascii=False)
-    if shown:
-        print(text)
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(f"{text}\n", encoding="utf-8")
+    if shown:
+        print(text)
 
 
 def installed_version(package: str) -> str | None:
