@@ -165,6 +165,33 @@ def test_the_recipe_of_a_paper_decides_and_not_the_data():
         vt.pretrain("digits", recipe="simmin")
 
 
+def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
+    for number in range(10):
+        Image.new("RGB", (16, 16), (20 * number, 0, 0)).save(tmp_path / f"{number}.png")
+    (tmp_path / "unwanted.csv").write_text("path\n3.png\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="--minutes and --epochs both say how long"):
+        vt.pretrain(tmp_path, minutes=1, epochs=1)
+    given = []
+
+    def start(name, source, settings, options):
+        given.append((source, settings))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vitreous.api.learning.start_training", start)
+    how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv"}
+    with pytest.raises(KeyboardInterrupt):
+        vt.pretrain(tmp_path, **how, deterministic=False)
+    source, settings = given[0]
+    config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
+    assert (config.training.minutes, config.training.deterministic) == (2, False)
+    assert (config.data.strict, config.data.group_by) == (True, r"\d")
+    splits = open_unlabeled(source, config.data)
+    names = [part.name(row) for part in splits[:3] if part for row in range(len(part))]
+    assert len(names) == 9
+    assert not any("3.png" in name for name in names)
+
+
 def test_augmentation_that_views_ignore_is_refused():
     with pytest.raises(InputError, match=r"augmentation\.flip has no effect"):
         task_named("dino").plan("digits", {**TINY, "augmentation": {"flip": 0.5}})

@@ -66,7 +66,12 @@ class ImageTrainingOptions(TrainingOptions, total=False):
     model: str | None
     init: Any
     image_size: ImageSize | None
+    minutes: int | float | None
     workers: int | None
+    strict: bool
+    group_by: str | None
+    split_by_time: bool
+    exclude: str | Path | None
 
 
 def train(
@@ -138,9 +143,7 @@ def train(
     check_length(minutes=minutes, epochs=epochs)
     fit_memory = batch_size == "auto"
     options["batch_size"] = None if fit_memory else batch_size
-    for name in ("deterministic", "strict", "split_by_time"):
-        options[name] = options[name] or None
-    options["exclude"] = None if exclude is None else os.path.abspath(exclude)
+    options = what_is_set(options)
     tree = run_settings(options)
     named = task_to_train(task, tree)
     given = {name: options[name] for name in OF_IMAGES}
@@ -176,8 +179,9 @@ def pretrain(
         recipe: the recipe of a paper: paper-masked-patch, mae, simmim or dino; by default it follows from the
             data.
         batch_size: images in each step.
-        options: model, init, image_size, workers, epochs, out, device, precision, shard, deterministic, seed,
-            settings, config, callbacks, progress, language; see `train`.
+        options: model, init, image_size, epochs, minutes, out, device, precision, shard, deterministic, seed,
+            workers, strict, group_by, split_by_time, exclude, settings, config, callbacks, progress and
+            language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.
@@ -185,7 +189,8 @@ def pretrain(
     from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig, pretraining_recipe
 
     check_known("pretrain", options, ImageTrainingOptions.__optional_keys__)
-    tree = run_settings(options)
+    check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
+    tree = run_settings(what_is_set(options))
     own = (pretraining_recipe(recipe).config if recipe else PretrainingRunConfig()).task
     name = str(objective or tree.get("task", own))
     if recipe and name != own:
@@ -224,6 +229,16 @@ def train_translator(
     tree = run_settings({**options, "steps": steps})
     source = None if pairs is None else data_source(pairs)
     return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
+
+
+def what_is_set(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options whose switches are on or not given, with the whole path of a file of excluded images."""
+    found = dict(options)
+    for name in ("deterministic", "strict", "split_by_time"):
+        found[name] = found.get(name) or None
+    if found.get("exclude") is not None:
+        found["exclude"] = os.path.abspath(found["exclude"])
+    return found
 
 
 def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:

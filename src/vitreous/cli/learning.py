@@ -150,11 +150,7 @@ def cross_validate(data: str | None = None, /, *, json: Json = False, **options:
     return 0
 
 
-# Options of `train` that are about labels.
-OF_LABELS = ("task", "minutes", "strict", "group_by", "split_by_time", "exclude")
-
-
-@options_of(vt.pretrain, vt.train, without=OF_LABELS)
+@options_of(vt.pretrain, vt.train, without=("task",))
 def pretrain(
     data: Annotated[
         str | None, Parameter(help="digits, any folder of images, a manifest, shards, cifar10:PATH")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from os.path import normpath
 from pathlib import Path
 from sys import intern
 from typing import Any, NamedTuple
@@ -202,10 +203,10 @@ def without_excluded(
         raise InputError(f"cannot read {file}: {why}; give a CSV with the column path") from None
     if any("path" not in row for row in rows):
         raise InputError(f"{file} has no column path: name the images to exclude in it")
-    names = {row["path"] for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
+    names = {normpath(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
     parts, left_out, known = {"train": train, **held_out}, [], set()
     for part, images in parts.items():
-        keys = [(images.key(index), images.name(index)) for index in range(len(images))]
+        keys = [(normpath(images.key(row)), normpath(images.name(row))) for row in range(len(images))]
         out = np.array([key in names or name in names for key, name in keys], dtype=bool)
         if not out.any():
             continue
