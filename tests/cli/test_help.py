@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -100,7 +101,15 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_run(example: str, command: Callable[..., tuple[int, str, str]]) -> None:
+def test_examples_run(
+    example: str,
+    command: Callable[..., tuple[int, str, str]],
+    workplace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = shutil.copytree(workplace, tmp_path / "own", ignore=shutil.ignore_patterns("cache"))
+    monkeypatch.chdir(own)  # what an example leaves in a run, as `optimize` does, is not for other tests
     program, *arguments = shlex.split(example)
     assert program == "vitreous"
     code, out, err = command(*arguments)

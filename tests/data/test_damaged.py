@@ -203,5 +203,8 @@ def test_a_folder_to_predict_names_what_it_cannot_read(tmp_path, make_jpeg):
 @pytest.mark.parametrize("name", ["shards-000.tar", "list.csv", "images.parquet"])
 def test_a_file_of_many_images_is_no_image(tmp_path, name):
     (tmp_path / name).write_bytes(b"path,label\n")
-    with pytest.raises(InputError, match=rf"{name} holds many images, or names them, and is none itself"):
+    with pytest.raises(
+        InputError,
+        match=rf"{name} is a file of many images, or of their names, not an image: add --out FOLDER",
+    ):
         image_list(tmp_path / name)

@@ -143,7 +143,7 @@ def train(
     check_length(minutes=minutes, epochs=epochs)
     fit_memory = batch_size == "auto"
     options["batch_size"] = None if fit_memory else batch_size
-    options = what_is_set(options)
+    options = normalized_options(options)
     tree = run_settings(options)
     named = task_to_train(task, tree)
     given = {name: options[name] for name in OF_IMAGES}
@@ -190,7 +190,7 @@ def pretrain(
 
     check_known("pretrain", options, ImageTrainingOptions.__optional_keys__)
     check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
-    tree = run_settings(what_is_set(options))
+    tree = run_settings(normalized_options(options))
     own = (pretraining_recipe(recipe).config if recipe else PretrainingRunConfig()).task
     name = str(objective or tree.get("task", own))
     if recipe and name != own:
@@ -231,8 +231,8 @@ def train_translator(
     return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
 
 
-def what_is_set(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options whose switches are on or not given, with the whole path of a file of excluded images."""
+def normalized_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with None for switches that are off, and an absolute path of `exclude`."""
     found = dict(options)
     for name in ("deterministic", "strict", "split_by_time"):
         found[name] = found.get(name) or None
@@ -274,7 +274,7 @@ def start_training(
 
     init, out = checkpoint_path(options.get("init")), options.get("out")
     if init == "none":
-        init, settings = None, {**settings, "init": None}  # what is set is not tried
+        init, settings = None, {**settings, "init": None}  # an explicit setting: no trial
     for name, value in (("--init", init), ("--recipe", options.get("recipe"))):
         if value in ("", TRY):
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")

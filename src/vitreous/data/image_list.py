@@ -124,8 +124,8 @@ def matches(wanted: str) -> list[str]:
         return [str(file) for file in images_below(path)]
     if path.suffix.lower() in MANY and path.is_file():
         raise InputError(
-            f"{utf8_name(wanted)} holds many images, or names them, and is none itself: a classifier answers "
-            "them into a folder (--out FOLDER); for another model unpack them, and give their folder"
+            f"{utf8_name(wanted)} is a file of many images, or of their names, not an image: add "
+            "--out FOLDER (a segmenter does not read it: unpack it and give the folder)"
         )
     if path.exists():
         return [wanted]

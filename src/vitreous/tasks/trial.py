@@ -111,14 +111,13 @@ def shortened(config: Any) -> Any:
 def decided(scores: Mapping[str | None, float], rates: bool, count: int) -> Beginning:
     """Return the beginning with the highest score; of equal ones the first, which is random weights."""
     best = max(scores, key=scores.__getitem__)
-    given = {
-        name or "random weights": "none"
-        if score == -math.inf
-        else percent(score)
-        if rates
-        else f"{score:.4g}"
-        for name, score in scores.items()
-    }
+
+    def text(score: float) -> str:
+        if score == -math.inf:  # its loss was not finite
+            return "none"
+        return percent(score) if rates else f"{score:.4g}"
+
+    given = {name or "random weights": text(score) for name, score in scores.items()}
     *others, last = (f"{score} from {name}" for name, score in reversed(given.items()))
     note = (
         f"beginning: {best or 'random weights'}, since after a tenth of the training the score on {count} "
