@@ -53,10 +53,10 @@ def tiny() -> Any:
     return model
 
 
-def evaluated(count: int) -> Any:
-    """Every fifth answer is wrong, with falling confidence."""
+def evaluated(count: int, *, right: bool = False) -> Any:
+    """Every fifth answer is wrong, unless all are `right`, with falling confidence."""
     targets = np.arange(count) % 3
-    said = np.where(np.arange(count) % 5 == 0, (targets + 1) % 3, targets)
+    said = np.where((np.arange(count) % 5 == 0) & (not right), (targets + 1) % 3, targets)
     sure = np.linspace(0.9, 0.5, count)[:, None]
     probabilities = np.where(np.eye(3)[said] > 0, sure, (1 - sure) / 2)
     return ClassificationEvaluation(
@@ -236,6 +236,18 @@ def test_a_model_that_diverged(browser: Any, tmp_path: Path) -> None:
     assert [row["loss"] == "" for row in rows] == [False] * 20 + [True] * 10
     assert errors == []
     tab.close()
+
+
+@pytest.mark.slow
+def test_a_model_without_an_error_has_no_list_of_confusions(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    for right, shown in ((True, 0), (False, 1)):
+        found = evaluated(30, right=right)
+        page = write_run_report(tmp_path, tiny(), [figure_of(30, found=found)[0]], evaluation=found)
+        tab = browser.new_page()
+        tab.goto(page.as_uri(), timeout=1_000_000)
+        assert tab.get_by_text("Most frequent confusions:").locator("visible=true").count() == shown
+        tab.close()
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.inspection.runs.report import label_of
 from vitreous.tasks import machine, running, task_named
 from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig, sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
@@ -238,6 +239,7 @@ def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
     splits = open_unlabeled(str(heap), DataConfig())
     assert len(splits.train) + len(splits.test) == 20
     assert 2 <= len(splits.test) <= 8
+    assert label_of(splits.train, 0) == Path(splits.train.name(0)).stem  # in figures of the report
     config = task_named("simmim").plan(str(heap), {}).config
     # The model with which train would learn them from scratch.
     assert config.model.image_size == (32, 32)

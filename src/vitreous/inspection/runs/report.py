@@ -164,7 +164,7 @@ def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tupl
     if images.targets.ndim == 1 and len(images.classes) >= most:
         rows = [int(np.flatnonzero(images.targets == each)[0]) for each in np.unique(images.targets)[:most]]
     shown = images.readable(rows)
-    return [(image, label_of(images, row) or Path(images.name(row)).stem) for row, image in shown]
+    return [(image, label_of(images, row)) for row, image in shown]
 
 
 def write_segmentation_report(
@@ -261,8 +261,10 @@ def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C
 
 
 def label_of(images: ImageDataset, index: int) -> str:
-    """Return the class or the number that an image has; its name where it has several classes."""
+    """Return the class or the number that an image has; its name where it has several classes, or none."""
     target = images.targets[index]
     if target.ndim > 0:
         return images.name(index)
+    if len(images.classes) == 1:
+        return Path(images.name(index)).stem
     return f"{target:.4g}" if target.dtype.kind == "f" else images.classes[int(target)]

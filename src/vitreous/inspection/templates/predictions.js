@@ -199,6 +199,7 @@ function explorePredictions(root) {
       event.preventDefault();
     });
     const wrong = [...counts].filter(([cell]) => cell % (classes.length + 1)).sort((a, b) => b[1] - a[1]).slice(0, PAIRS);
+    find("pairs").previousElementSibling.hidden = !wrong.length;
     find("pairs").append(...wrong.map(([cell, count]) => {
       const item = document.createElement("li"), button = document.createElement("button");
       button.type = "button";
