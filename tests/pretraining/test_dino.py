@@ -253,6 +253,19 @@ def test_only_the_first_view_is_always_blurred_and_only_the_second_solarized(ori
     assert 0.22 < (small != calm[0, 0]).any(axis=(2, 3, 4)).mean() < 0.48  # half of them
 
 
+def test_small_views_are_blurred_by_as_many_pixels_as_large_ones():
+    """The authors blur views of 224 and of 96 pixels by the same numbers, which an edge shows."""
+    edge = np.zeros((SIZE, SIZE, 3), dtype=np.uint8)
+    edge[:, SIZE // 2 :] = 255
+    settings = {**CALM, **WHOLE, "blur": 1.0, "small_scale": (1.0, 1.0), "small_count": 1}
+    crops = MultiCrop(ViewsConfig(**settings), (448, 448), (192, 192))
+    steepest = []
+    for number in range(30):
+        view = crops.cut(Image.fromarray(edge), np.random.default_rng(number)).small[0]
+        steepest.append(int(view[0, 96].int().diff().abs().max()))
+    assert min(steepest) < 0.5 * max(steepest)  # by 192 / 448 of the pixels: 0.67
+
+
 def test_crops_stay_inside_the_image():
     ramp = Image.fromarray(np.repeat(np.arange(64, dtype=np.uint8)[None], 64, axis=0) * 4)
     _, small = cut(ramp, 200, **{**CALM, "small_count": 1, "small_scale": (0.1, 0.4)})

@@ -15,7 +15,7 @@ from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import config_of, create
-from vitreous.tasks.choose import choose_fine_tuning, choose_recipe, fitted_to_count
+from vitreous.tasks.choose import choose, choose_fine_tuning, choose_recipe, fitted_to_count
 from vitreous.tasks.pretraining.rules import RECIPES, find_recipe, recipe_names
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
@@ -178,6 +178,28 @@ def test_rows_are_those_of_the_tables() -> None:
     steps = [rule.suited(images=count).training.steps for count in (19_999, 20_000, 499_999, 500_000)]
     assert steps == [500, 10_000, 10_000, 20_000]
     assert [rule.suited(images=count).augmentation.mixup for count in (19_999, 20_000)] == [0, 0.1]
+    small, large = (rule.suited(images=50_000, size=size) for size in ((32, 32), (96, 96)))
+    assert (small.model.image_size, large.model.image_size) == ((128, 128), (480, 480))
+    assert [each.augmentation.random_resized_crop.scale[0] for each in (small, large)] == [0.64, 0.88]
+    deit3 = [
+        recipe("deit3").suited(name=f"ViT-{size}").model.drop_path
+        for size in ("S/16", "B/16", "L/16", "H/14")
+    ]
+    assert deit3 == [0.05, 0.2, 0.45, 0.6]  # README_revenge.md
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["augreg", "paper-imagenet1k", "paper-imagenet21k", "paper-jft", "paper-masked-patch", "s16-baseline"],
+)
+def test_recipes_of_jax_code_have_its_gelu(name: str) -> None:
+    assert find_recipe(name).config.model.mlp == "gelu_tanh"
+
+
+def test_bit_hyperrule_follows_the_size_of_the_images() -> None:
+    data = DataSummary(50_000, 10, 32, 32, 3, False)
+    chosen = choose("cifar", data, name="bit-hyperrule")
+    assert chosen.config.model.image_size == chosen.config.preprocessing.size == (128, 128)
 
 
 def test_another_model_keeps_what_a_recipe_says_of_its_own() -> None:

@@ -112,7 +112,9 @@ def choose(
     """
     if name:
         chosen = recipe(name)
-        config = chosen.suited(name=model, encoder=encoder, images=data.images)
+        config = chosen.suited(
+            name=model, encoder=encoder, images=data.images, size=(data.height, data.width)
+        )
         return Choice(config, (f"{name}, as asked",), tuple(chosen.imposed))
     if encoder:
         return choose_fine_tuning(source, data, encoder)

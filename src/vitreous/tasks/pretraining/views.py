@@ -29,7 +29,10 @@ from vitreous.models.preprocessing import Preprocessing, to_tensor
 Share = tuple[float, float]
 Size = tuple[int, int]  # (H, W)
 
-BLUR = (0.1, 2.0)  # standard deviations of the blur, least and most, in pixels of 224
+BLUR = (
+    0.1,
+    2.0,
+)  # standard deviations of the blur, least and most, in pixels of any view, for large ones of 224
 SOLARIZE = 128  # values from here on are inverted
 
 
@@ -122,7 +125,7 @@ class MultiCrop:
         if config.invert and rng.random() < config.invert:
             view = ImageOps.invert(view)
         if rng.random() < blur:
-            view = view.filter(ImageFilter.GaussianBlur(rng.uniform(*BLUR) * size[0] / 224))
+            view = view.filter(ImageFilter.GaussianBlur(rng.uniform(*BLUR) * self.large_size[0] / 224))
         if rng.random() < solarize:
             view = ImageOps.solarize(view, SOLARIZE)
         return to_tensor(view)

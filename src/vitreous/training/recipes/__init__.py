@@ -1,8 +1,9 @@
 """Recipes: one TOML file each, as `--config` takes it. The comment at its top gives the command, the
 hardware, the time and the accuracy to expect, with their source.
 
-`[[rows]]` of a file are for some models (`models`) or numbers of images (`below`, `from`): the rows of the
-tables in papers. sources.toml has what the source of each setting says, and where.
+`[[rows]]` of a file are for some models (`models`), numbers of images (`below`, `from`) or images of an area
+below that of a square (`smaller`, its side): the rows of the tables in papers. sources.toml has what the
+source of each setting says, and where.
 """
 
 from __future__ import annotations
@@ -44,13 +45,21 @@ class Recipe(NamedTuple):
     rows: tuple[Tree, ...] = ()  # settings for some models, or numbers of images
     model: Tree = MappingProxyType({})  # what it says of its model besides the name
 
-    def suited(self, *, name: str | None = None, encoder: Any = None, images: int | None = None) -> RunConfig:
+    def suited(
+        self,
+        *,
+        name: str | None = None,
+        encoder: Any = None,
+        images: int | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> RunConfig:
         """Return its configuration with the rows that apply.
 
         Args:
             name: of the model that is trained instead of the recipe's, with its dropout and pooling.
             encoder: the configuration of the checkpoint that is fine-tuned.
             images: in the training part.
+            size: (H, W) of an image of the data.
         """
         config = self.config
         if name is not None:
@@ -58,21 +67,25 @@ class Recipe(NamedTuple):
             kept = {key: value for key, value in self.model.items() if key in type(config.model).model_fields}
             config = configure(config, {"model": kept})
         for row in self.rows:
-            if applies(row, name, encoder or config.model, images):
+            if applies(row, name, encoder or config.model, images, size):
                 patches = {"patch_size": encoder.patch_size} if isinstance(encoder, ViTConfig) else {}
                 settings = {key: row[key] for key in row if key not in CONDITIONS}
                 config = configure(config, {"model": patches}, settings)
         return config
 
 
-CONDITIONS = ("models", "below", "from")
+CONDITIONS = ("models", "below", "from", "smaller")
 
 
-def applies(row: Tree, name: str | None, model: Any, images: int | None) -> bool:
-    """Return whether a row is for this model and this number of images."""
+def applies(
+    row: Tree, name: str | None, model: Any, images: int | None, size: tuple[int, int] | None
+) -> bool:
+    """Return whether a row is for this model, this number of images and images of this size."""
     if "models" in row:
         named = (name,) if name else row["models"]
         return any(each in row["models"] and (name or same_size(model, each)) for each in named)
+    if "smaller" in row:
+        return size is not None and size[0] * size[1] < row["smaller"] ** 2
     return images is not None and row.get("from", 0) <= images < row.get("below", float("inf"))
 
 
