@@ -20,7 +20,7 @@ from vitreous.tasks.pretraining.rules import RECIPES, find_recipe, recipe_names
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
-from vitreous.training.recipes import FOLDER, NAMES, recipe, sourced
+from vitreous.training.recipes import CONDITIONS, FOLDER, NAMES, condition_of, recipe, sourced
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
 from vitreous.training.step import TrainStep
@@ -137,9 +137,24 @@ def test_every_setting_is_that_of_the_source_or_says_why_not(name: str) -> None:
         assert row.where
     path = RECIPES.get(name, FOLDER / f"{name}.toml")
     tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    tree.pop("rows", None)
-    unsourced = set(leaves(tree)) - {row.setting for row in rows} - {"source", "task", "model.name"}
-    assert not unsourced
+    spoken = {row.setting for row in rows}
+    for each in tree.pop("rows", ()):
+        settings = {key: value for key, value in each.items() if key not in CONDITIONS}
+        assert {condition_of(each) + leaf for leaf in leaves(settings)} <= spoken
+    assert not set(leaves(tree)) - spoken - {"source", "task", "model.name"}
+
+
+DISAGREED = ("model.mlp", "model.norm_eps", "training.initialization", "preprocessing.mean")
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if name not in OWN])
+def test_what_codebases_disagree_on_is_compared_where_a_recipe_leaves_it_out(name: str) -> None:
+    """Of a model with random weights; that of a fine-tuning is the checkpoint's."""
+    chosen = find_recipe(name)
+    fresh = name in RECIPES or not (
+        "fine-tuning" in name or name in ("linear-probe", "vtab-1k", "bit-hyperrule")
+    )
+    assert not fresh or {row.setting for row in sourced(chosen)} >= set(DISAGREED)
 
 
 def test_rows_are_those_of_the_tables() -> None:
@@ -174,6 +189,8 @@ def test_rows_are_those_of_the_tables() -> None:
     sizes = [recipe("paper-fine-tuning-imagenet").suited(encoder=config_of(name)).model.image_size for name in
              ("ViT-B/16", "ViT-L/16", "ViT-H/14")]  # fmt: skip
     assert sizes == [(384, 384), (512, 512), (518, 518)]
+    named = recipe("paper-fine-tuning-imagenet").suited(name="ViT-H/14").model  # 384 is no size for it
+    assert (named.image_size, named.patch_size) == ((518, 518), (14, 14))
     rule = recipe("bit-hyperrule")
     steps = [rule.suited(images=count).training.steps for count in (19_999, 20_000, 499_999, 500_000)]
     assert steps == [500, 10_000, 10_000, 20_000]

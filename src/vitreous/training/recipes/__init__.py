@@ -61,17 +61,17 @@ class Recipe(NamedTuple):
             images: in the training part.
             size: (H, W) of an image of the data.
         """
-        config = self.config
+        chosen: list[Tree] = []
         if name is not None:
-            config = configure(config, {"model": {"name": name}})
-            kept = {key: value for key, value in self.model.items() if key in type(config.model).model_fields}
-            config = configure(config, {"model": kept})
+            known = type(config_of(name)).model_fields
+            chosen.append(
+                {"model": {"name": name, **{key: self.model[key] for key in self.model if key in known}}}
+            )
         for row in self.rows:
-            if applies(row, name, encoder or config.model, images, size):
+            if applies(row, name, encoder or self.config.model, images, size):
                 patches = {"patch_size": encoder.patch_size} if isinstance(encoder, ViTConfig) else {}
-                settings = {key: row[key] for key in row if key not in CONDITIONS}
-                config = configure(config, {"model": patches}, settings)
-        return config
+                chosen += [{"model": patches}, {key: row[key] for key in row if key not in CONDITIONS}]
+        return configure(self.config, *chosen)
 
 
 CONDITIONS = ("models", "below", "from", "smaller")
@@ -136,20 +136,42 @@ def source_tables() -> Mapping[str, Tree]:
 
 
 def source_table(name: str) -> dict[str, Any]:
-    """Return the rows of a table, with those of the table it is from."""
-    own = dict(source_tables()[name])
-    return {**(source_table(own.pop("from")) if "from" in own else {}), **own}
+    """Return what a table says of each setting, with what the table it is from says."""
+    table = source_tables()[name]
+    above = source_table(table["from"]) if "from" in table else {}
+    return above | {setting: said for setting, said in table.items() if setting not in ("from", "rows")}
 
 
 def sourced(chosen: Recipe) -> list[Sourced]:
-    """Return every setting of a recipe that its source speaks of."""
+    """Return every setting of a recipe, and of its rows, that its source speaks of."""
     if chosen.name not in source_tables():
         raise InputError(f"{chosen.name} is vitreous's own recipe and has no source to be compared with")
-    values, found = leaves(chosen.config), []
-    for setting, (there, where, *why) in source_table(chosen.name).items():
-        there = None if there == "none" else tuple(there) if isinstance(there, list) else there
-        found.append(Sourced(setting, value_of(values, setting), there, where, *(why or [""])))
+    found = compared(leaves(chosen.config), source_table(chosen.name))
+    rows = source_tables()[chosen.name].get("rows", ())
+    for row, said in zip(chosen.rows, rows, strict=True):
+        name, side = row.get("models", [None])[0], row.get("smaller", 1) - 1
+        images = row["below"] - 1 if "below" in row else row.get("from")
+        suited = chosen.suited(name=name, images=images, size=(side, side) if side else None)
+        found += compared(leaves(suited), said, condition_of(row))
     return found
+
+
+def compared(values: Tree, said: Tree, condition: str = "") -> list[Sourced]:
+    found = []
+    for setting, (there, where, *why) in said.items():
+        there = None if there == "none" else tuple(there) if isinstance(there, list) else there
+        here = value_of(values, setting)
+        found.append(Sourced(condition + setting, here, there, where, *(why or [""])))
+    return found
+
+
+def condition_of(row: Tree) -> str:
+    """Return what a row is for, before the name of a setting."""
+    if "models" in row:
+        return f"{', '.join(row['models'])}: "
+    if "smaller" in row:
+        return f"images below {row['smaller']}x{row['smaller']}: "
+    return f"below {row['below']:,} images: " if "below" in row else f"from {row['from']:,} images: "
 
 
 def value_of(values: Tree, setting: str) -> Any:
