@@ -81,6 +81,14 @@ def test_what_was_pretrained_is_fine_tuned(pixels: NDArray[np.uint8], labels: li
     assert tuned.model.config.depth == encoder.model.config.depth
 
 
+def test_images_alone_are_enough_to_pretrain(pixels: NDArray[np.uint8]) -> None:
+    few = {"training.batch_size": 8, "training.steps": 2}
+    for data, out in ((pixels, "array"), (list(pixels), "list")):
+        run = vt.pretrain(data, objective="mae", image_size=16, out=out, settings=few, progress=False)
+        assert run.metrics[-1]["step"] == 2
+    assert run.resume(steps=3, progress=False).metrics[-1]["step"] == 3
+
+
 def test_deterministic_training_sets_pytorchs_flags_while_it_trains(
     pixels: NDArray[np.uint8], labels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

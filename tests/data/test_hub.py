@@ -171,3 +171,15 @@ def test_a_held_out_part_that_lacks_a_class_has_the_numbers_of_train(tmp_path):
     splits = open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
     assert splits.test.classes == splits.train.classes
     assert splits.test.targets.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_what_needs_no_labels_needs_no_such_column(tmp_path, streaming):
+    for name, count in (("train", 12), ("test", 6)):
+        table(count, 0).select_columns("img").to_parquet(str(tmp_path / f"{name}-00000-of-00001.parquet"))
+    config = DataConfig(streaming=streaming)
+    splits = open_data(f"hf:{tmp_path}", config, "unlabeled")
+    assert (len(splits.train), len(splits.test)) == (12, 6)
+    assert splits.train.classes == splits.test.classes == ("image",)
+    with pytest.raises(InputError, match="no column of labels"):
+        open_data(f"hf:{tmp_path}", config)

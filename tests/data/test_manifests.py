@@ -97,6 +97,56 @@ def test_a_missing_label_in_parquet_is_no_class_of_that_name(photos):
         open_data(str(photos / "list.parquet"), DataConfig())
 
 
+def captions(count):
+    things = ("dog", "cat", "bird", "old man", "red car")
+    return [f"a {things[i % 5]} that looks at {things[i // 5 % 5]} number {i}" for i in range(count)]
+
+
+@pytest.mark.parametrize("wanted", [24, 40])
+def test_captions_are_not_classes(photos, wanted):
+    texts = (captions(wanted) * 2)[:40]
+    rows = [ROWS[0], *((f"cat/{i % 10}.jpg", text) for i, text in enumerate(texts))]
+    with pytest.raises(InputError, match=rf"{wanted} different texts .* of 40 images.*--task captioning"):
+        open_data(write(photos / "list.csv", rows), DataConfig())
+
+
+def test_long_names_of_classes_and_of_few_images_are_classes(photos):
+    rows = [ROWS[0], *((f"cat/{i % 10}.jpg", text) for i, text in enumerate(captions(20) * 2))]
+    assert len(open_data(write(photos / "list.csv", rows), DataConfig()).train.classes) == 20
+    assert len(open_data(write(photos / "few.csv", rows[:12]), DataConfig()).train.classes) == 11
+    words = [(path, f"class {index}") for index, (path, _) in enumerate(rows[1:])]
+    assert len(open_data(write(photos / "words.csv", [ROWS[0], *words]), DataConfig()).train.classes) == 40
+
+
+LABELS = {
+    "none": lambda i: "",
+    "captions": lambda i: captions(20)[i],
+    "numbers": lambda i: str(i / 7),
+    "some": lambda i: "cat" if i else "",
+    "one class": lambda i: "cat",
+}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_what_needs_no_labels_takes_any_manifest(photos, labels):
+    rows = [ROWS[0], *((path, LABELS[labels](i)) for i, (path, _) in enumerate(ROWS[1:]))]
+    images = open_data(write(photos / "list.csv", rows), DataConfig(), "unlabeled").train
+    assert images.classes == ("image",)
+    assert set(images.targets.tolist()) == {0}
+
+
+def test_what_needs_no_labels_needs_no_such_column(photos):
+    paths = [path for path, _ in ROWS[1:]]
+    for separator in ",;":
+        rows = [("path", "day"), *((path, "3") for path in paths)]
+        splits = open_data(write(photos / "list.csv", rows, separator), DataConfig(), "unlabeled")
+        assert len(splits.train) + len(splits.test) == 20
+    with pytest.raises(InputError, match="no column 'label'"):
+        open_data(str(photos / "list.csv"), DataConfig())
+    with_classes = open_data(write(photos / "classes.csv", ROWS), DataConfig(), "unlabeled").train
+    assert with_classes.classes == ("cat", "dog")
+
+
 def test_soft_labels(photos):
     rows = [ROWS[0], ("cat/0.jpg", "cat:0.7 | dog:0.3"), ("cat/1.jpg", "dog")]
     splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))

@@ -57,6 +57,28 @@ def test_every_form_gives_the_images_and_class_numbers(form):
     assert (splits.summary.images, splits.summary.height, splits.summary.width) == (20, 12, 16)
 
 
+ALONE = {
+    "array": PIXELS,
+    "tensor": torch.from_numpy(PIXELS).permute(0, 3, 1, 2),
+    "list": [Image.fromarray(pixels) for pixels in PIXELS],
+    "dataset": torch.utils.data.Subset(list(PIXELS), range(20)),
+    "pairs without labels": [(pixels, None) for pixels in PIXELS],
+    "captions": [(pixels, f"a text for image {i}") for i, pixels in enumerate(PIXELS)],
+}
+
+
+@pytest.mark.parametrize("form", ALONE)
+def test_what_needs_no_labels_takes_images_alone(form):
+    data = {"train": ALONE[form], "test": ALONE[form]}
+    for splits in (open_data(ALONE[form], EVERYTHING, "unlabeled"), open_data(data, EVERYTHING, "unlabeled")):
+        assert same(splits.train)
+        assert splits.train.classes == ("image",)
+    with pytest.raises(InputError, match=r"pair|class|captioning"):
+        open_data(ALONE[form], EVERYTHING)
+    labeled = open_data(FORMS["list"], EVERYTHING, "unlabeled").train
+    assert labeled.targets.tolist() == NUMBERS
+
+
 def test_objects_are_split_and_loaded_like_any_data():
     splits = open_data(FORMS["list"], DataConfig())
     assert len(splits.train) + len(splits.test) == 20

@@ -204,6 +204,17 @@ def test_a_setting_without_effect_is_refused(training: dict[str, Any], sentence:
         task_named("classification").plan("digits", {"training": training})
 
 
+def test_a_temperature_is_refused_where_nothing_is_calibrated() -> None:
+    plan = task_named("classification").plan
+    off = {"evaluation": {"calibrate": False}}
+    with pytest.raises(InputError, match=r"^evaluation\.temperature has no effect with .*calibrate=false"):
+        plan("digits", {"evaluation": {"calibrate": False, "temperature": 2.0}})
+    config = plan("digits", off).config  # the temperature of its recipe goes
+    assert config.evaluation.temperature is None
+    assert plan("digits", tomllib.loads(to_toml(config))).config.evaluation == config.evaluation
+    assert plan("digits", {"evaluation": {"temperature": 2.0}}).config.evaluation.temperature == 2.0
+
+
 def test_settings_with_an_effect_or_of_no_change_are_taken() -> None:
     plan = task_named("classification").plan
     for training in (

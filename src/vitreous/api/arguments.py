@@ -18,6 +18,7 @@ from vitreous.errors import InputError, writing_to
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vitreous.data.config import Targets
     from vitreous.data.dataset import ImageDataset
 
 
@@ -238,7 +239,7 @@ def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int |
         yield advance
 
 
-def data_source(data: Any, *, numbers: bool = False) -> str:
+def data_source(data: Any, targets: Targets = "classes") -> str:
     """Return DATA as the command line writes it. Objects are written as a manifest with PNG files.
 
     The manifest is in the cache ($VITREOUS_CACHE/data), named by its content: so a run on it can be resumed
@@ -246,7 +247,7 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
 
     Args:
         data: a path or name; or objects as `vitreous.data.sources.objects.open_objects` takes them.
-        numbers: whether a label is a number to predict.
+        targets: what the labels are; see `vitreous.data.sources.open_data`.
 
     Raises:
         InputError: data of another form, images that cannot be read, or nothing at all.
@@ -260,7 +261,7 @@ def data_source(data: Any, *, numbers: bool = False) -> str:
     from vitreous.errors import cache_folder
 
     whole = DataConfig(test_fraction=0.0, validation_fraction=0.0)
-    splits = open_data(data, whole, "numbers" if numbers else "classes")
+    splits = open_data(data, whole, targets)
     parts = {"train": splits.train, "val": splits.validation, "test": splits.test}
     home = cache_folder() / "data"
     with writing_to(home, "make room, or set VITREOUS_CACHE"):

@@ -78,7 +78,7 @@ def evaluate(
     )
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
-    source = None if data is None else data_source(data, numbers=task.numeric)
+    source = None if data is None else data_source(data, task.targets)
     quick = asked if tta else fastest(asked, precision, device, overrides)
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)

@@ -153,7 +153,7 @@ def cross_validate(
         tree = run_settings(options)
         task = task_to_train(options.get("task"), tree)
         data = task.default_source if data is None else data
-        source = absolute_source(data_source(data, numbers=task.numeric))
+        source = absolute_source(data_source(data, task.targets))
         place = Path(out) if out is not None else default_path(f"{source}-folds")
         check_free(place, otherwise(place, "cross-validate"))
         state = {"data": source, "task": task.name, "folds": folds, "options": plain(options), "done": []}

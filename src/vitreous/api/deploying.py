@@ -226,7 +226,7 @@ def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Seq
     from vitreous.tasks.answering import task_of
 
     task: Any = task_of(opened) or task_named("classification")
-    source = None if data is None else data_source(data, numbers=task.numeric)
+    source = None if data is None else data_source(data, task.targets)
     held = task.to_calibrate(model_name(model), opened, source, {})
     return calibration_images(opened, held.examples, pixels=pixels)
 

@@ -148,7 +148,7 @@ def train(
     named = task_to_train(task, tree)
     given = {name: options[name] for name in OF_IMAGES}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
-    source = None if data is None else data_source(data, numbers=named.numeric)
+    source = None if data is None else data_source(data, named.targets)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
@@ -174,7 +174,8 @@ def pretrain(
     """Pre-train an encoder on images alone; labels, where there are any, are not used.
 
     Args:
-        data: see `train`.
+        data: see `train`; labels may be missing: a list or an array of images, a manifest without the column
+            label.
         objective: contrastive (the default), masked-patch, mae, simmim, dino or distillation.
         recipe: the recipe of a paper: paper-masked-patch, mae, simmim or dino; by default it follows from the
             data.
@@ -197,9 +198,8 @@ def pretrain(
         raise InputError(f"the recipe {recipe} is for --objective {own}, not {name}: leave one of them out")
     if name not in OBJECTIVES:
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
-    return start_training(
-        name, None if data is None else data_source(data), tree, {**options, "recipe": recipe}
-    )
+    source = None if data is None else data_source(data, "unlabeled")
+    return start_training(name, source, tree, {**options, "recipe": recipe})
 
 
 def train_translator(

@@ -74,7 +74,7 @@ def compare(
         raise InputError(f"--data does not apply to runs of {task.name}, which have no answers: leave it out")
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
-    source = None if data is None else data_source(data, numbers=task.numeric)
+    source = None if data is None else data_source(data, task.targets)
     how = computation(device, batch_size, workers) | {"precision": precision}
     compared: list[ComparedRun] = []
     shown: Shown | None = None

@@ -266,7 +266,7 @@ def source_pieces(spec: str, rows: int) -> Iterator[Piece]:
 
 @lru_cache(maxsize=1)
 def source_parts(spec: str) -> dict[str, ImageDataset]:
-    return named_parts(*open_spec(spec, DataConfig(), "classes"))
+    return named_parts(*open_spec(spec, DataConfig(), "unlabeled"))
 
 
 def rows_of(spec: str, name: str, start: int, stop: int) -> ImageDataset:

@@ -189,7 +189,7 @@ class Regression(ImageTask):
     )
     config = RegressionConfig
     default_source, panels = "", "regression"
-    numeric = True
+    targets = "numbers"
     options: ClassVar = {
         "train": TRAINING | {"--recipe"},
         "evaluate": READING | {"--config", "--tta"},

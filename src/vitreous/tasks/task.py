@@ -13,6 +13,7 @@ from PIL import Image
 from torch import nn
 
 from vitreous.checkpoints.runs import check_data_present, run_folder
+from vitreous.data.config import Targets
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import BadFiles
 from vitreous.deployment.answering import Answer
@@ -100,7 +101,7 @@ class Task(ABC):
     gives_probabilities: ClassVar[bool] = False  # whether an answer is a probability for each class
     no_images: ClassVar[str] = "give another model"  # what to do with a model that has no answer to images
     panels: ClassVar[str] = "images"  # the kind of learning curves of its runs, in the catalog of the pages
-    numeric: ClassVar[bool] = False  # whether the labels of its data are numbers, and not names
+    targets: ClassVar[Targets] = "classes"  # what the labels of its data are
     fixed_shapes: bool = True  # whether all batches have one shape, for which a step is compiled once
 
     def check_options(self, command: str, **given: object) -> None:

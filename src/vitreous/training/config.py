@@ -211,14 +211,17 @@ class RunConfig(CommandConfig):
 
     @classmethod
     def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-        """The images' size and channels follow the model, unless `preprocessing` sets them itself."""
+        """The images' size and channels follow the model, unless `preprocessing` sets them itself. What is
+        not calibrated has no temperature of a recipe."""
         changed, model = override.get("model", {}), tree["model"]
         found = {
             key: model[source]
             for key, source in (("size", "image_size"), ("channels", "channels"))
             if source in changed and key not in override.get("preprocessing", {})
         }
-        return {"preprocessing": found}
+        asked = override.get("evaluation", {})
+        plain = asked.get("calibrate") is False and "temperature" not in asked
+        return {"preprocessing": found, "evaluation": {"temperature": None} if plain else {}}
 
     @model_validator(mode="after")
     def _same_images(self) -> RunConfig:

@@ -70,6 +70,11 @@ def check_effects(config: CommandConfig, settings: Tree) -> None:
         if why and name in own and leaves(training)[name] != usual[name]:
             advice = " or leave it out" if ":" in why else ": leave it out"
             raise InputError(f"training.{name} has no effect {why}{',' * (':' in why)}{advice}")
+    uncalibrated = leaves(config).get("evaluation.calibrate") is False
+    if uncalibrated and settings.get("evaluation", {}).get("temperature") is not None:
+        raise InputError(
+            "evaluation.temperature has no effect with evaluation.calibrate=false: leave one out"
+        )
 
 
 def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:

@@ -11,7 +11,7 @@ in random order and mixes the images of sixteen of them; a resumed run fetches n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -23,7 +23,13 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, read_file
 from vitreous.data.sampling import WINDOW
-from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
+from vitreous.data.sources.labels import (
+    classes_if_any,
+    named_targets,
+    numbers_of,
+    refuse_captions,
+    refuse_numbers,
+)
 from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError, require_packages
 
@@ -35,7 +41,7 @@ class Columns(NamedTuple):
     """Names of the columns, and of the classes if the dataset knows them."""
 
     image: str
-    label: str
+    label: str | None  # None: there are no labels, and none are needed
     classes: tuple[str, ...] | None
 
 
@@ -49,7 +55,8 @@ class HubImages(ImageDataset):
 
         self.source = name
         self.column = table.cast_column(columns.image, datasets.Image(decode=False))[columns.image]
-        self.targets, self.classes = column_labels(list(table[columns.label]), columns, name, kind, classes)
+        labels = list(table[columns.label]) if columns.label else [None] * len(table)
+        self.targets, self.classes = column_labels(labels, columns, name, kind, classes)
 
     def digest(self, index: int) -> str:
         return ""  # a whole image would be read
@@ -66,7 +73,14 @@ class StreamedImages(ImageDataset):
     blocks: NDArray[np.int32]
 
     def __init__(
-        self, system: Any, files: Sequence[str], columns: Columns, *, name: str, classes: tuple[str, ...] = ()
+        self,
+        system: Any,
+        files: Sequence[str],
+        columns: Columns,
+        *,
+        name: str,
+        kind: Targets,
+        classes: tuple[str, ...] = (),
     ) -> None:
         self.system, self.source, self.columns = system, name, columns
         self.row_groups: list[tuple[str, int]] = []
@@ -78,10 +92,12 @@ class StreamedImages(ImageDataset):
                 for group in range(table.num_row_groups):
                     self.row_groups.append((file, group))
                     counts.append(table.metadata.row_group(group).num_rows)
-                labels += table.read(columns=[columns.label]).column(0).to_pylist()
+                rows = table.metadata.num_rows
+                named = columns.label and table.read(columns=[columns.label]).column(0).to_pylist()
+                labels += named or [None] * rows
         self.starts = np.cumsum([0, *counts])
         self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        self.targets, self.classes = column_labels(labels, columns, name, classes=classes)
+        self.targets, self.classes = column_labels(labels, columns, name, kind, classes)
         self.fetched = lru_cache(maxsize=HELD)(self.fetch)
         self.fetching = [Lock() for _ in counts]
 
@@ -121,7 +137,7 @@ def open_hub(spec: str, config: DataConfig, kind: Targets = "classes") -> Parts:
     if config.streaming and kind == "numbers":
         raise InputError("data.streaming=true streams classes alone: leave it out for a regression")
     if config.streaming:
-        return open_stream(spec, config)
+        return open_stream(spec, config, kind)
     return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
 
 
@@ -129,12 +145,12 @@ def open_tables(tables: Mapping[str, Any], where: str, config: DataConfig, kind:
     """Return (train, validation, test) of tables of the datasets library, by name."""
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
-    columns = columns_of(tables["train"].features, where)
+    columns = columns_of(tables["train"].features, where, kind)
     train = HubImages(tables["train"], columns, name=f"{where}/train", kind=kind)
     held_out = {
         name: HubImages(table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes)
         for name, table in tables.items()
-        if name != "train" and name in PARTS and labeled(table, columns.label)
+        if name != "train" and name in PARTS and (not columns.label or labeled(table, columns.label))
     }
     return with_own_parts(train, held_out, config, where=where)
 
@@ -156,13 +172,15 @@ def load_tables(spec: str) -> dict[str, Any]:
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
-def columns_of(features: Mapping[str, Any], where: str) -> Columns:
-    """Return the columns by their types, or else by their names."""
+def columns_of(features: Mapping[str, Any], where: str, kind: Targets) -> Columns:
+    """Return the columns by their types, or else by their names. Raises InputError: there are none."""
     import datasets
 
     images = [each for each in features if isinstance(features[each], datasets.Image) or each == "image"]
     labels = [each for each in features if isinstance(features[each], datasets.ClassLabel)]
     labels = labels or [name for name in PREFERRED if name in features]
+    if images and not labels and kind == "unlabeled":
+        return Columns(images[0], None, None)
     if not images or not labels:
         raise InputError(
             f"{where} has no column of {'labels' if images else 'images'}; its columns are: "
@@ -186,8 +204,18 @@ def column_labels(
     kind: Targets = "classes",
     classes: tuple[str, ...] = (),
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes) of a column of class numbers, words, or numbers to predict. classes: those of
-    the training part, where this is another one."""
+    """Return (targets, classes) of a column of class numbers, words, or numbers to predict; of images that
+    need no labels, of one class where these are not classes. classes: those of the training part, where this
+    is another one."""
+    return classes_if_any(
+        partial(labels_in, values, columns, name, kind, classes), len(values), kind, classes
+    )
+
+
+def labels_in(
+    values: Sequence[Any], columns: Columns, name: str, kind: Targets, classes: tuple[str, ...]
+) -> tuple[Any, tuple[str, ...]]:
+    """Return (targets, classes) as `column_labels`. Raises InputError: they are not classes, or numbers."""
     where = f"{name}: the column {columns.label!r}"
     if any(isinstance(value, list) or value is None for value in values):
         raise InputError(f"{where} has not one label for each image")
@@ -197,10 +225,12 @@ def column_labels(
         return np.array(values, dtype=np.int64), columns.classes
     words = [str(value) for value in values]
     refuse_numbers(words, where)
+    if not classes:
+        refuse_captions(words, where)
     return named_targets(words, name, classes or tuple(map(str, sorted(set(values)))))
 
 
-def open_stream(spec: str, config: DataConfig) -> Parts:
+def open_stream(spec: str, config: DataConfig, kind: Targets) -> Parts:
     """Return (train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
     require_packages("datasets", "pyarrow", extra="data", what="streaming")
     from datasets import Features
@@ -216,10 +246,12 @@ def open_stream(spec: str, config: DataConfig) -> Parts:
         raise InputError(f"hf:{spec} has no Parquet files of a split 'train': stream another, or turn it off")
     with system.open(by_part["train"][0], "rb") as opened:
         schema = parquet_file(opened, by_part["train"][0]).schema_arrow
-    columns = columns_of(Features.from_arrow_schema(schema), f"hf:{spec}")
-    train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train")
+    columns = columns_of(Features.from_arrow_schema(schema), f"hf:{spec}", kind)
+    train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train", kind=kind)
     held_out = {
-        name: StreamedImages(system, files, columns, name=f"hf:{spec}/{name}", classes=train.classes)
+        name: StreamedImages(
+            system, files, columns, name=f"hf:{spec}/{name}", kind=kind, classes=train.classes
+        )
         for name, files in by_part.items()
     }
     return with_own_parts(train, held_out, config, where=f"hf:{spec}")

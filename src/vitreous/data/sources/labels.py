@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.data.config import Targets
 from vitreous.data.dataset import sparse_rows
 from vitreous.errors import InputError
 
 Label = str | Mapping[str, float]  # one class, or the weights of several
-MANY_NUMBERS = 20  # different labels, all of them numbers, from which they may be numbers to predict
+MANY = 20  # different labels, from which they may be numbers to predict, or captions
+LONG = 4  # words of the median label, from which on labels that hardly occur twice are captions
+UNLABELED = ("image",)  # the classes of images without labels
 
 
 def named_targets(
@@ -42,10 +45,36 @@ def named_targets(
     return sparse_rows(np.array(values), np.array(places), starts, len(classes)), classes
 
 
+def classes_if_any(
+    read: Callable[[], tuple[Any, tuple[str, ...]]], count: int, kind: Targets, known: tuple[str, ...] = ()
+) -> tuple[Any, tuple[str, ...]]:
+    """Return the (targets, classes) that `read` returns; where the images need no labels and these are not
+    classes, one class for all `count` images. known: the classes of the training part, in another one."""
+    try:
+        return read()
+    except InputError:
+        if kind != "unlabeled" or known not in ((), UNLABELED):
+            raise
+        return np.zeros(count, dtype=np.int64), UNLABELED
+
+
+def refuse_captions(labels: Sequence[str], where: str) -> None:
+    """Raise InputError for labels that are not classes but texts, hardly two of which are equal."""
+    texts = set(labels)
+    if len(texts) < MANY or 2 * len(texts) <= len(labels):
+        return
+    if np.median([len(text.split()) for text in texts]) >= LONG:
+        raise InputError(
+            f"{where} has {len(texts)} different texts as labels of {len(labels)} images, such as "
+            f"{min(texts)!r:.60}: add --task captioning to learn to write texts (from a manifest: .csv, .tsv "
+            "or .parquet), or write classes that many images have"
+        )
+
+
 def refuse_numbers(labels: Sequence[str], where: str) -> None:
     """Raise InputError for labels that are not classes but many different numbers."""
     values = set(labels)
-    if len(values) < MANY_NUMBERS or any(number_in(text) is None for text in values):
+    if len(values) < MANY or any(number_in(text) is None for text in values):
         return
     fractions = any(not float(text).is_integer() for text in values)
     if fractions or 2 * len(values) > len(labels):

@@ -1,15 +1,17 @@
 """A table of images: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
 
 A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label, in
-which an image may have none; a number after a colon makes one soft: `cat:0.7|dog:0.3`. Paths are absolute,
-or relative to the manifest's folder. split is train, val (also valid, validation) or test; without it the
-images are split class by class.
+which an image may have none; a number after a colon makes one soft: `cat:0.7|dog:0.3`. Pre-training needs no
+labels. Paths are absolute, or relative to the manifest's folder. split is train, val (also valid, validation)
+or test; without it the images are split class by class.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,13 @@ from numpy.typing import NDArray
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import Parts, check_classes
 from vitreous.data.sources.folders import FileImages, path_array
-from vitreous.data.sources.labels import named_targets, number_in, refuse_numbers
+from vitreous.data.sources.labels import (
+    classes_if_any,
+    named_targets,
+    number_in,
+    refuse_captions,
+    refuse_numbers,
+)
 from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError, require_packages
 
@@ -43,18 +51,18 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
     """Return (train, validation, test). Raises InputError, which names the line.
 
     Args:
-        labels: whether the column label holds classes, or numbers to predict.
+        labels: whether the column label holds classes, or numbers to predict, or need not be there.
     """
-    rows = read_manifest(path, config.group_by, config.time)
+    needed = ("path",) if labels == "unlabeled" else ("path", "label")
+    rows = read_manifest(path, config.group_by, config.time, needed)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
     classes: tuple[str, ...] = ()
     if labels == "numbers":
         targets: Any = read_numbers(rows, path)
     else:
-        refuse_numbers(rows.labels, str(path))
-        targets, classes = manifest_labels(rows, config.label_separator, path)
-        check_classes(classes, str(path))
+        read = partial(manifest_labels, rows, config.label_separator, path)
+        targets, classes = classes_if_any(read, len(rows.paths), labels)
     images = FileImages(path.parent, path_array(rows.paths), targets, classes)
     if rows.groups:
         images.groups = np.array(rows.groups)
@@ -65,10 +73,16 @@ def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -
     return by_name(images, rows.splits, config, where=str(path))
 
 
-def read_manifest(path: Path, group_by: str | None = None, time: str | None = None) -> ManifestRows:
-    """Return the columns of a manifest. group_by, time: those with groups and times. Raises InputError."""
+def read_manifest(
+    path: Path,
+    group_by: str | None = None,
+    time: str | None = None,
+    needed: Sequence[str] = ("path", "label"),
+) -> ManifestRows:
+    """Return the columns of a manifest. group_by, time: those with groups and times. Raises InputError: one
+    of the needed columns is missing, or a line has another number of fields than the first."""
     header, lines = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
-    for name in ("path", "label"):
+    for name in needed:
         if name not in header:
             raise InputError(
                 f"{path} has no column {name!r} (it has: {', '.join(header) or 'none'}): write {COLUMNS} in "
@@ -101,10 +115,10 @@ def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def delimiter_of(line: str, usual: str) -> str:
-    """What is between the columns of a first line: the first sign by which it names path and label."""
+    """What is between the columns of a first line: the first sign by which it names the path."""
     for sign in (usual, ";", ",", "\t"):
         names = [name.strip().lower() for name in next(csv.reader([line], delimiter=sign), [])]
-        if {"path", "label"} <= set(names):
+        if "path" in names:
             return sign
     return usual
 
@@ -125,7 +139,10 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any, tuple[str, ...]]:
-    """(targets, classes): numbers where every image has one plain label, else a row for each image."""
+    """Return (targets, classes): numbers where every image has one plain label, else a row for each image.
+    Raises InputError: the labels are not classes, or there is a single one."""
+    refuse_numbers(rows.labels, str(path))
+    refuse_captions([part.strip() for text in rows.labels for part in text.split(separator)], str(path))
     parsed = [parse_label(text, separator, path) for text in rows.labels]
     if not any(parsed):
         raise InputError(f"{path} names no class: fill its column label")
@@ -135,8 +152,11 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any
                 f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
                 f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
             )
-        return named_targets([next(iter(label)) for label in parsed], str(path))
-    return named_targets(parsed, str(path))
+        targets, classes = named_targets([next(iter(label)) for label in parsed], str(path))
+    else:
+        targets, classes = named_targets(parsed, str(path))
+    check_classes(classes, str(path))
+    return targets, classes
 
 
 def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ labels."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import BadImage
 from vitreous.data.sources.hub import open_tables
-from vitreous.data.sources.labels import named_targets, numbers_of, refuse_numbers
+from vitreous.data.sources.labels import (
+    classes_if_any,
+    named_targets,
+    numbers_of,
+    refuse_captions,
+    refuse_numbers,
+)
 from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil
@@ -50,8 +57,9 @@ def open_objects(data: Any, config: DataConfig, kind: Targets) -> Parts:
     """Return (train, validation, test) of Python objects.
 
     Args:
-        data: one of KINDS. A label is a class number, a class name, a list of class names, or a row of
-            numbers, one for each class; to predict numbers, a number.
+        data: one of KINDS, or images alone where no labels are needed. A label is a class number, a class
+            name, a list of class names, or a row of numbers, one for each class; to predict numbers, a
+            number.
 
     Raises:
         InputError: it is something else, or the labels do not belong together.
@@ -83,7 +91,8 @@ def read_objects(data: Any, kind: Targets, classes: tuple[str, ...] | None = Non
                 f"DATA has {len(images)} images and {len(labels)} labels: give one for each image"
             )
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
-        images, labels, pairs = data, pair_labels(data), True
+        alone = kind == "unlabeled" and len(data) and not isinstance(data[0], list | tuple)
+        images, pairs, labels = data, not alone, [None] * len(data) if alone else pair_labels(data)
     else:
         raise InputError(f"DATA is a {name}: give {KINDS}")
     if not len(labels):
@@ -91,7 +100,8 @@ def read_objects(data: Any, kind: Targets, classes: tuple[str, ...] | None = Non
     known = classes or tuple(map(str, getattr(data, "classes", ())))
     if kind == "numbers":
         return ObjectImages(images, numbers_of(labels, name), (), pairs=pairs, name=name)
-    targets, found = class_targets(labels, known, name)
+    read = partial(class_targets, labels, known, name)
+    targets, found = classes_if_any(read, len(labels), kind, classes or ())
     return ObjectImages(images, targets, found, pairs=pairs, name=name)
 
 
@@ -136,6 +146,9 @@ def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) ->
         numbers = tuple(map(str, range(len(classes) or max(values) + 1)))
         targets, classes = named_targets(texts, name, numbers)[0], classes or numbers  # names may be equal
     elif all(isinstance(value, str | bool) for value in values):
+        if not classes:
+            named = [[each] if isinstance(each, str) else each for each in texts]
+            refuse_captions([text for each in named for text in each], name)
         targets, classes = named_targets(texts, name, classes)
     else:
         refuse_numbers([str(label) for label in plain], name)

@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, fingerprint
-from vitreous.data.sources.labels import Label, named_targets
+from vitreous.data.sources.labels import UNLABELED, Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
 from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.errors import InputError
 
 CLASSES = "classes.txt"
-UNLABELED = ("image",)  # the classes of images without labels
 OPEN_FILES = 64
 FEW = 1000  # classes that may be numbered with gaps
 CAPTIONS = 0.5  # of the images have a text of their own, from which on texts are captions and not classes

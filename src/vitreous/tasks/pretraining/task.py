@@ -146,6 +146,7 @@ class Pretraining(ImageTask):
     )
     config = PretrainingRunConfig
     default_source = "digits"
+    targets = "unlabeled"
     training_words = "pre-training"
     options: ClassVar = {
         "pretrain": frozenset({"--model", "--init", "--image-size", "--recipe"}),
