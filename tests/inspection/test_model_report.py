@@ -209,6 +209,21 @@ def test_an_untrained_model_is_named_at_every_map(tmp_path: Path) -> None:
     assert '<p class="notice"' not in decided
 
 
+def test_a_model_in_half_precision_is_inspected_in_float32(tmp_path: Path) -> None:
+    half, shown = model_of().bfloat16(), [image for image, _ in images(2)]
+    whole = model_of()
+    whole.load_state_dict(half.state_dict())
+    for name, model in (("half", half), ("whole", whole)):
+        vt.inspect(model, shown, out=tmp_path / name, progress=False)
+        attributed = vt.attribute(model, shown, steps=2, progress=False)
+        np.savez(tmp_path / f"{name}.npz", **attributed.maps)
+    for file in ("half/arrays.npz", "half.npz"):
+        ours, theirs = (np.load(tmp_path / each) for each in (file, file.replace("half", "whole")))
+        assert ours.files == theirs.files
+        assert [name for name in ours.files if not np.array_equal(ours[name], theirs[name])] == []
+    assert next(half.parameters()).dtype == torch.bfloat16
+
+
 def test_a_map_has_its_numbers(tmp_path: Path) -> None:
     page = report_of(tmp_path).report.read_text(encoding="utf-8")
     numbers = re.findall(r"([\d.]+) % to ([\d.]+) %, even would be 6\.7 %; entropy (\d+) %", page)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -136,8 +137,7 @@ def inspect(
     model, here = path_of_run(model), pick_device(device)
     tree = settings_tree(settings, config)
     fields = model_fields(tree, image_size)
-    named = isinstance(model, str | Path)
-    if named:
+    if named := isinstance(model, str | Path):
         refuse_preprocessing(preprocessing)
     answerer = model if named else viewed(model, preprocessing, fields)
     check_weights(answerer, "inspect")
@@ -243,17 +243,22 @@ def attribute(
 
 
 def viewed(model: Any, preprocessing: Preprocessing | None, fields: dict[str, Any]) -> Any:
-    """Return the model that MODEL means; a module of another library may stay as it is. Raises InputError: as
-    `resolve_model`; or `preprocessing` for a model that has one."""
+    """Return the model that MODEL means, in half precision a copy in float32; a module of another library
+    may stay as it is. Raises InputError: as `resolve_model`; or `preprocessing` for a model that has one."""
     from torch import nn
 
     from vitreous.inspection.live import live_model
+    from vitreous.training.precision import weights_type
 
     own = hasattr(model, "preprocessing") and hasattr(model, "config")
     if isinstance(model, nn.Module) and not own and not fields:
         return live_model(model, preprocessing)
     refuse_preprocessing(preprocessing)
-    return resolve_model(model, **fields)
+    opened = resolve_model(model, **fields)
+    if weights_type(opened).itemsize < 4:
+        opened = deepcopy(opened)
+        getattr(opened, "model", opened).float()
+    return opened
 
 
 def refuse_preprocessing(preprocessing: Preprocessing | None) -> None:
