@@ -130,6 +130,50 @@ def test_no_data_and_names_that_are_not_utf8(tmp_path, make, capsys):
     assert json.loads(capsys.readouterr().out)["subject"] == f"{tmp_path}/\\xff"
 
 
+def test_names_of_images_that_are_not_utf8_are_shown_and_excluded(tmp_path, make, make_jpeg, capsysbinary):
+    """Escaped in the texts, JSON and the page; as they are in the table, for --exclude."""
+    data = tmp_path / "data"
+    make(data, count=3)
+    (data / "cat" / os.fsdecode(b"caf\xe9.jpg")).write_bytes(make_jpeg(50))
+    (data / "dog" / os.fsdecode(b"\xff.jpg")).write_bytes(make_jpeg(50))
+    pair = "caf\\xe9.jpg", "\\xff.jpg"
+    assert run(["data", "check", str(data)]) == 1
+    shown = capsysbinary.readouterr().out.decode()
+    assert f"{data}/cat/{pair[0]} = {data}/dog/{pair[1]}" in shown or f"{pair[1]} = {data}/cat" in shown
+    page = tmp_path / "r.html"
+    assert run(["data", "check", str(data), "--report", str(page), "--json"]) == 1
+    names = json.loads(capsysbinary.readouterr().out)["findings"]
+    assert any(sorted(map(os.path.basename, images)) == sorted(pair) for f in names for images in f["images"])
+    assert all(name in page.read_text() for name in pair)
+    listed = (tmp_path / "r.csv").read_text(encoding="utf-8", errors="surrogateescape")
+    assert os.fsdecode(b"dog/\xff.jpg") in listed
+    splits = open_data(str(data), DataConfig(exclude=str(tmp_path / "r.csv")))
+    assert len(splits.train) + len(splits.test) == 6
+    run(["doctor", str(data), "--json"])
+    capsysbinary.readouterr()
+    run(["doctor", str(data)])
+    capsysbinary.readouterr().out.decode()
+
+
+def test_a_page_that_is_not_of_such_a_report_is_not_replaced(tmp_path, make, capsys):
+    make(tmp_path, count=3)
+    page = tmp_path / "index.html"
+    command = ["data", "check", str(tmp_path), "--report", str(page)]
+    page.write_text("<h1>mine</h1>")
+    assert run(command) == 2
+    assert f"would replace {page}, which is not the page of such a report" in capsys.readouterr().err
+    assert page.read_text() == "<h1>mine</h1>"
+    assert not (tmp_path / "index.csv").exists()
+    page.unlink()
+    for _ in range(2):
+        run(command)
+        assert "would replace" not in capsys.readouterr().err
+    page.unlink()
+    page.mkdir()
+    assert run(command) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
 def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
     make(tmp_path)
     paths = [f"{name}/{index}.jpg" for name in ("cat", "dog") for index in range(10)]

@@ -54,11 +54,11 @@ def check_data(
             with images/ and masks/.
         quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
         report: an HTML page to write, which shows the images that were found; a CSV file of the same name
-            lists those that a training should exclude, and replaces such a list alone.
+            lists those that a training should exclude. They replace such a page and such a list alone.
 
     Raises:
-        InputError: there are no such data, or no such task; the data are not a folder; or the CSV file would
-            replace another file.
+        InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
+            of such a report would be replaced.
     """
     from vitreous.data.checking import quarantined
     from vitreous.data.segmentation.checking import check_masks
@@ -105,15 +105,21 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
         write_data_report(page, splits.name, evidence, found, table)
         with page.open("a", encoding="utf-8") as written:
             written.write(f"<!-- {checksum(table)} -->\n")
-    return replace(found, page=str(page), actions=str(table))
+    return replace(found, page=utf8_name(page), actions=utf8_name(table))
 
 
 def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path) -> None:
-    """Raise InputError where a table would replace DATA, a file that is not such a table, or one that was
-    edited since its page was written, which ends with the table's hash."""
+    """Raise InputError where a page would replace one of another kind, which does not end with its table's
+    hash; or a table DATA, a file that is not such a table, or one that was edited since its page."""
     from vitreous.checkpoints.whole_files import checksum
 
-    with writing_to(table, "name another file for --report"):
+    with writing_to(page, "name another file for --report"):
+        written = page.read_text(encoding="utf-8", errors="replace")[-80:] if page.exists() else ""
+        mark = re.search(r"<!-- ([0-9a-f]{64}) -->\s*$", written)
+        if page.exists() and not mark:
+            raise InputError(
+                f"--report would replace {page}, which is not the page of such a report: name another file"
+            )
         if not table.exists():
             return
         start = table.read_bytes()[: len(",".join(header))].decode(errors="replace")
@@ -123,8 +129,7 @@ def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path)
         raise InputError(
             f"--report would replace {table}, which is not the table of such a report: name another file"
         )
-    written = page.read_text(encoding="utf-8", errors="replace")[-80:] if page.is_file() else ""
-    if (mark := re.search(r"<!-- ([0-9a-f]{64}) -->", written)) and mark[1] != checksum(table):
+    if mark and mark[1] != checksum(table):
         raise InputError(
             f"--report would replace {table}, which was edited after its report: name another file"
         )

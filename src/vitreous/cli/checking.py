@@ -11,7 +11,7 @@ from cyclopts import Parameter
 import vitreous as vt
 from vitreous.cli.options import Json, Model, options_of
 from vitreous.cli.printing import print_findings, print_json
-from vitreous.errors import InputError, printable
+from vitreous.errors import InputError, printable, utf8_name
 
 if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
@@ -32,7 +32,7 @@ def doctor(
     if json:
         print_json(diagnosis.to_json())
     elif not diagnosis.findings:
-        print(f"{subject}: nothing found that would keep a model from learning")
+        print(f"{utf8_name(subject)}: nothing found that would keep a model from learning")
     else:
         print_findings(diagnosis.findings)
     return 1 if diagnosis.errors else 0
@@ -69,9 +69,9 @@ def check(data: str, /, *, json: Json = False, **options: Any) -> int:
         raise InputError("--language is of the page that --report writes: leave it out, or add --report")
     found = vt.check_data(data, **options)
     if json:
-        print_json({"data": data, **found.to_json()})
+        print_json({"data": utf8_name(data), **found.to_json()})
     else:
-        print_report(data, found)
+        print_report(utf8_name(data), found)
     return 1 if found.errors else 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from vitreous.errors import utf8_name
 from vitreous.languages import phrase
 from vitreous.results import Result
 
@@ -77,14 +78,21 @@ def finding(
 
     Args:
         name: in the catalog of languages.
-        images: those concerned.
+        images: those concerned; bytes of a name that are not UTF-8 are shown as \\xff.
         found: how many; by default as many as there are images, one where these are not given.
         values: that the sentences need.
     """
     if found is None:
         found = 1 if images is None else len(images)
     if found:
-        yield Finding(name, values, found, tuple((images or ())[:SHOWN]))
+        yield Finding(name, values, found, tuple(map(shown_name, (images or ())[:SHOWN])))
+
+
+def shown_name(image: Any) -> Any:
+    """Return an image's name, a pair of them, or what else a finding names, as text of UTF-8."""
+    if isinstance(image, tuple):
+        return tuple(map(shown_name, image))
+    return utf8_name(image) if isinstance(image, str) else image
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from vitreous.data.checking import Evidence, Suspect
 from vitreous.data.dataset import named_parts
 from vitreous.data.findings import DataReport
+from vitreous.errors import utf8_name
 from vitreous.inspection.charts import FIRST, Chart, canvas
 from vitreous.inspection.images import Pixels
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
@@ -50,10 +51,10 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
         path,
         "data.html.j2",
         parts=parts,
-        title=phrase("titles.data", name=name),
-        name=name,
+        title=phrase("titles.data", name=utf8_name(name)),
+        name=utf8_name(name),
         findings=report.findings,
-        actions=actions.name,
+        actions=utf8_name(actions.name),
         facts={"images": sum(report.images.values()), "classes": len(report.classes)},
         parts_of=report.images,
     )
@@ -76,7 +77,7 @@ def where(evidence: Evidence, index: int) -> str:
     """Return an image's name, and the part that it is in."""
     seen = evidence.survey
     part = phrase(f"data.parts.{list(seen.images)[int(seen.parts[index])]}")
-    return f"{seen.keys[index]} ({part})"
+    return f"{utf8_name(seen.keys[index])} ({part})"
 
 
 def pairs_figure(evidence: Evidence, kind: str) -> Exhibit:
@@ -97,7 +98,7 @@ def suspects_figure(evidence: Evidence) -> Exhibit:
         near = each.neighbors[:NEIGHBORS]
         labels = phrase(
             "data.suspect",
-            name=seen.keys[each.image],
+            name=utf8_name(seen.keys[each.image]),
             label=classes[seen.labels[each.image]],
             answer=classes[each.answer],
         )
