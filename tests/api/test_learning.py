@@ -81,6 +81,13 @@ def test_what_was_pretrained_is_fine_tuned(pixels: NDArray[np.uint8], labels: li
     assert tuned.model.config.depth == encoder.model.config.depth
 
 
+def test_a_cross_validation_in_several_processes_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(vt.InputError, match="trains in one process: leave out torchrun"):
+        vt.cross_validate("digits", out="folds", progress=False)
+    assert not Path("folds").exists()
+
+
 def test_images_alone_are_enough_to_pretrain(pixels: NDArray[np.uint8]) -> None:
     few = {"training.batch_size": 8, "training.steps": 2}
     for data, out in ((pixels, "array"), (list(pixels), "list")):

@@ -192,6 +192,23 @@ def test_the_best_validation_is_one_that_is_saved(trained: Fit, splits: Splits, 
     states.restore_best(learner)
 
 
+def test_the_best_checkpoint_stays_for_each_that_training_may_resume_from(
+    trained: Fit, splits: Splits, tmp_path: Path
+) -> None:
+    """The newest, which is the best, is damaged: the best of the one before it is still there."""
+    epoch, settings = len(splits.train) // 32, {"training": {"epochs": 4, "keep_best": True, "save_every": 0}}
+    validate = scripted([0.1, 0.5, 0.3, 0.9])
+    trained(settings, validate=validate, checkpointer=Checkpointer(tmp_path))
+    assert Checkpointer(tmp_path).steps() == [2 * epoch, 4 * epoch - 1, 4 * epoch]
+    (tmp_path / f"step-{4 * epoch:09}.json").write_text("{}")
+    states = Checkpointer(tmp_path)
+    with pytest.warns(UserWarning, match=f"resumes from step {4 * epoch - 1}"):
+        learner = trained(settings, resume=tmp_path, validate=scripted([0.4]), checkpointer=states)
+    assert (learner.step, learner.best_step) == (4 * epoch, 2 * epoch)
+    states.restore_best(learner)
+    assert learner.step == 2 * epoch
+
+
 def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(
     trained: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

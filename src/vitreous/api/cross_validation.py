@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
@@ -140,6 +141,8 @@ def cross_validate(
     from vitreous.training.initial_model import absolute_source
     from vitreous.training.run import default_path, otherwise
 
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("cross-validation trains in one process: leave out torchrun")
     if resume is not None:
         if data is not None or out is not None or folds is not None or options:
             raise InputError("--resume goes on with its own data and options: give no other")
@@ -175,8 +178,7 @@ def cross_validate(
             )
             raise
         result = run.result
-        if result is None:
-            raise InputError("cross-validation trains in one process: leave out torchrun")
+        assert result is not None
         assert result.evaluation is not None
         metrics = {
             name: {"value": each.value, "label": each.label, "rate": each.rate}

@@ -14,6 +14,7 @@ import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -276,12 +277,16 @@ class Checkpointer:
         return facts, [(self.folder / name, digest) for name, digest in sorted(sha256.items())]
 
     def remove_old(self, step: int) -> None:
-        """Remove all but the last intact checkpoints up to `step`, the milestones and the best one, and what
-        crashes left. What cannot be removed now is tried again after the next one, with a warning."""
+        """Remove all but the last intact checkpoints up to `step`, the best one for each of them, the
+        milestones, and what crashes left. What cannot be removed now is tried again after the next one, with
+        a warning."""
         intact = [each for each in self.steps() if each <= step and each not in self.damaged]
         last = intact[-self.keep_last :]
         for_good = [each for each in intact if each and self.keep_every and each % self.keep_every == 0]
         best = [] if self.best is None else [self.best]
+        for each in last:  # training resumes from the one before where the newest is damaged
+            with suppress(OSError, ValueError):
+                best += filter(None, [self.verified_facts(each)[0].get("best_step")])
         kept = {stem_of(each) for each in (*last, *for_good, *best)}
         old = [path for path in self.folder.glob("*step-*") if path.name.partition(".")[0] not in kept]
         try:
