@@ -139,6 +139,21 @@ def test_validations_take_a_part_of_the_time(timed: Any) -> None:
     assert 57 <= clock.now <= 61  # with the last validation
 
 
+@pytest.mark.parametrize("every", [1000, 3])
+def test_the_time_of_the_only_validation_is_known_before_it(timed: Any, every: int) -> None:
+    clock, at = Steps(1.0), []
+
+    def validate(model: Any) -> dict[str, float]:
+        clock.now += 10.0
+        at.append(clock.now)
+        return {"validation_accuracy": 0.5}
+
+    timed(1.0, clock, validate=validate, validate_every=every)
+    assert 57 <= clock.now <= 61
+    assert len(at) == 2
+    assert (at[0] < 30) == (every == 1000), "an early one, only where there is no other"
+
+
 def test_the_last_row_has_a_validation(timed: Any) -> None:
     """Also where writing it takes the rest of the time, while it was not to be the last."""
     clock, rows = Steps(1.0), []
@@ -153,7 +168,7 @@ def test_the_last_row_has_a_validation(timed: Any) -> None:
 
     learner = timed(1.0, clock, validate=validate, validate_every=1000, log_every=1, callbacks=[Slow()])
     assert rows[-1]["step"] == learner.step
-    assert [row["step"] for row in rows if "validation_accuracy" in row] == [learner.step]
+    assert [row["step"] for row in rows if "validation_accuracy" in row] == [1, learner.step]
     assert clock.now < 60 + 2 * 1.72
 
 

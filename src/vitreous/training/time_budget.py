@@ -37,7 +37,9 @@ class TimeBudget:
         self.seen = learner.step, learner.seconds
         self.averaged = -1  # the first step of a session waits for the first images
         self.step_seconds = learner.seconds / learner.step if learner.step else None
-        self.reserve = 0.0  # seconds that the validation at the end will take
+        self.reserve: float | None = (
+            None  # seconds of a validation, such as the one at the end; None: not known
+        )
         self.spoken = False
 
     def total(self, planned: int, steps_per_epoch: int) -> int:
@@ -45,7 +47,7 @@ class TimeBudget:
         too few."""
         learner = self.learner
         learner.elapsed = self.clock() - self.began
-        left = self.seconds - self.reserve - learner.elapsed
+        left = self.seconds - (self.reserve or 0.0) - learner.elapsed
         if left <= 0:
             return learner.step
         self.measure()

@@ -279,8 +279,10 @@ class Trainer:
             "seconds": learner.seconds,
             "skipped": learner.skipped,
         }
-        epoch, within = divmod(learner.step, self.loader.steps_per_epoch)
-        ended = (within == 0 and epoch % self.validate_every == 0) or learner.step == self.total
+        between = self.validate_every * self.loader.steps_per_epoch
+        ended = learner.step % between == 0 or learner.step == self.total
+        if self.budget and self.budget.reserve is None:  # where all others come too late, one is timed now
+            ended |= self.total < (learner.step // between + 1) * between
         if self.validate and ended:
             result, began = learner.result, self.clock()  # in every process: it may have to be gathered
             cheap = began - self.saved_at >= self.saving / SAVING
