@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,3 +136,28 @@ def test_a_trial_of_sequences(tmp_path: Path) -> None:
     assert result.macs > 0
     smaller = laboratory.run(trial.change({"width": 16, "heads": 2}, key_size=4), 0)[1]
     assert smaller.parameters < result.parameters
+
+
+def test_label_smoothing_and_dropout_change_what_is_learned(tmp_path: Path) -> None:
+    trial = SequenceTrial(train=60, test=20, batch_size=8, steps=2)
+    laboratory = Laboratory(tmp_path, torch.device("cpu"))
+    losses = list[float]()
+    with pytest.MonkeyPatch.context() as patch:
+        entropy = torch.nn.functional.cross_entropy
+
+        def recorded(*arguments: Any, **named: Any) -> torch.Tensor:
+            loss = entropy(*arguments, **named)
+            losses.append(float(loss.detach()))
+            return loss
+
+        patch.setattr("vitreous.studies.sequences.F.cross_entropy", recorded)
+        for each in (
+            trial,
+            trial.change(label_smoothing=0.0),
+            trial.change({"dropout": 0.5}),
+            trial.change(),
+        ):
+            each.perform(laboratory, 0)
+    first = losses[::2]
+    assert first[3] == first[0]
+    assert len(set(first)) == 3

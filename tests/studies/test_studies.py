@@ -16,7 +16,7 @@ import torch
 
 import vitreous as vt
 from vitreous.cli import run
-from vitreous.data.sources.world import class_names
+from vitreous.data.sources.world import WorldImages, class_names
 from vitreous.errors import InputError
 from vitreous.evaluation.scores import half_width
 from vitreous.languages import speaking
@@ -26,12 +26,29 @@ from vitreous.models.vit import ViT
 from vitreous.studies.complexity import LayerTrial
 from vitreous.studies.experiments import STUDIES, study_named
 from vitreous.studies.findings import Ledger, run_study
-from vitreous.studies.laboratory import Laboratory, OwnImages, cache_key, normalized, pixels_of, world_of
-from vitreous.studies.measures import Images, equivariance, heads, larger_canvas, position_plane, shuffled
+from vitreous.studies.laboratory import (
+    DrawnImages,
+    Laboratory,
+    OwnImages,
+    cache_key,
+    normalized,
+    pixels_of,
+    world_of,
+)
+from vitreous.studies.measures import (
+    Images,
+    equivariance,
+    few_shot,
+    heads,
+    larger_canvas,
+    position_plane,
+    shuffled,
+)
 from vitreous.studies.sequences import SequenceTrial
-from vitreous.studies.study import BASE, Claim, Study, TrialResult, Variant, with_settings
+from vitreous.studies.study import BASE, Claim, Study, TrialResult, Variant, variant_label, with_settings
 from vitreous.studies.verdicts import TableRow, Verdict, row_named, verdict, with_holm
-from vitreous.studies.writing import atomic_files, results_folder
+from vitreous.studies.writing import atomic_files, results_folder, study_plot
+from vitreous.tasks.pretraining.task import build_objective
 
 SHORT = 0.004  # of the steps: one
 
@@ -95,6 +112,16 @@ def test_claims_are_about_what_there_is(name: str) -> None:
     for claim in study.claims:
         assert [row_named(term, rows) for _, term in claim.terms]
     assert len({variant.name for variant in study.variants}) == len(study.variants)
+
+
+@pytest.mark.parametrize("name", ["transfer", "optimizer", "data-size"])
+def test_a_plot_has_every_curve(name: str) -> None:
+    study = study_named(name)
+    values = {"accuracy": 0.5, "few-shot": 0.5, "validation": 0.5}
+    rows = [TableRow(each, [TrialResult(values, 1, 1, 1.0)] * 2) for each in study.variants]
+    (axes,) = study_plot(study, rows, "").figure.axes
+    shown = {text.get_text() for text in axes.get_legend().get_texts()}
+    assert shown == {variant_label(each.group) for each in study.variants}
 
 
 def test_compute_is_about_equal_between_architectures() -> None:
@@ -177,6 +204,22 @@ def test_what_is_fine_tuned_begins_where_its_start_ended(laboratory: Laboratory)
     torch.testing.assert_close(before["head.weight"], after["head.weight"])  # the labels are the same
 
 
+def test_each_target_of_masked_patches_is_that_of_its_objective(
+    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, build = list[str](), build_objective
+
+    def recorded(model: Any, name: Any, settings: Any, **others: Any) -> Any:
+        built.append(settings.masked_patch.target)
+        return build(model, name, settings, **others)
+
+    monkeypatch.setattr("vitreous.studies.laboratory.build_objective", recorded)
+    starts = {each.group: each.trial.start for each in tiny(study_named("transfer")).variants}  # type: ignore[attr-defined]
+    for group in ("mean colors", "small colors", "pixels"):
+        laboratory.run(replace(starts[group], measures=()), 7)
+    assert built == ["mean-color", "small-colors", "pixels"]
+
+
 def test_cropped_positions_are_those_of_the_middle(laboratory: Laboratory) -> None:
     trial = tiny(study_named("resolution")).variants[-1].trial
     assert trial.start is not None
@@ -185,6 +228,18 @@ def test_cropped_positions_are_those_of_the_middle(laboratory: Laboratory) -> No
     table = laboratory.starting_model(trial, 0).get_parameter("position.table")
     extra = len(before) % 4  # of a grid of 4 x 4, of which 2 x 2 are the middle
     torch.testing.assert_close(table, before[[*range(extra), *(extra + row for row in (5, 6, 9, 10))]])
+
+
+def test_images_are_drawn_when_they_are_asked_for_and_are_those_of_the_dataset() -> None:
+    world = world_of(replace(BASE, data="world:textures:200@16,test=8"))
+    part, dataset = pixels_of(world, "train", 11), WorldImages(world, "train", 11)
+    rows = torch.tensor([150, 3, 99, 3])
+    drawn = part.pixels[rows]
+    assert isinstance(part.pixels, DrawnImages)
+    assert int(part.pixels.missing.sum()) == 197
+    for image, row in zip(drawn, rows.tolist(), strict=True):
+        assert (image.numpy() == np.asarray(dataset.image(row))).all()
+    assert torch.equal(part.whole[rows], drawn)
 
 
 def test_batches_are_whole_passes_in_the_same_order_for_all_variants(laboratory: Laboratory) -> None:
@@ -206,8 +261,8 @@ def fresh(**fields: Any) -> ViT:
 
 @pytest.fixture(scope="module")
 def images() -> Images:
-    pixels, factors, _ = pixels_of(world_of(replace(BASE, data="world:textures:8@16,test=64")), "test", 0)
-    return Images(normalized(pixels, (16, 16), torch.device("cpu")), factors, "textures", 0)
+    part = pixels_of(world_of(replace(BASE, data="world:textures:8@16,test=64")), "test", 0)
+    return Images(normalized(part.whole, (16, 16), torch.device("cpu")), part.factors, "textures", 0)
 
 
 def test_shuffling_changes_nothing_without_positions_and_something_with_them(images: Images) -> None:
@@ -220,8 +275,8 @@ def test_a_shift_moves_the_window_over_the_image_and_not_its_border() -> None:
     """What a model sees after a shift is computed here from crops, and a model that sees nothing is even."""
     world = larger_canvas(world_of(replace(BASE, data="world:textures:8@16,scale=0.8,test=64")))
     assert (world.size, world.scale, world.shift) == (32, 0.4, 0.0)
-    pixels, factors, _ = pixels_of(replace(world, test=8), "test", 0)
-    canvas = Images(normalized(pixels, (32, 32), torch.device("cpu")), factors, "textures", 0)
+    part = pixels_of(replace(world, test=8), "test", 0)
+    canvas = Images(normalized(part.whole, (32, 32), torch.device("cpu")), part.factors, "textures", 0)
     model = fresh()
     with torch.inference_mode():
         found = equivariance(model, canvas)
@@ -305,6 +360,35 @@ def test_a_group_is_its_best_by_validation() -> None:
     assert found.mean == pytest.approx(0.7)
 
 
+def test_few_shots_choose_a_group_by_other_images_than_they_judge_it_by() -> None:
+    """The images with labels are the first half, those that choose the eighth after it."""
+    targets = np.arange(160) % 4
+    values = torch.eye(4)[torch.from_numpy(targets)]
+    shown = Images(torch.zeros(160, 3, 4, 4), {"labels": targets}, "labels", 0)
+
+    def measured(known: slice) -> dict[str, float]:
+        """Of a model that tells the classes of the images with labels and of these."""
+        table = torch.zeros(160, 4)
+        table[:80], table[known] = values[:80], values[known]
+        model = fresh()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ViT, "features", lambda _, __: table)
+            return few_shot(model, shown)
+
+    chosen, judged = measured(slice(80, 100)), measured(slice(100, 160))
+    assert chosen == {"few-shot": 0.25, "few-shot-validation": 1.0}
+    assert judged == {"few-shot": 1.0, "few-shot-validation": 0.25}
+    rows = [
+        TableRow(
+            Variant(f"a x{rate}", BASE, group="a"),
+            [TrialResult({"few-shot": value, "few-shot-validation": by, "validation": 1 - by}, 1, 1, 1.0)],
+        )
+        for rate, value, by in ((1, 0.9, 0.5), (2, 0.7, 0.6))
+    ]
+    assert row_named("a", rows, "few-shot").variant.name == "a x2"
+    assert row_named("a", rows, "accuracy").variant.name == "a x1"
+
+
 def test_holm_by_hand() -> None:
     strong, weak = (0.100, 0.101, 0.102, 0.1, 0.101), (0.02, 0.03, 0.005, 0.02, 0.03)
     tested = with_holm([Verdict(CLAIM, weak), *[Verdict(CLAIM, strong)] * 2, Verdict(CLAIM, (0.1, -0.1))])
@@ -346,6 +430,12 @@ def test_the_kept_ledger_is_of_full_length() -> None:
             assert [each["terms"] for each in kept["claims"]] == [
                 [list(term) for term in claim.terms] for claim in study.claims
             ]
+
+
+def test_the_figure_of_the_docs_is_that_of_the_kept_study() -> None:
+    root = Path(__file__).parents[2]
+    kept = root / "benchmarks" / "results" / "studies" / "data-size" / "plot.svg"
+    assert (root / "docs" / "figures" / "study-data-size.svg").read_bytes() == kept.read_bytes()
 
 
 def test_no_kept_claim_compares_what_is_at_chance() -> None:
@@ -457,16 +547,25 @@ def test_a_study_of_own_images_and_settings(own: Path) -> None:
         Ledger.read(own.parent)
 
 
+def test_own_images_are_judged_by_accuracy_where_few_shots_would_be_of_the_learned_classes() -> None:
+    images = OwnImages("mine", torch.zeros(8, 16, 16, 3, dtype=torch.uint8), np.arange(8) % 2, (16, 16))
+    for name in ("head", "optimizer", "shape"):
+        study = images.study(study_named(name))
+        assert study.measure == "accuracy"
+        assert {claim.measure for claim in study.claims} == {"accuracy"}
+        assert all(each.trial.measures == ("accuracy",) for each in study.variants)  # type: ignore[attr-defined]
+
+
 def test_each_seed_holds_out_its_own_quarter_of_each_class() -> None:
     pixels = torch.arange(40, dtype=torch.uint8).view(40, 1, 1, 1).expand(40, 4, 4, 3)
     images = OwnImages("a", pixels, np.arange(40) % 2, (4, 4))
     test, train = images.part("test", 0), images.part("train", 0)
-    rows = [set(part.pixels[:, 0, 0, 0].tolist()) for part in (test, train)]
+    rows = [set(part.whole[:, 0, 0, 0].tolist()) for part in (test, train)]
     assert not rows[0] & rows[1]
     assert rows[0] | rows[1] == set(range(40))
     assert np.bincount(test.factors["labels"]).tolist() == [5, 5]
-    assert rows[0] != set(images.part("test", 1).pixels[:, 0, 0, 0].tolist())
-    assert (test.factors["labels"] == test.pixels[:, 0, 0, 0].numpy() % 2).all()
+    assert rows[0] != set(images.part("test", 1).whole[:, 0, 0, 0].tolist())
+    assert (test.factors["labels"] == test.whole[:, 0, 0, 0].numpy() % 2).all()
 
 
 @pytest.mark.parametrize(
@@ -498,6 +597,11 @@ def test_what_has_no_effect_on_a_study_is_refused(
     monkeypatch.setattr(Laboratory, "run", lambda *_: pytest.fail("measured"))
     assert run(["study", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_settings_reach_every_architecture() -> None:
+    study = with_settings(study_named("compute"), {"batch_size": 7, "weight_decay": 0.5})
+    assert {(each.trial.batch_size, each.trial.weight_decay) for each in study.variants} == {(7, 0.5)}  # type: ignore[attr-defined]
 
 
 def test_settings_reach_every_trial_and_what_it_begins_with() -> None:

@@ -3,12 +3,14 @@ words are in the catalog, by the same names."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 from vitreous.errors import InputError, nearest
 from vitreous.languages import words
 from vitreous.studies.complexity import complexity
-from vitreous.studies.sequence_experiments import heads, key_size, sinusoids
+from vitreous.studies.sequence_experiments import heads, key_size, regularization, sinusoids, size
 from vitreous.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
 
 # Shapes in the middle, since a texture is the same everywhere.
@@ -17,6 +19,7 @@ POSITIONS = BASE.change(
     labels="shapes",
     steps=250,
 )
+CENTERED = "world:shapes:6000@16,clutter=0,scale=0.5,shift=0,cycles=1,looks=same,test=1600"
 INIT_STD = 0.3  # of learned positions, of which those of 0.02 need a longer training
 POSITION_ROWS = (  # name, kind, where, the paper's accuracy
     ("none", "none", "stem", "0.61382"),
@@ -33,22 +36,25 @@ POSITION_ROWS = (  # name, kind, where, the paper's accuracy
 # one channel in a group, and take from each image what tells textures apart: how strongly a filter answers.
 HYBRID: dict[str, Any] = {"stem": {"kind": "resnet", "layers": (), "width_factor": 1.0}, "depth": 2}
 RESNET: dict[str, Any] = {"layers": (1,), "width_factor": 1.0, "order": "post-activation"}
-# Learning rates by the validation images of a seed that the results do not have.
+MANY = 100_000  # training images, of which 600 steps see no image twice
+# Learning rates by the validation images of two seeds that the results do not have, after 600 steps on MANY.
 ARCHITECTURES = {
     "ViT": BASE,
-    "hybrid": BASE.change(HYBRID, rate=1e-3),
-    "ResNet": Trial(model=RESNET, rate=3e-3),
+    "hybrid": BASE.change(HYBRID),
+    "ResNet": Trial(model=RESNET, rate=1e-2),
 }
-FEW, MANY = 200, 6000  # training images
+SIZES = (300, 1_000, 3_000, 10_000, 30_000, MANY)
+LONG = 600  # steps
+COMPUTE = (75, 150, 300, LONG, 1_200)  # steps: an image costs each architecture as many operations
 LABELED = 160  # images, ten of each class
 RATES = (0.3, 1.0, 3.0)  # of that of BASE
 SGD_FACTOR = 30.0  # the paper's Table 4 (SGD) has 1 to 75 times the learning rates of Table 3 (Adam)
 ALIKE = 0.02  # what counts as alike, fixed before anything was trained
 
 
-def count(trial: Trial, images: int) -> Trial:
-    """Return the trial with another number of training images, for as many steps."""
-    return trial.change(data=trial.data.replace(f":{MANY}@", f":{images}@"))
+def count(trial: Trial, images: int, **fields: Any) -> Trial:
+    """Return the trial with another number of training images, and other fields."""
+    return trial.change(data=re.sub(r":\d+@", f":{images}@", trial.data), **fields)
 
 
 def positions() -> Study:
@@ -70,38 +76,34 @@ def positions() -> Study:
     return Study("positions", tuple(variants), tuple(claims))
 
 
-def head() -> Study:
-    """Each pooling with its own best learning rate, and the mean at the rate of the class token."""
-    variants = [
-        Variant(f"{name}, rate x{factor:g}", BASE.change(model, rate=BASE.rate * factor), "", name, factor)
-        for name, model in (("class token", {}), ("mean", {"class_token": False, "pooling": "mean"}))
-        for factor in RATES
+def swept(name: str, trial: Trial, factor: float = 1.0, paper: str = "") -> list[Variant]:
+    """A group: the trial with each of the learning rates, all of them times `factor`."""
+    return [
+        Variant(f"{name}, rate x{times:g}", trial.change(rate=trial.rate * times), paper, name, times)
+        for times in (factor * each for each in RATES)
     ]
-    claim = Claim("alike", ((1, "mean"), (-1, "class token")), "paper", "Fig. 9", rule="alike", margin=ALIKE)
-    return Study("head", tuple(variants), (claim,))
+
+
+def head() -> Study:
+    """Each pooling with its own best learning rate."""
+    base = count(BASE, MANY, steps=LONG)
+    mean = base.change({"class_token": False, "pooling": "mean"})
+    terms = (1, "mean"), (-1, "class token")
+    claim = Claim("alike", terms, "paper", "Fig. 9", measure="few-shot", rule="alike", margin=ALIKE)
+    variants = (*swept("class token", base), *swept("mean", mean))
+    return Study("head", variants, (claim,), measure="few-shot")
 
 
 def optimizer() -> Study:
     """Pre-training with each optimizer at three learning rates; SGD's are larger, as in the paper."""
-    adam = [
-        Variant(f"Adam, rate x{factor:g}", BASE.change(rate=BASE.rate * factor), "", "Adam", factor)
-        for factor in RATES
-    ]
-    sgd = [
-        Variant(
-            f"SGD, rate x{factor * SGD_FACTOR:g}",
-            BASE.change(rate=BASE.rate * SGD_FACTOR * factor, optimizer="sgd", weight_decay=0.0),
-            group="SGD",
-            x=factor * SGD_FACTOR,
-        )
-        for factor in RATES
-    ]
-    terms = (1, "Adam"), (-1, "SGD")
-    claims = (
-        Claim("pre-training", terms, "ours", "D.1"),
-        Claim("transfer", terms, "paper", "Table 7", "+0.5 (ResNet50), +0.3 (R152x2)", "few-shot"),
-    )
-    return Study("optimizer", (*adam, *sgd), claims)
+    variants, claims = list[Variant](), list[Claim]()
+    for name, paper in (("ResNet", "+0.5 (ResNet50), +0.3 (R152x2)"), ("ViT", "")):
+        trial = count(ARCHITECTURES[name], MANY, steps=LONG)
+        variants += swept(f"{name}, Adam", trial)
+        variants += swept(f"{name}, SGD", trial.change(optimizer="sgd", weight_decay=0.0), SGD_FACTOR)
+        terms = (1, f"{name}, Adam"), (-1, f"{name}, SGD")
+        claims.append(Claim(name, terms, "paper" if paper else "ours", "Table 7", paper, "few-shot"))
+    return Study("optimizer", tuple(variants), tuple(claims), measure="few-shot")
 
 
 def shape() -> Study:
@@ -112,15 +114,19 @@ def shape() -> Study:
         "width, third": {"width": 24, "mlp_dim": 48},
         "patch, double": {"patch_size": (8, 8)},
     }
+    base = count(BASE, MANY, steps=LONG)
     variants = [
-        Variant(name, BASE.change(model), group=name.partition(",")[0]) for name, model in changes.items()
+        Variant(name, base.change(model), group=name.partition(",")[0]) for name, model in changes.items()
     ]
-    claims = (
-        Claim("depth", ((1, "depth, double"), (-1, "depth, third")), "paper", "Fig. 8"),
-        Claim("patches", ((1, "the base"), (-1, "patch, double")), "paper", "Fig. 8"),
-        Claim("width", ((1, "width, third"), (-1, "depth, third")), "paper", "Fig. 8"),
+    claims = tuple(
+        Claim(name, ((1, more), (-1, less)), "paper", "Fig. 8", measure="few-shot")
+        for name, more, less in (
+            ("depth", "depth, double", "depth, third"),
+            ("patches", "the base", "patch, double"),
+            ("width", "width, third", "depth, third"),
+        )
     )
-    return Study("shape", tuple(variants), claims)
+    return Study("shape", tuple(variants), claims, measure="few-shot")
 
 
 def resolution() -> Study:
@@ -151,82 +157,122 @@ def resolution() -> Study:
 
 
 def data_size() -> Study:
-    """Each architecture, pre-trained on few and on many images in equal steps, without regularization; and
-    evaluated by few-shot accuracy on other classes."""
+    """Each architecture, pre-trained on few to many images in equal steps, without regularization."""
     variants = [
-        Variant(f"{name}, {images}", count(trial, images), group=name, x=float(images))
+        Variant(f"{name}, {images}", count(trial, images, steps=LONG), group=name, x=float(images))
         for name, trial in ARCHITECTURES.items()
-        for images in (FEW, MANY)
+        for images in SIZES
     ]
+    few = SIZES[0]
 
-    def gap(images: int, sign: int = 1) -> tuple[tuple[int, str], ...]:
-        return (sign, f"ViT, {images}"), (-sign, f"ResNet, {images}")
+    def gap(images: int, sign: int = 1, other: str = "ResNet") -> tuple[tuple[int, str], ...]:
+        return (sign, f"ViT, {images}"), (-sign, f"{other}, {images}")
 
     claims = (
-        Claim("little", gap(FEW, -1), "paper", "Fig. 3, 4", measure="few-shot"),
+        Claim("little", gap(few, -1), "paper", "Fig. 3, 4", measure="few-shot"),
         Claim("much", gap(MANY), "paper", "Fig. 3, 4", measure="few-shot"),
-        Claim("closes", gap(MANY) + gap(FEW, -1), "paper", "Fig. 4"),
-        Claim("more-data", ((1, f"ViT, {MANY}"), (-1, f"ViT, {FEW}")), "paper", "Fig. 4", measure="few-shot"),
-        Claim("compute", gap(MANY), "paper", "Fig. 5", "2 to 4 times less compute"),
-        Claim("hybrid", ((1, f"hybrid, {MANY}"), (-1, f"ViT, {MANY}")), "paper", "Fig. 5"),
-        Claim("hybrid-little", ((1, f"hybrid, {FEW}"), (-1, f"ViT, {FEW}")), "ours", "3.1"),
+        Claim("closes", gap(MANY) + gap(few, -1), "paper", "Fig. 4", measure="few-shot"),
+        Claim("more-data", ((1, f"ViT, {MANY}"), (-1, f"ViT, {few}")), "paper", "Fig. 4", measure="few-shot"),
+        Claim("hybrid-little", gap(few, -1, "hybrid"), "ours", "3.1", measure="few-shot"),
     )
-    return Study("data-size", tuple(variants), claims)
+    return Study("data-size", tuple(variants), claims, measure="few-shot")
+
+
+def compute() -> Study:
+    """Each architecture, pre-trained for short to long on images of which none is seen twice."""
+    variants = [
+        Variant(f"{name}, {steps}", count(trial, MANY, steps=steps), group=name, x=steps / COMPUTE[0])
+        for name, trial in ARCHITECTURES.items()
+        for steps in COMPUTE
+    ]
+    least, half, most = COMPUTE[0], *COMPUTE[-2:]
+    pairs = {
+        "equal": (f"ViT, {most}", f"ResNet, {most}"),
+        "half": (f"ViT, {half}", f"ResNet, {most}"),
+        "hybrid": (f"hybrid, {least}", f"ViT, {least}"),
+        "vanishes": (f"hybrid, {most}", f"ViT, {most}"),
+        "saturates": (f"ViT, {most}", f"ViT, {half}"),
+    }
+    claims = [
+        Claim(name, ((1, more), (-1, less)), "paper", "Fig. 5", measure="few-shot")
+        for name, (more, less) in pairs.items()
+    ]
+    claims[1] = replace(claims[1], paper="2 to 4 times less compute")
+    claims[3] = replace(claims[3], rule="alike", margin=ALIKE)
+    return Study("compute", tuple(variants), tuple(claims), measure="few-shot")
 
 
 def transfer() -> Study:
     """The same few labels, after pre-training on images without or with labels of other things."""
-    mean = {"class_token": False, "pooling": "mean"}
-    scratch, pre = count(BASE, LABELED).change(mean), BASE.change(mean, steps=2 * BASE.steps)
+    data, mean = f"{WORLD},looks=same", {"class_token": False, "pooling": "mean"}
+    scratch = count(BASE.change(mean, data=data), LABELED)
+    pre = count(BASE.change(mean, data=data), MANY, steps=LONG)
+    masked = pre.change(objective="masked-patch")
     starts: dict[str, tuple[Trial | None, str]] = {
         "from scratch": (None, "77.9"),
-        "masked patches": (pre.change(objective="masked-patch"), "79.9"),
+        "mean colors": (masked, "79.9"),
+        "small colors": (masked.change(target="small-colors"), ""),
+        "pixels": (masked.change(target="pixels"), ""),
         "MAE": (pre.change(objective="mae"), ""),
         "objects": (pre.change(labels="objects"), "84.0"),
     }
-    variants = tuple(
-        Variant(f"{name}, rate x{factor:g}", trial, paper, name, factor)
+    variants = [
+        each
         for name, (start, paper) in starts.items()
-        for factor in RATES
-        for trial in [scratch.change(start=start, rate=BASE.rate * factor)]
-    )
+        for each in swept(name, scratch.change(start=start), paper=paper)
+    ]
     from_scratch = -1, "from scratch"
+    place, gain = "B.1.2", "+2.0 (ImageNet)"
     claims = (
-        Claim("masked-patch", ((1, "masked patches"), from_scratch), "paper", "B.1.2", "+2.0 (ImageNet)"),
-        Claim("supervised", ((1, "objects"), (-1, "masked patches")), "paper", "4.6", "+4 (ImageNet)"),
+        Claim("mean-color", ((1, "mean colors"), from_scratch), "paper", place, gain),
+        Claim("small-colors", ((1, "small colors"), from_scratch), "paper", place),
+        Claim("pixels", ((1, "pixels"), from_scratch), "paper", place),
+        Claim("pixels-worse", ((1, "small colors"), (-1, "pixels")), "paper", place),
+        Claim("supervised", ((1, "objects"), (-1, "mean colors")), "paper", "4.6", "+4 (ImageNet)"),
         Claim("few-labels", ((1, "objects"), from_scratch), "paper", "Table 2"),
         Claim("mae", ((1, "MAE"), from_scratch), "later", "2111.06377"),
     )
-    return Study("transfer", variants, claims)
+    return Study("transfer", tuple(variants), claims)
 
 
 def attention() -> Study:
-    looked = BASE.change(measures=("accuracy", "heads", "positions"))
-    hybrid = ARCHITECTURES["hybrid"].change(measures=("accuracy", "heads"))
-    variants = (Variant("ViT", looked), Variant("hybrid", hybrid))
-    vit = ((1, "ViT"),)
+    """On 36 patches, in four layers and in three after a convolution."""
+    large = BASE.change(data=WORLD.replace("@16", "@24"), measures=("accuracy", "heads", "positions"))
+    vit = count(large.change({"depth": 4}), MANY, steps=LONG)
+    hybrid = vit.change({**HYBRID, "depth": 3}, measures=("accuracy", "heads"))
+    variants = (Variant("ViT", vit), Variant("hybrid", hybrid))
+    terms = ((1, "ViT"),)
     claims = (
-        Claim("depth", vit, "paper", "Fig. 7", measure="distance-slope", points=False),
-        Claim("far", vit, "paper", "Fig. 7", measure="farthest-beyond-three-quarters", points=False),
+        Claim("depth", terms, "paper", "Fig. 7", measure="distance-slope", points=False),
+        Claim("far", terms, "paper", "Fig. 7", measure="farthest-beyond-three-quarters", points=False),
         Claim("near", ((1, "hybrid"), (-1, "ViT")), "paper", "Fig. 7", measure="nearest-head", points=False),
-        Claim("nearness", vit, "paper", "Fig. 7", measure="nearness", points=False),
-        Claim("rows", vit, "paper", "Fig. 7", measure="rows-and-columns", points=False),
+        Claim("nearness", terms, "paper", "Fig. 7", measure="nearness", points=False),
+        Claim("rows", terms, "paper", "Fig. 7", measure="rows-and-columns", points=False),
     )
     return Study("attention", variants, claims)
 
 
 def inductive_bias() -> Study:
-    centered = f"{WORLD},shift=0"
-    measures = ("accuracy", "moved", "shifts")
-    trained = {name: trial.change(data=centered, measures=measures) for name, trial in ARCHITECTURES.items()}
-    variants = tuple(Variant(name, trial) for name, trial in trained.items())
-    vit, shift = (-1, "ViT"), ((1, "ViT"), (-1, "ResNet"))
+    """Learned in the middle of the image: features of textures under shifts, and shapes that have moved."""
+    textures, shapes = (
+        {
+            name: count(trial.change(data=data), MANY, steps=LONG, labels=labels, measures=measures)
+            for name, trial in ARCHITECTURES.items()
+        }
+        for data, labels, measures in (
+            (f"{WORLD},shift=0", "textures", ("accuracy", "shifts")),
+            (CENTERED, "shapes", ("accuracy", "moved")),
+        )
+    )
+    variants = [Variant(name, trial) for name, trial in textures.items()]
+    variants += [Variant(f"{name}, shapes", trial) for name, trial in shapes.items()]
+    vit, shift = (-1, "ViT, shapes"), ((1, "ViT"), (-1, "ResNet"))
     claims = (
         Claim("equivariant", shift, "paper", "3.1", measure="equivariance", points=False),
-        Claim("moved-resnet", ((1, "ResNet"), vit), "ours", "3.1", measure="moved"),
-        Claim("moved-hybrid", ((1, "hybrid"), vit), "ours", "3.1", measure="moved"),
+        Claim("moved-resnet", ((1, "ResNet, shapes"), vit), "ours", "3.1", measure="moved"),
+        Claim("moved-hybrid", ((1, "hybrid, shapes"), vit), "ours", "3.1", measure="moved"),
     )
-    return Study("inductive-bias", variants, claims)
+    return Study("inductive-bias", tuple(variants), claims)
 
 
 def initialization() -> Study:
@@ -260,8 +306,9 @@ def initialization() -> Study:
 STUDIES = {
     study.name: study
     for study in (
-        positions(), head(), optimizer(), shape(), resolution(), data_size(), transfer(), attention(),
-        inductive_bias(), initialization(), complexity(), sinusoids(), heads(), key_size(),
+        positions(), head(), optimizer(), shape(), resolution(), data_size(), compute(), transfer(),
+        attention(), inductive_bias(), initialization(), complexity(), sinusoids(), heads(), key_size(),
+        size(), regularization(),
     )
 }  # fmt: skip
 

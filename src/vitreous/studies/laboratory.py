@@ -29,7 +29,6 @@ from vitreous.data.sources import open_data
 from vitreous.data.sources.world import World, WorldImages, class_names, parse
 from vitreous.errors import InputError, writing_to
 from vitreous.layers.embedding import LearnedPositions
-from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
 from vitreous.models.names import Model, build_model
@@ -39,6 +38,7 @@ from vitreous.rng import numpy_generator, torch_generator
 from vitreous.studies.measures import MEASURES, Images, as_learned
 from vitreous.studies.study import AnyTrial, Study, Trial, TrialResult, trials_of
 from vitreous.tasks.pretraining.mae_decoder import decoder_for
+from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
 from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import OptimizerConfig, ScheduleConfig
@@ -54,20 +54,43 @@ OWN_LABELS = "labels"
 DRAWN = 64  # images at a time
 
 
-class PartImages(NamedTuple):
-    """The images of one part, in memory, with all kinds of labels, and the mean and deviation of pixels."""
+class DrawnImages:
+    """The images of one part of the image world, each drawn when it is first asked for."""
 
-    pixels: UInt8[Tensor, "N H W 3"]
+    def __init__(self, world: WorldImages) -> None:
+        self.world = world
+        self.pixels = torch.zeros((len(world), *[world.world.size] * 2, 3), dtype=torch.uint8)
+        self.missing = torch.ones(len(world), dtype=torch.bool)
+
+    def __len__(self) -> int:
+        return len(self.world)
+
+    def __getitem__(self, rows: Int[Tensor, " n"]) -> UInt8[Tensor, "n H W 3"]:
+        new = rows[self.missing[rows]].unique()  # type: ignore[no-untyped-call]
+        for some in new.split(DRAWN) if len(new) else ():
+            self.pixels[some] = torch.from_numpy(self.world.draw(some.numpy()))
+        self.missing[new] = False
+        return self.pixels[rows]
+
+
+class PartImages(NamedTuple):
+    """The images of one part, with all kinds of labels, and the mean and deviation of pixels."""
+
+    pixels: UInt8[Tensor, "N H W 3"] | DrawnImages
     factors: Mapping[str, NDArray[np.int64]]
     looks: tuple[float, float] = LOOKS
+
+    @property
+    def whole(self) -> UInt8[Tensor, "N H W 3"]:
+        """All pixels."""
+        return self.pixels[torch.arange(len(self.pixels))]
 
 
 @lru_cache(maxsize=6)
 def pixels_of(described: World, part: str, seed: int) -> PartImages:
-    """Return all images of one part of the image world."""
+    """Return one part of the image world."""
     world = WorldImages(described, part, seed)
-    drawn = [world.draw(np.arange(at, min(at + DRAWN, len(world)))) for at in range(0, len(world), DRAWN)]
-    return PartImages(torch.from_numpy(np.concatenate(drawn)), world.factors)
+    return PartImages(DrawnImages(world), world.factors)
 
 
 def world_of(trial: Trial) -> World:
@@ -101,16 +124,23 @@ class OwnImages(NamedTuple):
         return mean, max(float(self.pixels.float().std()) / 255, 0.01)
 
     def study(self, study: Study) -> Study:
-        """Return the study on these images."""
-        used = {claim.measure for claim in study.claims}
+        """Return the study on these images; by accuracy, where few shots would be of the learned classes."""
 
         def own(trial: Trial) -> Trial:
-            measures = tuple(each for each in trial.measures if each != "few-shot" or each in used)
+            measures = tuple(each for each in trial.measures if each != "few-shot")
             start = trial.start and own(trial.start)
             return replace(trial, data=self.name, labels=OWN_LABELS, measures=measures, start=start)
 
-        variants = tuple(replace(each, trial=own(cast("Trial", each.trial))) for each in study.variants)
-        return replace(study, variants=variants, world="own")
+        def measured(name: str) -> str:
+            return "accuracy" if name == "few-shot" else name
+
+        return replace(
+            study,
+            variants=tuple(replace(each, trial=own(cast("Trial", each.trial))) for each in study.variants),
+            claims=tuple(replace(each, measure=measured(each.measure)) for each in study.claims),
+            measure=measured(study.measure),
+            world="own",
+        )
 
     @classmethod
     def read(cls, source: Any, size: tuple[int, int]) -> OwnImages:
@@ -204,13 +234,12 @@ class Laboratory:
         else:
             side = world_of(trial).size
             classes, size, looks = len(class_names()[trial.labels]), (side, side), LOOKS
-        kind = BiTConfig if "layers" in trial.model else ViTConfig
         size = trial.model.get("image_size", size)
         if trial.start is None:
-            fields = {"stem": {"kind": "patch"}} if kind is ViTConfig else {}
+            fields = {"stem": {"kind": "patch"}} if trial.config is ViTConfig else {}
             tree = {**fields, **trial.model, "image_size": size, "num_classes": classes}
             prepared = Preprocessing(size=size, channels=3, mean=(looks[0],) * 3, std=(looks[1],) * 3)
-            return build_model(kind(**tree), seed=seed, preprocessing=prepared).to(self.device)
+            return build_model(trial.config(**tree), seed=seed, preprocessing=prepared).to(self.device)
         folder, _ = self.run(replace(trial.start, measures=()), seed)
         model = load_image_model(folder, image_size=size, num_classes=classes).to(self.device)
         if trial.positions != "resized":
@@ -229,7 +258,8 @@ class Laboratory:
         learner: nn.Module = model
         if trial.objective:
             assert isinstance(model, ViT)
-            settings = PretrainingConfig(mae=decoder_for(model.config))
+            masked_patch = MaskedPatchConfig(target=trial.target)
+            settings = PretrainingConfig(mae=decoder_for(model.config), masked_patch=masked_patch)
             learner = build_objective(model, trial.objective, settings, steps=steps, seed=seed).to(
                 self.device
             )
@@ -270,10 +300,10 @@ class Laboratory:
         values: dict[str, float] = {}
         for name in trial.measures:
             measure, changed, canvas = MEASURES[name]
-            pixels, factors, looks = self.images(trial, "test", seed, changed)
+            part = self.images(trial, "test", seed, changed)
             height, width = model.config.image_size
-            shown = normalized(pixels, (canvas * height, canvas * width), self.device, looks)
-            images = Images(shown, factors, trial.labels, seed)
+            shown = normalized(part.whole, (canvas * height, canvas * width), self.device, part.looks)
+            images = Images(shown, part.factors, trial.labels, seed)
             with torch.inference_mode(), computing(self.precision, self.device):
                 values |= measure(model, images)
         return values

@@ -160,7 +160,7 @@ class SequenceTrial:
     """One training run of a Transformer without its seed."""
 
     revision: ClassVar[int] = 2
-    settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "train", "test")
+    settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "label_smoothing", "train", "test")
     config: ClassVar[Any] = TransformerConfig
 
     task: str = "parsing"  # one of TASKS
@@ -171,6 +171,7 @@ class SequenceTrial:
     steps: int = 300
     batch_size: int = 64
     rate: float = 3e-3  # the peak, after a warm-up of a tenth; then a cosine
+    label_smoothing: float = 0.1
 
     @property
     def data(self) -> str:
@@ -224,7 +225,10 @@ class SequenceTrial:
             source, target = (trimmed(each[rows]).to(laboratory.device) for each in data[:2])
             logits = model(source, target[:, :-1])
             loss = F.cross_entropy(
-                logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD, label_smoothing=0.1
+                logits.flatten(0, 1),
+                target[:, 1:].flatten(),
+                ignore_index=PAD,
+                label_smoothing=self.label_smoothing,
             )
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from vitreous.errors import InputError, nearest
 from vitreous.languages import percentage, words
+from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.settings import check_names, explain
 from vitreous.training.settings import Tree, leaves, merged
@@ -58,7 +59,6 @@ class Trial:
 
     revision: ClassVar[int] = 1
     settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "weight_decay")
-    config: ClassVar[Any] = ViTConfig
 
     data: str = WORLD  # the training and test images; each seed draws its own
     labels: str = "textures"  # what is learned of them: a kind of labels of the image world
@@ -73,9 +73,15 @@ class Trial:
     start: Trial | None = None  # what it is fine-tuned from; None: from scratch
     # None: the labels; else self-supervised, whose encoder is the result
     objective: Literal["masked-patch", "mae"] | None = None
+    target: Literal["mean-color", "small-colors", "pixels"] = "mean-color"  # of masked-patch
     # those of `start` at another size: interpolated, those of the middle of its grid, or initialized again
     positions: Literal["resized", "cropped", "fresh"] = "resized"
     measures: tuple[str, ...] = ("accuracy", "few-shot")  # at the end, by name
+
+    @property
+    def config(self) -> type[ViTConfig | BiTConfig]:
+        """What the model is a configuration of."""
+        return BiTConfig if "layers" in self.model else ViTConfig
 
     def change(self, model: Tree | None = None, **fields: Any) -> Trial:
         """Return the trial with other fields; those of the model are merged."""
@@ -104,7 +110,7 @@ class Claim:
     """A sentence that the differences over the seeds decide, by a rule fixed before they are known.
 
     The value of a seed is the sum of `terms`: a sign times the measure of a variant. A name of a group stands
-    for its variant with the best mean on the validation images.
+    for its variant with the best mean of that measure on the validation images.
     """
 
     name: str  # of the sentence among the words of its study

@@ -149,17 +149,18 @@ def verdict(claim: Claim, rows: Sequence[TableRow]) -> Verdict:
     """The value of the claim for each seed: paired, since the variants of a seed share images and order."""
     total, chosen = np.zeros(len(rows[0].results)), []
     for weight, name in claim.terms:
-        row = row_named(name, rows)
+        row = row_named(name, rows, claim.measure)
         total += weight * np.array(row.values(claim.measure))
         chosen += [row.variant.name] if row.variant.name != name else []
     return Verdict(claim, tuple(total.tolist()), tuple(chosen), overlap=rows[0].overlap)
 
 
-def row_named(name: str, rows: Sequence[TableRow]) -> TableRow:
-    """The row of a variant, or of a group the one with the best mean on the validation images."""
+def row_named(name: str, rows: Sequence[TableRow], measure: str = "accuracy") -> TableRow:
+    """The row of a variant, or of a group the one with the best mean of the measure on validation images."""
     named = [row for row in rows if row.variant.name == name]
     members = named or [row for row in rows if row.variant.group == name]
-    return members[0] if len(members) == 1 else max(members, key=lambda row: row.mean("validation"))
+    chosen_by = "few-shot-validation" if measure == "few-shot" else "validation"
+    return members[0] if len(members) == 1 else max(members, key=lambda row: row.mean(chosen_by))
 
 
 def with_holm(verdicts: Sequence[Verdict]) -> list[Verdict]:

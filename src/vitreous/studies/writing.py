@@ -17,14 +17,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from vitreous.checkpoints.whole_files import folder_for
 from vitreous.errors import InputError, writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
-from vitreous.languages import phrase
+from vitreous.languages import phrase, words
 from vitreous.studies.study import Study, variant_label
 from vitreous.studies.verdicts import TableRow
 
 RESULTS = ("table.md", "results.json", "plot.svg", "plot.png")
 ADVICE = "free some space, or choose another --out"
 TITLE = 56  # letters in a line; names of variants take the left of the plot
-COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK)
+COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK, "#b5446e")  # of the most curves that a study has
 
 
 @contextmanager
@@ -96,13 +96,13 @@ def study_cells(row: TableRow, study: Study) -> tuple[str, str, str, str]:
 
 def study_plot(study: Study, rows: Sequence[TableRow], runs: str) -> Chart:
     """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
-    words = study.words
-    height = 3.6 if "axis" in words else 1.3 + 0.3 * len(rows)
+    about = study.words
+    height = 3.6 if "axis" in about else 1.3 + 0.3 * len(rows)
     with canvas(6.4, height) as (figure, (axes,)):
-        axes.set_title(f"{fill(words['title'], TITLE)}\n{runs}")
-        if "axis" in words:
+        axes.set_title(f"{fill(about['title'], TITLE)}\n{runs}")
+        if "axis" in about:
             curves(axes, rows, study.measure)  # of shares
-            axes.set_xlabel(words["axis"])
+            axes.set_xlabel(about["axis"])
         else:
             dots(axes, rows, study.measure, 100 if study.points else 1)
     return Chart(figure)
@@ -127,7 +127,7 @@ def dots(axes: Axes, rows: Sequence[TableRow], measure: str, scale: int) -> None
         )
     axes.set_yticks(places, [variant_label(row.variant.name) for row in rows], color=INK)
     axes.invert_yaxis()
-    axes.set_xlabel(phrase(f"study.axes.{measure}"))
+    axes.set_xlabel(phrase("study.dots", measure=words("study.axes")[measure]))
 
 
 def curves(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
@@ -137,7 +137,7 @@ def curves(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
         groups.setdefault(row.variant.group, []).append(row)
     shared = [members[0] for members in groups.values() if len(members) == 1]
     several = {group: [*members, *shared] for group, members in groups.items() if len(members) > 1}
-    for (group, members), color in zip(several.items(), COLORS, strict=False):
+    for (group, members), color in zip(several.items(), COLORS[: len(several)], strict=True):
         members.sort(key=lambda row: row.variant.x)
         places, means = [row.variant.x for row in members], [100 * row.mean(measure) for row in members]
         axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=variant_label(group))
@@ -150,5 +150,5 @@ def curves(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel(phrase("study.accuracy"))
+    axes.set_ylabel(words("study.axes")[measure])
     axes.legend(labelcolor="linecolor")
