@@ -151,4 +151,4 @@ def curves(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylabel(words("study.axes")[measure])
-    axes.legend(labelcolor="linecolor")
+    axes.legend(labelcolor="linecolor", loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves
