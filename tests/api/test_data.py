@@ -106,7 +106,7 @@ def test_labels_without_a_class_are_an_input_error(
 
 def test_numbers_to_predict(pixels: NDArray[np.uint8]) -> None:
     numbers = np.linspace(-1, 1, len(pixels), dtype=np.float32)
-    source = data_source((pixels, numbers), numbers=True)
+    source = data_source((pixels, numbers), "numbers")
     stored = open_data(source, DataConfig(test_fraction=0.0), "numbers")
     np.testing.assert_array_equal(stored.train.targets, numbers)
 

@@ -58,13 +58,12 @@ def count(trial: Trial, images: int, **fields: Any) -> Trial:
 
 
 def positions() -> Study:
+    base = count(POSITIONS, MANY, steps=LONG)
     variants = [
-        Variant(
-            name, POSITIONS.change({"position": {"kind": kind, "where": where, "init_std": INIT_STD}}), paper
-        )
+        Variant(name, base.change({"position": {"kind": kind, "where": where, "init_std": INIT_STD}}), paper)
         for name, kind, where, paper in POSITION_ROWS
     ]
-    claims = [Claim("any", ((1, "1-D, stem"), (-1, "none")), "paper", "Table 8", "+2.8 (5-shot)")]
+    claims = [Claim("any", ((1, "1-D, stem"), (-1, "none")), "paper", "Table 8", "+2.8 (5-shot)", "few-shot")]
     for name, first, paper in (
         ("two-dimensional", "2-D, stem", "-0.2 (5-shot)"),
         ("once", "1-D, every layer", "-0.2 (5-shot)"),
@@ -72,8 +71,8 @@ def positions() -> Study:
         ("relative", "relative", "-0.2 (5-shot)"),
     ):
         terms = (1, first), (-1, "1-D, stem")
-        claims.append(Claim(name, terms, "paper", "Table 8", paper, rule="alike", margin=ALIKE))
-    return Study("positions", tuple(variants), tuple(claims))
+        claims.append(Claim(name, terms, "paper", "Table 8", paper, "few-shot", rule="alike", margin=ALIKE))
+    return Study("positions", tuple(variants), tuple(claims), measure="few-shot")
 
 
 def swept(name: str, trial: Trial, factor: float = 1.0, paper: str = "") -> list[Variant]:
