@@ -37,9 +37,7 @@ class TimeBudget:
         self.seen = learner.step, learner.seconds
         self.averaged = -1  # the first step of a session waits for the first images
         self.step_seconds = learner.seconds / learner.step if learner.step else None
-        self.reserve: float | None = (
-            None  # seconds of a validation, such as the one at the end; None: not known
-        )
+        self.reserve: float | None = None  # seconds of a validation, as the one at the end; None: not known
         self.spoken = False
 
     def total(self, planned: int, steps_per_epoch: int) -> int:
