@@ -36,8 +36,8 @@ POSITION_ROWS = (  # name, kind, where, the paper's accuracy
 HYBRID: dict[str, Any] = {"stem": {"kind": "resnet", "layers": (), "width_factor": 1.0}, "depth": 2}
 RESNET: dict[str, Any] = {"layers": (1,), "width_factor": 1.0, "order": "post-activation"}
 MANY = 100_000  # training images, of which 600 steps see no image twice
-# Learning rates by the 5-shot accuracy of two seeds that the results do not have, after 600 steps on MANY; those
-# of the ResNet and of the hybrid are the largest that were tried.
+# Learning rates by the 5-shot accuracy of two seeds that the results do not have, after 600 steps on MANY;
+# those of the ResNet and of the hybrid are the largest that were tried.
 ARCHITECTURES = {
     "ViT": BASE,
     "hybrid": BASE.change(HYBRID),
