@@ -27,7 +27,6 @@ from vitreous.studies.complexity import LayerTrial
 from vitreous.studies.experiments import STUDIES, study_named
 from vitreous.studies.findings import Ledger, run_study
 from vitreous.studies.laboratory import (
-    DrawnImages,
     Laboratory,
     OwnImages,
     cache_key,
@@ -234,9 +233,12 @@ def test_images_are_drawn_when_they_are_asked_for_and_are_those_of_the_dataset()
     world = world_of(replace(BASE, data="world:textures:200@16,test=8"))
     part, dataset = pixels_of(world, "train", 11), WorldImages(world, "train", 11)
     rows = torch.tensor([150, 3, 99, 3])
-    drawn = part.pixels[rows]
-    assert isinstance(part.pixels, DrawnImages)
-    assert int(part.pixels.missing.sum()) == 197
+    with pytest.MonkeyPatch.context() as patch:
+        counts, draw = list[int](), WorldImages.draw
+        patch.setattr(WorldImages, "draw", lambda *given: counts.append(len(given[1])) or draw(*given))
+        drawn = part.take(rows)
+        part.take(rows)
+    assert counts == [3]
     for image, row in zip(drawn, rows.tolist(), strict=True):
         assert (image.numpy() == np.asarray(dataset.image(row))).all()
     assert torch.equal(part.whole[rows], drawn)

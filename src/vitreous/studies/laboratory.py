@@ -51,46 +51,27 @@ SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
 LOOKS = 0.3, 0.25  # mean and deviation of the pixels of the image world
 HELD_OUT = 4  # one of so many of a user's images
 OWN_LABELS = "labels"
-DRAWN = 64  # images at a time
-
-
-class DrawnImages:
-    """The images of one part of the image world, each drawn when it is first asked for."""
-
-    def __init__(self, world: WorldImages) -> None:
-        self.world = world
-        self.pixels = torch.zeros((len(world), *[world.world.size] * 2, 3), dtype=torch.uint8)
-        self.missing = torch.ones(len(world), dtype=torch.bool)
-
-    def __len__(self) -> int:
-        return len(self.world)
-
-    def __getitem__(self, rows: Int[Tensor, " n"]) -> UInt8[Tensor, "n H W 3"]:
-        new = rows[self.missing[rows]].unique()  # type: ignore[no-untyped-call]
-        for some in new.split(DRAWN) if len(new) else ():
-            self.pixels[some] = torch.from_numpy(self.world.draw(some.numpy()))
-        self.missing[new] = False
-        return self.pixels[rows]
 
 
 class PartImages(NamedTuple):
     """The images of one part, with all kinds of labels, and the mean and deviation of pixels."""
 
-    pixels: UInt8[Tensor, "N H W 3"] | DrawnImages
+    images: int
+    take: Callable[[Int[Tensor, " n"]], UInt8[Tensor, "n H W 3"]]  # the pixels of images, by their numbers
     factors: Mapping[str, NDArray[np.int64]]
     looks: tuple[float, float] = LOOKS
 
     @property
     def whole(self) -> UInt8[Tensor, "N H W 3"]:
         """All pixels."""
-        return self.pixels[torch.arange(len(self.pixels))]
+        return self.take(torch.arange(self.images))
 
 
 @lru_cache(maxsize=6)
 def pixels_of(described: World, part: str, seed: int) -> PartImages:
-    """Return one part of the image world."""
+    """Return one part of the image world, whose images are drawn when they are taken for the first time."""
     world = WorldImages(described, part, seed)
-    return PartImages(DrawnImages(world), world.factors)
+    return PartImages(len(world), lambda rows: torch.from_numpy(world.rows(rows.numpy())), world.factors)
 
 
 def world_of(trial: Trial) -> World:
@@ -116,7 +97,8 @@ class OwnImages(NamedTuple):
         rows = np.sort(order[held_out if part == "test" else ~held_out])
         if part == "test":  # a quarter of it is for selection
             rows = numpy_generator(seed, "study validation").permutation(rows)
-        return PartImages(self.pixels[rows], {OWN_LABELS: self.targets[rows]}, self.looks)
+        factors = {OWN_LABELS: self.targets[rows]}
+        return PartImages(len(rows), self.pixels[rows].__getitem__, factors, self.looks)
 
     @property
     def looks(self) -> tuple[float, float]:
@@ -284,15 +266,15 @@ class Laboratory:
 
     def batches(self, trial: Trial, seed: int, steps: int, size: tuple[int, int]) -> Iterator[Batch]:
         """Yield batches of whole passes in random order."""
-        pixels, factors, looks = self.images(trial, "train", seed)
-        targets = torch.from_numpy(factors[trial.labels])
+        part = self.images(trial, "train", seed)
+        targets = torch.from_numpy(part.factors[trial.labels])
         generator = torch_generator(seed, "study order")
         order: Int[Tensor, " n"] = torch.empty(0, dtype=torch.int64)
         for _ in range(steps):
             while len(order) < trial.batch_size:
-                order = torch.cat([order, torch.randperm(len(pixels), generator=generator)])
+                order = torch.cat([order, torch.randperm(part.images, generator=generator)])
             rows, order = order[: trial.batch_size], order[trial.batch_size :]
-            images = normalized(pixels[rows], size, self.device, looks)
+            images = normalized(part.take(rows), size, self.device, part.looks)
             yield Batch(images, targets[rows].to(self.device), rows)
 
     def measured(self, model: Model, trial: Trial, seed: int) -> dict[str, float]:

@@ -199,19 +199,29 @@ class WorldImages(ImageDataset):
             self.factors["objects"] = self.factors["shapes"] * len(TEXTURES) + self.factors["textures"]
         self.form = self.factors[kind]
         self.classes, self.targets = names[world.labels], self.factors[world.labels]
-        shape = (-(-count // BLOCK) * BLOCK, world.size, world.size, 3)
+        shape = (count, world.size, world.size, 3)
         self.pixels = np.zeros(shape, np.uint8) if math.prod(shape) <= KEPT else None
-        self.kept = np.zeros(len(self.pixels) // BLOCK if self.pixels is not None else 0, np.bool_)
+        self.kept = np.zeros(count, np.bool_)
 
     def image(self, index: int) -> Image.Image:
         if self.pixels is None:
             return Image.fromarray(self.draw(np.array([index]))[0])
-        block = index // BLOCK
-        if not self.kept[block]:  # threads may draw it twice, and draw the same
-            places = np.arange(block * BLOCK, min((block + 1) * BLOCK, len(self)))
-            self.pixels[places] = self.draw(places)
-            self.kept[block] = True
+        if not self.kept[index]:
+            first = index - index % BLOCK
+            self.rows(np.arange(first, min(first + BLOCK, len(self))))
         return Image.fromarray(self.pixels[index])
+
+    def rows(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return (len(indices), size, size, 3), the images of these numbers; each is drawn once, where all can
+        be kept."""
+        if self.pixels is None:
+            return self.draw(indices)
+        new = np.unique(indices[~self.kept[indices]])
+        for at in range(0, len(new), BLOCK):  # threads may draw one twice, and draw the same
+            some = new[at : at + BLOCK]
+            self.pixels[some] = self.draw(some)
+            self.kept[some] = True
+        return np.asarray(self.pixels[indices])
 
     def draw(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return (len(indices), size, size, 3), the images of these numbers."""
