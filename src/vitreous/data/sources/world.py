@@ -212,8 +212,8 @@ class WorldImages(ImageDataset):
         return Image.fromarray(self.pixels[index])
 
     def rows(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return (len(indices), size, size, 3), the images of these numbers; each is drawn once, where all can
-        be kept."""
+        """Return (len(indices), size, size, 3), the images of these numbers; each is drawn once, where all of
+        them can be kept."""
         if self.pixels is None:
             return self.draw(indices)
         new = np.unique(indices[~self.kept[indices]])
