@@ -24,8 +24,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,6 +57,7 @@ from vitreous.training.precision import check_float8, numerics, to_float8
 from vitreous.training.step import Objective, TrainStep
 
 CLASSES = 1000
+PEERS = ("timm", "transformers")
 SIZES = {"ViT-Ti/16": "tiny", "ViT-S/16": "small", "ViT-B/16": "base", "ViT-L/16": "large"}
 BATCHES = {"ViT-Ti/16": 1024, "ViT-S/16": 512, "ViT-B/16": 256, "ViT-L/16": 128}
 Step = Callable[[Batch], object]
@@ -145,6 +145,21 @@ def huggingface_step(name: str, device: torch.device) -> Step:
     return usual(ViTForImageClassification(theirs), lambda output: output.logits, device)  # type: ignore[attr-defined]
 
 
+def float8_step(name: str, device: torch.device) -> Step:
+    check_float8(device)
+    return ours(name, device, precision="fp8")
+
+
+WAYS: dict[str, Callable[[str, torch.device], Step]] = {
+    "vitreous": ours,
+    "vitreous, MAE": partial(ours, objective="mae"),
+    "vitreous, DINO": partial(ours, objective="dino"),
+    "timm": timm_step,
+    "huggingface": huggingface_step,
+    "vitreous, fp8": float8_step,
+}
+
+
 def matrix_peak(device: torch.device, side: int) -> float:
     """Operations a second of the best of some products of two side x side matrices in bf16."""
     a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
@@ -169,31 +184,32 @@ def endless(loader: DevicePrefetcher[BatchT]) -> Iterator[BatchT]:
         yield from loader.epoch(epoch)
 
 
-def with_views(step: TrainStep, loader: DevicePrefetcher[Views]) -> Step:
+def with_views(step: Any, loader: DevicePrefetcher[Views]) -> Step:
     """Return a step that takes its own batches."""
     batches = endless(loader)
     return lambda _: step(next(batches))
 
 
 def ways_of(
-    name: str, device: torch.device, world: World, views: DevicePrefetcher[Views], *, shard: bool
+    name: str,
+    device: torch.device,
+    world: World,
+    views: DevicePrefetcher[Views],
+    *,
+    shard: bool,
+    chosen: Sequence[str],
 ) -> dict[str, Step]:
-    """Return all steps that are compared."""
+    """Return the chosen steps, but for those that this machine cannot take."""
     if world.size > 1:
         return {"vitreous": ours(name, device, world, shard=shard)}
-    ways: dict[str, Step] = {
-        "vitreous": ours(name, device),
-        "vitreous, MAE": ours(name, device, objective="mae"),
-        "vitreous, DINO": with_views(ours(name, device, objective="dino"), views),
-    }
-    for peer, make in (("timm", timm_step), ("huggingface", huggingface_step)):
+    ways: dict[str, Step] = {}
+    for way in chosen:
         try:
-            ways[peer] = make(name, device)
-        except ImportError as error:
-            print(f"without {peer}: {error}", flush=True)
-    with suppress(InputError):  # there is no such hardware
-        check_float8(device)
-        ways["vitreous, fp8"] = ours(name, device, precision="fp8")
+            ways[way] = WAYS[way](name, device)
+        except (ImportError, InputError) as error:
+            print(f"without {way}: {error}", flush=True)
+    if "vitreous, DINO" in ways:
+        ways["vitreous, DINO"] = with_views(ways["vitreous, DINO"], views)
     return ways
 
 
@@ -244,6 +260,9 @@ def alone(loader: DevicePrefetcher[Batch], steps: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["ViT-S/16", "ViT-B/16", "ViT-L/16"])
+    parser.add_argument(
+        "--ways", nargs="+", choices=WAYS, default=list(WAYS), help="vitreous is always there"
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--batch", type=int, help="images; by default what suits the model on a large GPU")
     parser.add_argument("--images", type=int, default=8192)
@@ -285,7 +304,8 @@ def measure(options: argparse.Namespace, world: World, device: torch.device) -> 
             crops = multi_crop(vt.create(name), ViewsConfig())
             views = load(augmentation=AugmentationConfig(), reader=ViewReader(images, 3, crops))
             operations = 3 * 2 * describe(vt.create(name, num_classes=CLASSES).config).macs
-            ways = ways_of(name, device, world, views, shard=options.shard)
+            chosen = dict.fromkeys(["vitreous", *options.ways])
+            ways = ways_of(name, device, world, views, shard=options.shard, chosen=list(chosen))
             found = compare(ways, operations, loader, device, options.steps, options.rounds)
             for row in found.values():
                 if "teraflops" in row:
@@ -298,17 +318,11 @@ def measure(options: argparse.Namespace, world: World, device: torch.device) -> 
                 "checkpoint": state_cost(step, world),
                 **found,
             }
-            if world.first:
+            if world.first:  # after each model, since all of them take long
                 print(name, json.dumps(rows[name]), flush=True)
-    if not world.first:
-        return
-    results = {
-        "processes": world.size,
-        "sharded": options.shard,
-        "matrix_peak_teraflops": round(peak / 1e12, 2),
-        "rows": rows,
-    }
-    write_results(results, options.out, machine=gpu)
+                facts = {"processes": world.size, "sharded": options.shard}
+                facts["matrix_peak_teraflops"] = round(peak / 1e12, 2)
+                write_results({**facts, "rows": rows}, options.out, machine=gpu, packages=PEERS, shown=False)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ all images without labels for `--minutes`, and `vitreous train --init` from the 
 together. All models, rates and changes of images are those that the product chooses by itself. Models of
 masked objectives have fixed positions, with which training from scratch can be faster, too: so beside them
 it is done with them as well, and pre-training is compared with the better of the two. Time is processor time
-of one thread, so that other work on the machine changes little. What was chosen by hand was chosen on letters
-and shapes: evaluate on other sets. Intervals are Student's, over sets and seeds.
+of one thread, so that other work on the machine changes little; with `--device cuda` it is time on the
+clock, so processes beside each other need the same cores and kind of work. What was chosen by hand was chosen
+on letters and shapes: evaluate on other sets. Intervals are Student's, over sets and seeds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,6 @@ from vitreous.training.trainer import Trainer
 
 SCRATCH = {"none": {}, "none, fixed positions": {"model": {"position": {"kind": "sincos-2d"}}}}
 TESTED = 50  # test images of each class of a made set
-CPU = torch.device("cpu")
 MACHINE = "shared with other work, one thread"
 
 
@@ -63,19 +63,25 @@ def few_labels(splits: Splits, count: int, seed: int) -> Splits:
     return splits._replace(train=train, summary=summarize(train))
 
 
-def finished(path: Path, config: Callable[[], Any], splits: Splits) -> Run:
+def finished(path: Path, config: Callable[[], Any], splits: Splits, device: torch.device) -> Run:
     """The run at `path`, which is trained unless it has been."""
     run = Run.open(path, task_named(config().task).config) if (path / "config.toml").exists() else None
     run = run or Run.create(path, config())
     if not (path / "model" / "config.json").exists():
-        started = process_time()
-        learn(run, splits, device=CPU)
-        print(f"{path.name}: {process_time() - started:.0f} s of processor time", flush=True)
+        clock = clock_of(device)
+        started = clock()
+        learn(run, splits, device=device)
+        print(f"{path.name}: {clock() - started:.0f} s", flush=True)
     return run
 
 
+def clock_of(device: torch.device) -> Callable[[], float]:
+    return process_time if device.type == "cpu" else perf_counter
+
+
 def timed(minutes: float, seed: int) -> dict[str, Any]:
-    return {"seed": seed, "training": {"minutes": minutes}}
+    """Settings of a training; on a GPU compiling would take a large part of so short a time."""
+    return {"seed": seed, "training": {"minutes": minutes, "compile": False}}
 
 
 def source_of(name: str, folder: Path, options: argparse.Namespace) -> str:
@@ -103,35 +109,35 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
     known = {"set": name, "seed": seed}
     masked = not {"distillation", *WITH_VIEWS}.issuperset(options.objectives)
     for number, (way, own) in enumerate(SCRATCH.items() if masked else [("none", SCRATCH["none"])]):
-        run = finished(folder / f"{stem}-scratch-{number}", partial(scratch, own), few)
-        yield known | row(way, run, few)
+        run = finished(folder / f"{stem}-scratch-{number}", partial(scratch, own), few, options.device)
+        yield known | row(way, run, few, options.device)
     for objective in options.objectives:
 
         def pretraining(objective: Any = objective) -> Any:
             config = configure(rules(splits.summary, objective), timed(options.minutes, seed))
             return configure(config, by_model(config, splits.summary, splits.train), {"source": source})
 
-        run = finished(folder / f"{stem}-{objective}", pretraining, splits)
+        run = finished(folder / f"{stem}-{objective}", pretraining, splits, options.device)
 
         def tuning(init: str = str(run.path)) -> Any:
             base = choose_fine_tuning(source, few.summary, checkpoint(init).config).config
             base = configure(base, timed(options.tuning_minutes, seed), {"source": source})
             return fitted_to_checkpoint(base, init, {})
 
-        tuned = finished(folder / f"{stem}-{objective}-tuned", tuning, few)
-        frozen = run.model().eval()
+        tuned = finished(folder / f"{stem}-{objective}-tuned", tuning, few, options.device)
+        frozen = run.model().to(options.device).eval()
         probed = beside_baselines(probe(frozen, few, shots=(options.labels,)), frozen, few)
         seen = {
             "explained": measured(run, "validation_explained"),
             "neighbors": measured(run, "validation_knn"),
             "frozen": {name: each for name, each in probed.to_json().items() if "seconds" not in name},
         }
-        yield known | row(objective, tuned, few) | seen
+        yield known | row(objective, tuned, few, options.device) | seen
 
 
-def row(way: str, run: Run, few: Splits) -> dict[str, Any]:
+def row(way: str, run: Run, few: Splits, device: torch.device) -> dict[str, Any]:
     assert few.test is not None
-    model = run.model()
+    model = run.model().to(device)
     return {
         "pre-training": way,
         "accuracy": round(evaluate(model, few.test).accuracy, 4),
@@ -194,27 +200,31 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=32, help="pixels of a side, of the image world")
     parser.add_argument("--minutes", type=float, default=4.0, help="of pre-training")
     parser.add_argument("--tuning-minutes", type=float, default=2.0, help="of fine-tuning")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--runs", type=Path, help="keep the runs here; finished ones are not run again")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     parser.add_argument("--join", type=Path, nargs="+", help="run nothing; join these results of other seeds")
     options = parser.parse_args()
     if options.join:
-        results = joined([json.loads(file.read_text(encoding="utf-8")) for file in options.join])
-        write_results(results, options.out, machine=MACHINE)
+        parts = [json.loads(file.read_text(encoding="utf-8")) for file in options.join]
+        results = joined(parts)
+        write_results(results, options.out, machine=parts[0]["machine"].split(", ", 2)[2])
         return
-    torch.set_num_threads(1)
-    # Budgets of minutes count processor time.
+    machine = torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else MACHINE
+    if options.device.type == "cpu":
+        torch.set_num_threads(1)
     assert Trainer.__init__.__kwdefaults__ is not None
-    Trainer.__init__.__kwdefaults__["clock"] = process_time
+    Trainer.__init__.__kwdefaults__["clock"] = clock_of(options.device)
     rows: list[dict[str, Any]] = []
     shown = {key: value for key, value in vars(options).items() if key not in ("runs", "out", "join")}
+    shown["device"] = options.device.type
     with tempfile.TemporaryDirectory() as scratch:
         for seed, name in product(options.seeds, options.sets):
             for each in one_seed(options.runs or Path(scratch), name, seed, options):
                 rows.append(each)
                 print(json.dumps(each), flush=True)
                 results = {"settings": shown, "gains": gains(rows), "rows": rows}
-                write_results(results, options.out, machine=MACHINE, shown=False)
+                write_results(results, options.out, machine=machine, shown=False)
 
 
 if __name__ == "__main__":

@@ -154,10 +154,19 @@ def prepared_module(model: Any, candidate: Candidate) -> nn.Module:
     assert prepare
     if candidate.precision == "bf16":
         model = with_cast_weights(model)
-        device = next(model.parameters()).device.type
-        model.forward = torch.autocast(device, torch.bfloat16)(model.forward)
-        model.features = torch.autocast(device, torch.bfloat16)(model.features)
+        model.forward = in_bf16(model.forward)
+        model.features = in_bf16(model.features)
     return prepare(model)
+
+
+def in_bf16(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a function of images whose products are of bf16, on the device that they are on."""
+
+    def compute(images: Tensor) -> Tensor:
+        with torch.autocast(images.device.type, torch.bfloat16):
+            return function(images)
+
+    return compute
 
 
 def optimize(

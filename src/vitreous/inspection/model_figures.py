@@ -54,6 +54,7 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
     weight = first_filters(model)
     if weight is None:
         return left_out("filters", "no-convolution")
+    weight = weight.cpu()
     height, width = weight.shape[-2:]
     if height == width == 1:
         return left_out("filters", "one-pixel", of_patches=isinstance(model, ViT))
@@ -81,7 +82,7 @@ def positions_figure(model: Model) -> Exhibit | LeftOut:
     if rows is None:
         kind = model.config.position.kind
         return left_out("positions", f"positions.{'none' if kind == 'none' else 'inside'}", kind=kind)
-    similarity = position_similarity(rows, model.config.grid)
+    similarity = position_similarity(rows, model.config.grid).cpu()
     steps = [-(-side // MOST_TILES) for side in model.config.grid]
     shown = similarity[:: steps[0], :: steps[1]]
     tiles = [heat((tile + 1) / 2) for tile in shown.flatten(0, 1)]
@@ -194,9 +195,11 @@ def position_rows(model: ViT) -> Float[Tensor, "N D"] | None:
 def position_similarity(
     rows: Float[Tensor, "N D"], grid: tuple[int, int]
 ) -> Float[Tensor, "rows columns rows columns"]:
-    """Return at [i, j, k, l] the cosine similarity of the embeddings of the patches at (i, j) and (k, l)."""
+    """Return at [i, j, k, l] the cosine similarity of the embeddings of the patches at (i, j) and (k, l), in
+    fp32 whatever the precision of the model's products is."""
     unit = F.normalize(rows, dim=-1)
-    return (unit @ unit.T).reshape(*grid, *grid)
+    with torch.autocast(unit.device.type, enabled=False):
+        return (unit @ unit.T).reshape(*grid, *grid)
 
 
 BINS = 41  # of a histogram

@@ -114,13 +114,18 @@ def activation_checkpointing(model: nn.Module) -> Iterator[None]:
 
 def stager(device: torch.device) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     """Return what copies tensors into memory that it keeps: from a GPU into pinned memory."""
-    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    # Not the `DefaultStager` around it: that of PyTorch 2.11 works once, and forgets its memory.
+    from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
     gpu = device.type == "cuda"
-    options = StagingOptions(
-        use_pinned_memory=gpu, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=gpu
-    )
-    stage: Callable[[dict[str, Tensor]], dict[str, Tensor]] = DefaultStager(options).stage  # type: ignore[assignment]
+    copies = StateDictStager(pin_memory=gpu, share_memory=False)
+
+    def stage(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        copied: dict[str, Tensor] = copies.stage(tensors, non_blocking=gpu)
+        if gpu:
+            torch.cuda.synchronize(device)
+        return copied
+
     return stage
 
 
