@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ def test_ratios_come_from_turns(monkeypatch: pytest.MonkeyPatch, training: bool)
         "vitreous",
         1.0,
         "thrice",
-        torch.__version__,
+        version("torch"),
     )
     assert thrice.ratio < 1
     assert thrice.images_per_second < ours.images_per_second

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from vitreous.data.image_list import image_list
 from vitreous.deployment import answering, optimizing
 from vitreous.deployment.answering import CHOICE, optimized
 from vitreous.deployment.engines import ENGINES
-from vitreous.deployment.optimizing import Candidate
+from vitreous.deployment.optimizing import Candidate, in_bf16
 from vitreous.errors import InputError
 from vitreous.evaluation import outputs
 from vitreous.evaluation.calibration import scale_head
@@ -179,6 +180,20 @@ def test_a_choice_that_pytorch_computes(place: Path, monkeypatch: pytest.MonkeyP
     assert answers[0] == pytest.approx(answers[1], abs=2e-3)
     assert answers[0] != answers[2]
     (place / "model" / CHOICE).unlink()
+
+
+def test_bf16_is_that_of_the_device_that_the_model_has_gone_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model is opened on the CPU, then moved to a GPU."""
+    devices = []
+
+    def autocast(device: str, dtype: torch.dtype) -> Any:
+        devices.append((device, dtype))
+        return nullcontext()
+
+    monkeypatch.setattr(torch, "autocast", autocast)
+    for device in ("cpu", "meta"):
+        assert in_bf16(lambda images: images + 1)(torch.zeros(1, device=device)).device.type == device
+    assert devices == [("cpu", torch.bfloat16), ("meta", torch.bfloat16)]
 
 
 def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,8 +114,9 @@ def test_distances_between_patches_that_are_not_square() -> None:
 
 def test_similarity_of_positions_is_their_cosine() -> None:
     rows = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [-1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    similarity = position_similarity(rows, (2, 3))
-    assert similarity.shape == (2, 3, 2, 3)
+    with torch.autocast("cpu", torch.bfloat16):  # in which a study measures a model that answers in bf16
+        similarity = position_similarity(rows, (2, 3))
+    assert (similarity.shape, similarity.dtype) == ((2, 3, 2, 3), torch.float32)
     assert similarity[0, 0, 1, 0].item() == pytest.approx(-1)
     assert similarity[0, 1, 0, 2].item() == pytest.approx(math.sqrt(0.5))
     assert similarity[1, 1, 0, 1].item() == pytest.approx(1)
