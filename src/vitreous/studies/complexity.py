@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitreous.studies.study import TRANSFORMER_PAPER, Claim, Study, TrialResult, Variant
+from vitreous.training.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from vitreous.studies.laboratory import Laboratory
@@ -73,7 +74,7 @@ class LayerTrial:
     """A layer whose cost is measured over `lengths`, at `held_width`, and over `widths`, at `held_length`.
     Each seed measures it again."""
 
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
     settings: ClassVar[tuple[str, ...]] = ()
 
     layer: str
@@ -81,13 +82,15 @@ class LayerTrial:
     widths: tuple[int, ...] = (64, 128, 256, 512, 1024)
     held_length: int = 512
     held_width: int = 256
-    repeats: int = 3
+    repeats: int = 12
     data: str = ""
     steps: int = 0
     rate: float = 0.0
 
     def perform(self, laboratory: Laboratory, seed: int) -> tuple[None, TrialResult]:
-        """Measure on one thread: the growth is measured, not the speed. A quick look has shorter ranges."""
+        """Measure on one thread, freed memory being kept as in training: the growth is measured, not the
+        speed. A quick look has shorter ranges."""
+        keep_freed_memory()
         make, _, (n_power, d_power) = LAYERS[self.layer]
         lengths, widths = (
             values[: max(3, round(laboratory.share * len(values)))] for values in (self.lengths, self.widths)
