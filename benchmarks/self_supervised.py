@@ -130,7 +130,8 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
         seen = {
             "explained": measured(run, "validation_explained"),
             "neighbors": measured(run, "validation_knn"),
-            "frozen": {name: each for name, each in probed.to_json().items() if "seconds" not in name},
+            "frozen": {name: each for name, each in probed.to_json().items() if "seconds" not in name}
+            | {"data": name},
         }
         yield known | row(objective, tuned, few, options.device) | seen
 
