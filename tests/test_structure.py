@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "vitreous"
 
 # What the package has reached: lower a number when you make it smaller; a capability may raise the lines.
-MOST_LINES = 52_757
+MOST_LINES = 52_762
 MOST_FILES = 259
 MOST_IN_TRAINING = 20
 MOST_IN_A_FOLDER = 25

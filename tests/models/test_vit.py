@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import vitreous as vt
 from vitreous.errors import InputError
+from vitreous.layers.block import StochasticDepth
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import create, list_models, parameters_of
 from vitreous.models.vit import ViT
@@ -216,3 +217,13 @@ def test_a_fresh_head_is_zero_and_q_k_v_are_drawn_apart() -> None:
     bound = (6 / (192 + 192)) ** 0.5  # Xavier-uniform of each, not of the packed matrix
     spread = model.blocks[0].attention.qkv.weight.abs().max().item()
     assert 0.95 * bound < spread <= bound
+
+
+@pytest.mark.parametrize(("schedule", "expected"), [("linear", [0.2, 0.4]), ("constant", [0.4, 0.4, 0.4])])
+def test_stochastic_depth_grows_or_is_the_same_in_all_layers(schedule: str, expected: list[float]) -> None:
+    """In both branches of a layer; one that drops nothing has no module for it."""
+    model = vt.create("ViT-Ti/8", image_size=16, depth=3, drop_path=0.4, drop_path_schedule=schedule)
+    found = [each.rate for each in model.modules() if isinstance(each, StochasticDepth)]
+    assert found == pytest.approx([each for each in expected for _ in range(2)])
+    with pytest.raises(InputError, match="drop_path_schedule has no effect without drop_path"):
+        vt.create("ViT-Ti/8", image_size=16, drop_path_schedule="constant")

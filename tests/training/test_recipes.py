@@ -198,11 +198,9 @@ def test_rows_are_those_of_the_tables() -> None:
     small, large = (rule.suited(images=50_000, size=size) for size in ((32, 32), (96, 96)))
     assert (small.model.image_size, large.model.image_size) == ((128, 128), (480, 480))
     assert [each.augmentation.random_resized_crop.scale[0] for each in (small, large)] == [0.64, 0.88]
-    deit3 = [
-        recipe("deit3").suited(name=f"ViT-{size}").model.drop_path
-        for size in ("S/16", "B/16", "L/16", "H/14")
-    ]
-    assert deit3 == [0.05, 0.2, 0.45, 0.6]  # README_revenge.md
+    deit3 = [recipe("deit3").suited(name=f"ViT-{size}").model for size in ("S/16", "B/16", "L/16", "H/14")]
+    assert [model.drop_path for model in deit3] == [0.05, 0.2, 0.45, 0.6]  # README_revenge.md
+    assert {model.drop_path_schedule for model in deit3} == {"constant"}
 
 
 @pytest.mark.parametrize(

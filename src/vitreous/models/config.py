@@ -92,7 +92,10 @@ class ViTConfig(Config):
 
     dropout: Probability = setting(0.0, "of tokens, and of each branch's output")
     attention_dropout: Probability = setting(0.0, "of the attention weights")
-    drop_path: Probability = setting(0.0, "stochastic depth of the last layer; linear in depth")
+    drop_path: Probability = setting(0.0, "stochastic depth of the last layer")
+    drop_path_schedule: Literal["linear", "constant"] = setting(
+        "linear", "over the layers: from 0 in the first, or the same in all (DeiT III)"
+    )
 
     if TYPE_CHECKING:  # a type checker does not know that one number is a square
 
@@ -174,6 +177,8 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
             "of one cell of its feature map"
         )
 
+    if config.drop_path_schedule != "linear" and not config.drop_path:
+        yield "drop_path_schedule has no effect without drop_path: set it, too"
     width, heads = config.width, config.heads
     if config.qk_norm_joint and not config.qk_norm:
         yield "qk_norm_joint has no effect without qk_norm: set qk_norm=True"

@@ -140,16 +140,16 @@ def rotary_position(config: ViTConfig) -> nn.Module | None:
 
 
 def build_blocks(config: ViTConfig) -> nn.ModuleList:
-    """The L encoder layers. Stochastic depth grows linearly from 0 to `drop_path` (arXiv 1603.09382).
-    Positions of every layer (appendix D.4) are one for each, or one that all share."""
+    """The L encoder layers. Stochastic depth grows linearly from 0 to `drop_path` (arXiv 1603.09382), or is
+    the same in all. Positions of every layer (appendix D.4) are one for each, or one that all share."""
     blocks = nn.ModuleList()
     inner = added = None
     for layer in range(config.depth):
         if layer == 0 or config.position.where != "every-layer-shared":
             inner = attention_position(config)
             added = None if config.position.where == "stem" else added_position(config)
-        drop_path = config.drop_path * layer / max(config.depth - 1, 1)
-        blocks.append(build_block(config, drop_path, inner, added))
+        share = layer / max(config.depth - 1, 1) if config.drop_path_schedule == "linear" else 1.0
+        blocks.append(build_block(config, share * config.drop_path, inner, added))
     return blocks
 
 
