@@ -130,10 +130,14 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
         seen = {
             "explained": measured(run, "validation_explained"),
             "neighbors": measured(run, "validation_knn"),
-            "frozen": {name: each for name, each in probed.to_json().items() if "seconds" not in name}
-            | {"data": name},
+            "frozen": {key: value for key, value in probed.to_json().items() if is_result(key)},
         }
         yield known | row(objective, tuned, few, options.device) | seen
+
+
+def is_result(key: str) -> bool:
+    """Whether a number of a probe is the same in any place and at any speed."""
+    return key != "data" and "seconds" not in key
 
 
 def row(way: str, run: Run, few: Splits, device: torch.device) -> dict[str, Any]:
@@ -208,8 +212,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.join:
         parts = [json.loads(file.read_text(encoding="utf-8")) for file in options.join]
-        results = joined(parts)
-        write_results(results, options.out, machine=parts[0]["machine"].split(", ", 2)[2])
+        machine = parts[0]["machine"].split(", ", 2)[2]  # without the processor, which is written again
+        write_results(joined(parts), options.out, machine=machine)
         return
     machine = torch.cuda.get_device_name(options.device) if options.device.type == "cuda" else MACHINE
     if options.device.type == "cpu":
