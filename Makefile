@@ -28,14 +28,18 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: .venv/train
 	$(BIN)/vitreous train
 
+# The shapes and types of signatures are checked while the tests of the model run; every night in all tests.
+CHECK_TYPES := --jaxtyping-packages=vitreous,beartype.beartype
+
 test: .venv/dev lint
-	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" \
-	  --jaxtyping-packages=vitreous,beartype.beartype
+	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" --ignore=tests/layers --ignore=tests/golden
+	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(CHECK_TYPES) tests/layers tests/models tests/golden
 
 # The tests of pages need a browser: `apt-get install chromium` (Debian), `.venv/bin/python -m playwright install
 # --with-deps chromium`, or CHROMIUM=/path/to/it. Ubuntu's package is a snap, which does not see files in /tmp.
 test-slow: .venv/slow
 	$(BIN)/python -m pytest -rs -m slow --timeout 3600
+	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(CHECK_TYPES)
 	$(MAKE) test-lowest
 
 # A selection on the oldest PyTorch, in an environment of its own: what touches torch's own interfaces.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["bf16"]], ids=["devices", "precisions"])
 def test_nothing_mixes_devices_or_precisions(words: list[str]) -> None:
     program = [sys.executable, str(Path(__file__).with_name("fake_gpu.py")), *words]

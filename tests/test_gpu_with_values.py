@@ -43,6 +43,7 @@ def passed(tests: tuple[str, ...], *options: str) -> None:
     assert done.returncode == 0, done.stdout[-6000:]
 
 
+@pytest.mark.slow
 def test_the_device_refuses_what_a_gpu_does() -> None:
     code = """
 import numpy, torch, gpu_with_values
@@ -62,6 +63,7 @@ for wrong in (lambda: here + torch.ones(2, 3), here.numpy, lambda: numpy.asarray
     assert done.stdout.split() == ["RuntimeError", "TypeError", "TypeError"], done.stderr
 
 
+@pytest.mark.slow
 def test_commands_and_pages() -> None:
     passed(SOME)
 

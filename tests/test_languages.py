@@ -181,6 +181,7 @@ def test_a_korean_report_has_no_english_words(run: vt.Run) -> None:
     assert english_on(page) == set()
 
 
+@pytest.mark.slow
 def test_a_korean_inspection_has_no_english_words(run: vt.Run, tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 255, (5, 8, 8), dtype=np.uint8)
     found = vt.inspect(run, pixels, out=tmp_path / "page", language="ko", progress=False)
@@ -192,6 +193,7 @@ def test_a_korean_inspection_has_no_english_words(run: vt.Run, tmp_path: Path) -
     assert not re.search("[가-힣]", " ".join(reasons)), "JSON is for programs: it stays English"
 
 
+@pytest.mark.slow
 def test_a_korean_diagram_of_a_model_has_no_english_stages() -> None:
     shape: dict[str, Any] = {"image_size": 32, "patch_size": 8, "width": 16, "depth": 2, "heads": 2}
     models: list[dict[str, Any]] = [
@@ -228,6 +230,7 @@ def test_a_korean_page_of_the_server_has_no_english_words(run: vt.Run) -> None:
     assert english_on(page) == set()
 
 
+@pytest.mark.slow
 def test_a_korean_study_has_no_english_words(tmp_path: Path) -> None:
     result = vt.study("complexity", quick=True, out=tmp_path / "study", language="ko")
     table = (tmp_path / "study" / "table.md").read_text(encoding="utf-8")

@@ -122,6 +122,7 @@ def test_probe_takes_the_data_of_a_run(tmp_path: Path, model: ViT, photos: Path)
     assert vt.probe(made.path, shots=[1], progress=False).data == str(photos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["segmentation", "regression"])
 def test_a_run_without_classes_of_images_is_not_probed_on_its_own_data(tmp_path: Path, task: str) -> None:
     """The folders images/ and masks/ are not two classes."""

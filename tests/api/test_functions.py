@@ -75,6 +75,7 @@ def test_export(model: ViT, tmp_path: Path) -> None:
         vt.export(model, tmp_path / "other.pt2", image_size=32)
 
 
+@pytest.mark.slow
 def test_inspect_images_in_memory(model: ViT, pixels: NDArray[np.uint8], tmp_path: Path) -> None:
     found = vt.inspect(model, pixels[:4], out=tmp_path / "out", patch=(0, 1), progress=False)
     assert found.report.is_file()
@@ -222,6 +223,7 @@ def test_every_kind_of_cached_file_is_shown_and_cleared(capsys: pytest.CaptureFi
     assert f"{', '.join([*KINDS][:-1])} or {[*KINDS][-1]}" in shown
 
 
+@pytest.mark.slow
 def test_quiet_and_verbose(tmp_path: Path, model: ViT, capsys: pytest.CaptureFixture[str]) -> None:
     vt.save(model, tmp_path / "model")
     export = ["export", str(tmp_path / "model"), "--out"]

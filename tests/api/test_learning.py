@@ -88,6 +88,7 @@ def test_a_cross_validation_in_several_processes_is_refused_at_once(monkeypatch:
     assert not Path("folds").exists()
 
 
+@pytest.mark.slow
 def test_images_alone_are_enough_to_pretrain(pixels: NDArray[np.uint8]) -> None:
     few = {"training.batch_size": 8, "training.steps": 2}
     for data, out in ((pixels, "array"), (list(pixels), "list")):
@@ -113,6 +114,7 @@ def test_deterministic_training_sets_pytorchs_flags_while_it_trains(
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_can_be_used_at_once(
     pixels: NDArray[np.uint8], labels: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_torn_image_is_an_input_error(model: ViT, photos: Path) -> None:
         ViTFeatures(model).fit_transform([*photos.glob("*/*.png"), photos / "torn.png"])
 
 
+@pytest.mark.slow
 def test_features_pass_the_checks_of_scikit_learn(model: ViT, tmp_path: Path) -> None:
     vt.save(model, tmp_path / "model")
     checked = {"check_do_not_raise_errors_in_init_or_set_params": "the tests check types when they run"}

@@ -22,6 +22,7 @@ def mypy(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.mark.slow
 def test_typical_user_code_passes_the_projects_mypy() -> None:
     """It is strict, and `make lint` has left the cache: without it mypy reads all of torch."""
     done = mypy()

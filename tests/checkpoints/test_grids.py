@@ -117,6 +117,7 @@ def test_a_hybrid_of_an_odd_size_has_the_cells_of_same_padding() -> None:
     assert model(torch.randn(1, 3, 50, 50)).shape == (1, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "size"), [("R26+ViT-S/32", 232), ("R50+ViT-B/16", 56)])
 def test_timm_keeps_the_odd_size_of_a_hybrid(
     name: str, size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -80,6 +80,7 @@ def test_names_revisions_folders_and_files(tiny: Any, tmp_path: Path, hub: Any, 
         vt.load("hf:google/vit-base-patch16-224")
 
 
+@pytest.mark.slow
 def test_an_upload_can_be_loaded(tiny: Any, hub: Any, tmp_path: Path) -> None:
     model = tiny()
     model.labels = ["ant", "bee", "cat", "dog", "elk"]

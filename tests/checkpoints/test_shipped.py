@@ -140,6 +140,7 @@ def test_the_better_score_decides() -> None:
     assert "is 0.25 from runs/a, 0.5 from vitreous:small and 0.1 from random weights" in three.note
 
 
+@pytest.mark.slow
 def test_both_are_trained_for_a_tenth_and_compared(
     photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

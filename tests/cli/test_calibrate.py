@@ -79,6 +79,7 @@ def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
     assert sorted(shards.iterdir()) == names
 
 
+@pytest.mark.slow
 def test_without_a_validation_part(command, workplace):
     out = workplace / "runs" / "unvalidated"
     done = command("train", "--set", "evaluation.temperature=none", "--out", out, *TINY)
@@ -94,6 +95,7 @@ def test_without_a_validation_part(command, workplace):
     assert "leave it out" in refused.err
 
 
+@pytest.mark.slow
 def test_a_recipe_may_know_its_temperature(command, workplace):
     out = workplace / "runs" / "known"
     done = command("train", "--set", "evaluation.temperature=0.5", "--out", out, *TINY)
@@ -101,6 +103,7 @@ def test_a_recipe_may_know_its_temperature(command, workplace):
     assert vt.load(out).temperature == 0.5
 
 
+@pytest.mark.slow
 def test_calibration_can_be_left_out(command, workplace):
     out = workplace / "runs" / "uncalibrated"
     settings = ("--set", "data.validation_fraction=0.1", "--set", "evaluation.calibrate=false")

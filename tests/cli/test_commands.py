@@ -117,6 +117,7 @@ def test_describe_shows_the_memory_of_a_batch(command: Call) -> None:
     assert eight["memory"]["weights"] == one["memory"]["weights"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["ViT-B/16", "R50+ViT-B/16", "BiT-R50x1", "ViT-G/14"])
 def test_describe_keeps_within_100_columns(model: str, command: Call) -> None:
     code, out, _ = command("describe", model)
@@ -151,6 +152,7 @@ def test_study_without_a_name_lists_all(command: Call) -> None:
     assert [line.split()[0] for line in out.splitlines()] == list(list_studies())
 
 
+@pytest.mark.slow
 def test_study_prints_paper_ours_and_what_differs(
     command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,6 +100,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(
     example: str,
@@ -229,6 +230,7 @@ def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
     assert done.stdout.strip() == f"vitreous {__version__}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["recipe", "deit"], ["--help"]])
 def test_a_closed_pipe_ends_quietly(words: list[str]) -> None:
     """Whatever reads stdout goes before a word is written, as `head` may."""

@@ -77,6 +77,7 @@ def test_a_run_is_copied_with_its_data_or_moved_alone(run, home, command, tmp_pa
     assert accuracy(command("evaluate", tmp_path / "alone", "--json")) == before
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_run_goes_on_from_any_folder_and_without_what_it_began_from(
     run, home, command, tmp_path, monkeypatch
 ):

@@ -41,6 +41,7 @@ def test_evaluate_in_bf16_agrees(command: Command) -> None:
     assert half["calibration"]["ece"] != full["calibration"]["ece"]
 
 
+@pytest.mark.slow
 def test_probe_in_bf16_agrees_and_is_kept_apart(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

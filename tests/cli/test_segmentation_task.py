@@ -186,6 +186,7 @@ def test_inspect_takes_held_out_images_where_none_are_named(run, command, tmp_pa
     assert command("inspect", run, "--out", tmp_path).code == 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, streets, tmp_path):
     path = tmp_path / "run"
     settings = [text.replace("training.steps=3", "training.steps=5") for text in SMALL]

@@ -48,6 +48,7 @@ def rows(run):
         return {row["path"]: row for row in csv.DictReader(file)}
 
 
+@pytest.mark.slow
 def test_the_run_lists_each_image_with_its_part(run):
     listed = rows(run)
     assert len(listed) == 80

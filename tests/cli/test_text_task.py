@@ -152,6 +152,7 @@ def test_epochs_and_precision_are_heard(manifest, command, tmp_path):
     assert (told["epochs"], told["steps"], told["precision"]) == (1, "none", "bf16")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_being_told_the_task(manifest, command, tmp_path):
     path = tmp_path / "run"
     assert command("train", manifest, "--task", "captioning", "--out", path, *SMALL).code == 0
@@ -170,6 +171,7 @@ def test_the_bundled_lines_are_learned(command, tmp_path):
     assert result["test_line_accuracy"] >= 0.85
 
 
+@pytest.mark.slow
 def test_images_that_cannot_be_read_are_listed(manifest, command, tmp_path):
     rows = [line for line in manifest.read_text().splitlines() if line.startswith(("path", "photos/3"))]
     (manifest.parent / "torn.jpg").write_bytes(b"no image")

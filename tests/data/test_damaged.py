@@ -64,6 +64,7 @@ def test_damaged_exif_data_are_skipped_and_named(make_smooth, photos, monkeypatc
     assert list(dict(loader.bad)) == [str(photos / "cat" / "0.jpg")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1, 1_000_000), (1_000_000, 1)])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_very_long_image_takes_little_memory(size, channels):

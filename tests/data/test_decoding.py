@@ -90,6 +90,7 @@ def test_what_is_no_image_is_bad_and_says_why(data, reason, make_jpeg):
     assert "0x" not in caught.value.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "size", [(375, 500), (500, 375), (300, 301), (1200, 1600), (224, 224), (90, 120), (800, 260)]
 )

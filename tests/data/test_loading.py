@@ -273,6 +273,7 @@ def test_several_labels_pass_through(photos):
     assert batch.targets[:, 0].tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_threads_that_decode_leave_the_caller_its_cores():
     program = (
         "import torch\n"
@@ -298,6 +299,7 @@ def test_processes_of_one_machine_share_its_cores_and_its_memory(monkeypatch):
     assert memory_budget() == alone / 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augmentation", [CROPS, AugmentationConfig(rand_augment=RandAugmentConfig())])
 def test_worker_processes_make_the_same_batches(train, augmentation):
     """In two epochs, from the middle of one, and of images that cannot be read."""

@@ -131,6 +131,7 @@ def test_normalizing_is_the_models_own_bit_for_bit(channels):
     )
 
 
+@pytest.mark.slow
 def test_the_loops_need_no_folder_to_be_kept_in(tmp_path):
     """As in a container whose file system is read-only: compiled anew, not refused."""
     program = (

@@ -62,6 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {**found, "photos": place / "photos"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_program_answers_as_its_model(files: dict[str, Path], ending: str) -> None:
     photos = str(files["photos"] / "*" / "*.png")
@@ -96,6 +97,7 @@ def test_urls_without_torch(files: dict[str, Path]) -> None:
     assert list(found.failed) == ["file:///nowhere.png"]
 
 
+@pytest.mark.slow
 def test_a_program_with_preprocessing_answers_any_number_of_images(
     files: dict[str, Path],
     tmp_path: Path,
@@ -168,6 +170,7 @@ def kinds_and_endings() -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "ending"), kinds_and_endings())
 def test_numbers_are_those_of_the_model(
     files: dict[str, Path], tmp_path: Path, kind: str, ending: str

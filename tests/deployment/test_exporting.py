@@ -88,6 +88,7 @@ def test_torch_programs(kind: str, tmp_path: Path) -> None:
     assert json.loads(told["preprocessing.json"])["size"] == list(model.preprocessing.size)
 
 
+@pytest.mark.slow
 def test_torch_programs_in_int8(tmp_path: Path) -> None:
     """Weights and products are of int8, without images to calibrate on."""
     model = model_of("plain")
@@ -116,6 +117,7 @@ def numbers_model() -> Model:
     return model.eval()
 
 
+@pytest.mark.slow
 def test_the_head_of_a_regression_is_not_int8(tmp_path: Path) -> None:
     written = export(numbers_model(), tmp_path / "small.pt2", precision="int8")
     stored = torch.export.load(written.path).state_dict
@@ -196,6 +198,7 @@ def test_a_program_that_computes_something_else_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_a_program_that_gives_nan_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str

@@ -72,6 +72,7 @@ def test_images_are_prepared_as_pillow_does(way: str, monkeypatch: pytest.Monkey
             seen.clear()
 
 
+@pytest.mark.slow
 def test_a_program_that_takes_pixels(tmp_path: Path) -> None:
     model = model_of("timm")
     written = export(model, tmp_path / "pixels.onnx", with_preprocessing=True)

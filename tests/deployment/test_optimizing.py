@@ -72,6 +72,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_candidate(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process opens the model as the candidate is computed."""
     opened: list[Any] = []
@@ -97,6 +98,7 @@ def test_memory_is_that_of_the_candidate(place: Path, monkeypatch: pytest.Monkey
     assert optimizing.memory_of(place / "model", None, Candidate("none", "fp32"), 2) == 0
 
 
+@pytest.mark.slow
 def test_the_fastest_within_the_budget_is_kept(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

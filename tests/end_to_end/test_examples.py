@@ -41,6 +41,7 @@ NOTEBOOKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 @pytest.mark.usefixtures("_place")
 def test_the_cells_of_a_notebook_run(notebook: Path) -> None:

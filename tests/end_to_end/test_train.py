@@ -118,6 +118,7 @@ def test_strict_makes_a_broken_image_an_error(photos: Path, capsys: pytest.Captu
     assert "torn.jpg" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_fine_tuning_keeps_the_encoder_and_replaces_the_head(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,6 +134,7 @@ def test_fine_tuning_keeps_the_encoder_and_replaces_the_head(
     assert after["head.weight"].abs().max() > 0
 
 
+@pytest.mark.slow
 def test_fine_tuning_at_a_higher_resolution(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,6 +145,7 @@ def test_fine_tuning_at_a_higher_resolution(
     assert Run.open(tuned).config.init == str(base)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +195,7 @@ def test_resume_takes_no_other_settings(tmp_path: Path, capsys: pytest.CaptureFi
     assert "own configuration" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_failed_start_leaves_its_place_to_the_corrected_command(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +219,7 @@ def test_a_run_that_goes_on_is_never_removed(base: Path, tmp_path: Path) -> None
     assert (out / "config.toml").exists()
 
 
+@pytest.mark.slow
 def test_the_card_quotes_a_path_with_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "my runs"
     call(capsys, "train", "--out", out, *SMALL, "--set", "training.steps=1")

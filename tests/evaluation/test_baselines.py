@@ -24,6 +24,7 @@ def test_digits_baselines_are_strong() -> None:
     assert "gamma" in svm.settings
 
 
+@pytest.mark.slow
 def test_validation_images_are_used_for_fitting() -> None:
     whole = digits_baselines(open_data("digits", DataConfig(split_seed=1)))
     carved = digits_baselines(open_data("digits", DataConfig(split_seed=1, validation_fraction=0.2)))

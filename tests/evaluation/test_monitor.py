@@ -53,6 +53,7 @@ def test_without_a_validation_part_there_is_nothing_to_measure_on(make_model: Ca
         task.validation(config_for(model, fewshot=True), splits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mae", "dino"])
 def test_fewshot_accuracy_is_measured_during_pretraining(objective: ObjectiveName, tmp_path: Path) -> None:
     settings = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import torch
 
 import vitreous as vt
@@ -12,6 +13,7 @@ from vitreous.models.description import describe, on_meta
 from vitreous.models.names import config_of
 
 
+@pytest.mark.slow
 def test_every_parameter_belongs_to_one_stage() -> None:
     for name in ("ViT-Ti/16", "R26+ViT-B/32", "BiT-R50x1"):
         config = config_of(name, num_classes=3, image_size=64)

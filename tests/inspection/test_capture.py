@@ -57,6 +57,7 @@ def model(request: pytest.FixtureRequest) -> vt.ViT:
     return model_of(**VARIANTS[request.param])
 
 
+@pytest.mark.slow
 def test_a_capture_does_not_import_the_compiler() -> None:
     """Which takes seconds, of the first request for attention that a server answers."""
     code = (

@@ -159,6 +159,7 @@ def test_what_the_head_reads_is_found_by_the_gradient(read: str, prefix: int) ->
     assert (live.config.pooling, live.config.num_prefix_tokens) == (read, prefix)
 
 
+@pytest.mark.slow
 def test_a_page_of_a_module_as_it_is(tmp_path: Path) -> None:
     """Its layers are its own, so that vitreous cannot read the weights; it is left in training mode."""
     module = WAYS["softmax"]().train()

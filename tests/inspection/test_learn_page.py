@@ -158,6 +158,7 @@ def test_a_result_is_shown_in_a_notebook(tmp_path: Path) -> None:
     assert result.to_json()["recorded"] is False
 
 
+@pytest.mark.slow
 def test_a_run_has_the_page_and_its_own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(vt.InputError, match="no finished run in runs/"):

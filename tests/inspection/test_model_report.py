@@ -78,6 +78,7 @@ def report_of(folder: Path, count: int = 2, request: InspectionRequest = MADE, *
     return write_model_report(model_of(**changes), images(count), folder, request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_for_every_kind_of_model(tmp_path: Path, kind: str) -> None:
     report = report_of(tmp_path, **KINDS[kind])
@@ -105,6 +106,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
     return report_of(tmp_path_factory.mktemp("rich"), count=10, request=request)
 
 
+@pytest.mark.slow
 def test_what_the_summary_says(rich: Inspection) -> None:
     assert rich.summary["images"] == len(rich.summary["answers"]) == 10
     assert len(rich.summary["mean_attention_distance"]) == 3
@@ -170,6 +172,7 @@ def test_charts_follow_the_page_and_their_files_do_not(rich: Inspection) -> None
     assert "var(--" not in alone
 
 
+@pytest.mark.slow
 def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     """As of a model with fresh weights: no evidence, no heads to prune, and the lens agrees with itself."""
     model = model_of()
@@ -188,6 +191,7 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
         assert arrays["lens_agrees"].all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "even"), [(0, True), (10, False)])
 def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: float, even: bool) -> None:
     model = model_of()
@@ -199,6 +203,7 @@ def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: floa
     assert ("almost even (its entropy is 100 % of the largest possible)" in page) == even
 
 
+@pytest.mark.slow
 def test_an_untrained_model_is_named_at_every_map(tmp_path: Path) -> None:
     found = vt.inspect("ViT-Ti/16", [images(1)[0][0]], image_size=32, out=tmp_path / "page", progress=False)
     page = found.report.read_text(encoding="utf-8")
@@ -209,6 +214,7 @@ def test_an_untrained_model_is_named_at_every_map(tmp_path: Path) -> None:
     assert '<p class="notice"' not in decided
 
 
+@pytest.mark.slow
 def test_a_model_in_half_precision_is_inspected_in_float32(tmp_path: Path) -> None:
     half, shown = model_of().bfloat16(), [image for image, _ in images(2)]
     whole = model_of()
@@ -224,6 +230,7 @@ def test_a_model_in_half_precision_is_inspected_in_float32(tmp_path: Path) -> No
     assert next(half.parameters()).dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 def test_a_map_has_its_numbers(tmp_path: Path) -> None:
     page = report_of(tmp_path).report.read_text(encoding="utf-8")
     numbers = re.findall(r"([\d.]+) % to ([\d.]+) %, even would be 6\.7 %; entropy (\d+) %", page)
@@ -270,6 +277,7 @@ def test_a_bit_has_filters_only(tmp_path: Path) -> None:
 CUNEIFORM = "\N{CUNEIFORM SIGN A}"  # in no font that is asked
 
 
+@pytest.mark.slow
 def test_letters_without_a_font_are_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -303,6 +311,7 @@ def test_a_bit_takes_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "--patch does not go with a convolutional network" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_one_sentence(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +389,7 @@ def test_the_command_on_images(checkpoint: Path, tmp_path: Path, capsys: pytest.
     assert "broken.png" in printed.err
 
 
+@pytest.mark.slow
 def test_the_command_without_images_takes_the_digits(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

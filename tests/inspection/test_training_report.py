@@ -121,6 +121,7 @@ def asks_the_network(page: str) -> list[str]:
     return [address for address in found if not address.startswith(("data:", "#", "learn.html"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
     path = write_training_report(
@@ -209,6 +210,7 @@ def test_the_head_compares_the_accuracy(run: Path) -> None:
     assert "This model is not better than always answering the most frequent class" in poor
 
 
+@pytest.mark.slow
 def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> None:
     findings = [
         Finding("duplicate", found=3),

@@ -97,6 +97,7 @@ def test_a_segmenter_is_evaluated_as_it_was(runs: Path, capsys: pytest.CaptureFi
         assert now[name] == pytest.approx(before[name], abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["classification", "mae"])
 def test_runs_go_on_from_the_state_that_was_saved(
     runs: Path, capsys: pytest.CaptureFixture[str], run: str

@@ -257,6 +257,7 @@ def views_and_objective() -> tuple[Contrastive, Views]:
     return Contrastive(model, ContrastiveConfig(**SMALL)), Views(images, images[:, :0])
 
 
+@pytest.mark.slow
 def test_several_processes_learn_what_one_learns(tmp_path: Path) -> None:
     """The views of all are compared with each other, and the features standardized over all: the weights
     after four steps are those of one process with the whole batch."""

@@ -87,6 +87,7 @@ def test_outputs_are_cosines(tiny):
     assert outputs.abs().max() <= 1 + 1e-6
 
 
+@pytest.mark.slow
 def test_it_learns_and_only_the_student_has_gradients(tiny, images, losses):
     views = ViewsConfig(small_count=2, color=0.0, gray=0.0, blur=0.0, solarize=0.0)
     config = DINOConfig(

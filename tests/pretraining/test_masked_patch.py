@@ -86,6 +86,7 @@ def test_small_colors_are_in_raster_order_inside_each_patch():
     assert target[0, 1].tolist() == levels[:, 4:].flatten().tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_it_learns_and_the_mask_has_a_gradient(tiny, images, losses, target):
     objective = MaskedPatchPrediction(tiny(), MaskedPatchConfig(target=target))

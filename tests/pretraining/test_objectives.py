@@ -43,6 +43,7 @@ def test_new_weights_follow_the_seed(name: str) -> None:
         assert not torch.equal(first[key], other[key]), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

@@ -50,6 +50,7 @@ def tiny_run(path: Path, objective: str = "mae") -> tuple[Run, Splits]:
     return Run.create(path, planned.config), planned.data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "run", objective)
@@ -73,6 +74,7 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     assert Run.open(run.path, PretrainingRunConfig).config == run.config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
 def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeypatch):
     run, splits = tiny_run(tmp_path / "run", objective)
@@ -130,6 +132,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mae", "dino"])
 def test_activations_computed_again_change_nothing(tmp_path, objective):
     results = []
@@ -280,6 +283,7 @@ def test_a_packed_folder_is_taken_as_training_takes_it(heap, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
     sizes = ["model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16", "training.steps=2"]
     tiny = [word for setting in sizes for word in ("--set", setting)]
@@ -352,6 +356,7 @@ def test_what_pre_training_does_not_do_is_refused(asked):
         task_named("mae").plan("digits", {**TINY, "training": asked})
 
 
+@pytest.mark.slow
 def test_the_precision_is_decided_once(tmp_path, monkeypatch):
     monkeypatch.setattr("vitreous.tasks.machine.pick_precision", lambda *_: "fp32")
     settings = [f"--set=training.{each}" for each in ("steps=1", "batch_size=32", "precision=auto")]
@@ -384,6 +389,7 @@ def test_settings_without_effect_are_refused(objective, settings, said):
         task_named(objective).plan("digits", {**TINY, **settings})
 
 
+@pytest.mark.slow
 def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
     """A training that ends after a time has as many steps as its estimate says now, not as its epochs say:
     momentum and temperature end where they would, and no teacher stands still before."""

@@ -69,6 +69,7 @@ def test_tasks_are_drawn_by_seed_and_their_parts_share_nothing(task: str) -> Non
         assert int((data.longer.source != PAD).sum(1).min()) > int((data.train.source != PAD).sum(1).max())
 
 
+@pytest.mark.slow
 def test_the_test_is_like_what_is_learned() -> None:
     """Of the short expressions, which are drawn again and again, both parts have some."""
     data = task_data("parsing", 0, 600, 200)

@@ -135,6 +135,7 @@ def test_compute_is_about_equal_between_architectures() -> None:
     assert max(macs) < 1.25 * min(macs)
 
 
+@pytest.mark.slow
 def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, trained, train = tiny(study_named("inductive-bias")), list[Any](), Laboratory.train
 

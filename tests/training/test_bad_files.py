@@ -62,6 +62,7 @@ def photos(folder: Path, *, torn: int) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConfig, tmp_path: Path) -> None:
     few, many = (
         configure(

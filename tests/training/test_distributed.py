@@ -82,6 +82,7 @@ def config(tiny: RunConfig) -> RunConfig:
     )
 
 
+@pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     learn(Run.create(tmp_path / "one", config), splits, device=torch.device("cpu"))
     one, two = read_metrics(tmp_path / "one" / "metrics.jsonl"), train(2, config, tmp_path / "two")
@@ -185,6 +186,7 @@ def check_evaluation() -> None:
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_all_processes_evaluate_together(processes: int, tmp_path: Path) -> None:
     script = tmp_path / "evaluate.py"

@@ -232,6 +232,7 @@ def test_a_model_that_says_the_same_of_everything() -> None:
     assert checks["one class"] == "16 of 16 images are called '2', 4 are"
 
 
+@pytest.mark.slow
 def test_small_images_blown_up() -> None:
     checks = {f.kind: f for f in model_findings(model_of(image_size=64), images([0, 1, 2, 3] * 4))}
     assert "about 8 pixels are blown up to 64x64" in checks["image size"].problem
@@ -273,6 +274,7 @@ def test_the_command_exits_with_1_for_an_error_alone(
         assert "pairs of images in two splits are the same" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunConfig) -> None:
     path = broken({"training": {"epochs": 20, "save_every": 1e9}})
     learned = Run.open(path).model().state_dict()
@@ -408,6 +410,7 @@ def test_images_that_are_shown_too_small() -> None:
     assert "image size" not in usual
 
 
+@pytest.mark.slow
 def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) -> None:
     """Bright where the training images are dark. The doctor says it, and the report of the training."""
     rng = np.random.default_rng(0)

@@ -37,6 +37,7 @@ def test_a_cpu_has_no_float8() -> None:
             refuse(torch.device("cpu"))
 
 
+@pytest.mark.slow
 def test_matrices_of_the_layers_whose_sides_are_multiples_of_16_change_and_come_back() -> None:
     pytest.importorskip("torchao")
     torch.manual_seed(0)

@@ -114,6 +114,7 @@ def test_a_validation_that_is_not_a_number_is_not_the_best(trained: Fit) -> None
     assert score_of({"validation_loss": math.nan}) is None
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_is_kept_and_is_a_model(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,7 @@ def test_the_best_validation_is_one_that_is_saved(trained: Fit, splits: Splits, 
     states.restore_best(learner)
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_stays_for_each_that_training_may_resume_from(
     trained: Fit, splits: Splits, tmp_path: Path
 ) -> None:
@@ -209,6 +211,7 @@ def test_the_best_checkpoint_stays_for_each_that_training_may_resume_from(
     assert learner.step == 2 * epoch
 
 
+@pytest.mark.slow
 def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(
     trained: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -216,6 +216,7 @@ def run_groups(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_resumed_run_is_equal(found: dict[int, list[Found]], size: int) -> None:
     """To the bit for two processes, up to the rounding of sums for more; with dropout."""
@@ -330,6 +331,7 @@ def test_the_gpu_that_trains_has_its_own_generator_seeded(
     assert given_back == [index]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino", "contrastive"])
 def test_seeds_and_ranks_pre_train_with_different_masks(name: Any) -> None:
     small = {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}

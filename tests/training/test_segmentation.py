@@ -205,6 +205,7 @@ def test_two_processes_learn_what_one_learns_and_each_image_is_judged_once(folde
     assert results[2]["test_miou"] == pytest.approx(results[1]["test_miou"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_it_learns_squares(folder, tmp_path):
     settings = {
         "model": {**TINY["model"], "width": 32, "dropout": 0.0, "cells": 4, "layer_scale": "none"},

@@ -164,6 +164,7 @@ def test_label_smoothing_is_the_papers(tiny):
     torch.testing.assert_close(smooth, 0.9 * plain - 0.1 * log_p.mean())
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
     whole, _ = trained(tmp_path / "whole", tiny, data)
     again, _ = trained(tmp_path / "again", tiny, data)

@@ -117,6 +117,7 @@ def manifest(tmp_path: Path) -> Path:
     return tmp_path / "table.csv"
 
 
+@pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -> None:
     """Weights whole and in shards, though the texts of one process are longer than those of the other."""
     gray = {"size": (8, 24), "channels": 1, "mean": (0.5,), "std": (0.5,)}

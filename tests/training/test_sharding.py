@@ -136,6 +136,7 @@ def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits
         assert type(two[name].model()).__name__ == "ViT"
 
 
+@pytest.mark.slow
 def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     config = configure(config, {"training": {"steps": 14}})
     whole = alone(config, splits, tmp_path / "whole")

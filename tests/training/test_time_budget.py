@@ -172,6 +172,7 @@ def test_the_last_row_has_a_validation(timed: Any) -> None:
     assert clock.now < 60 + 2 * 1.72
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:the loss is not finite")
 def test_several_processes_estimate_again_after_going_back(timed: Any, tmp_path: Path) -> None:
     class Pair(World):
@@ -232,6 +233,7 @@ def test_short_epochs_do_not_fill_the_screen(timed: Any, capsys: pytest.CaptureF
     assert done == total
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     options = ["--batch-size", "8", "--minutes", "0.005", "--out", str(out)]

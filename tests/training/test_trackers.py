@@ -53,6 +53,7 @@ def test_tensorboard_has_curves_images_histograms_and_the_confusion_matrix(run: 
     assert last.min < 0 < last.max
 
 
+@pytest.mark.slow
 def test_where_a_run_was_resumed_is_in_its_metrics_and_its_report(run: vt.Run) -> None:
     rows = read_metrics(run.path / "metrics.jsonl")
     resumed = [row["resumed"] for row in rows if "resumed" in row]

@@ -280,6 +280,7 @@ def test_a_small_image_does_not_wait_for_large_ones(
     assert talk(app_of(classifier), ask) == [200, 200]
 
 
+@pytest.mark.slow
 def test_requests_take_turns_and_batches_are_short() -> None:
     batches: list[list[int]] = []
 

@@ -110,6 +110,7 @@ class Scripted(Workers):
         return Worker(process, says)
 
 
+@pytest.mark.slow
 def test_after_a_failed_reload_the_weights_of_before_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WEIGHTS, "")
     workers = Scripted(2, True, True, False, True, False, True)
