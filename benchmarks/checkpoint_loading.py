@@ -24,7 +24,7 @@ import torch
 from record import write_results
 
 import vitreous as vt
-from vitreous.checkpoints.formats import FORMATS as ALL_FORMATS
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.weights import load_weights, meta_model, stored
 from vitreous.models.names import config_of
 
@@ -75,7 +75,7 @@ def measure(format: str, model: vt.ViT, folder: Path, rounds: int) -> dict[str, 
     """One row of the results."""
     name, fields = FORMATS[format]
     path = folder / name
-    ALL_FORMATS[format].write(model, path)
+    formats()[format].write(model, path)
     file = path / "model.safetensors" if path.is_dir() else path
     loads, copies = [], []
     for _ in range(rounds):

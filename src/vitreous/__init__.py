@@ -8,18 +8,73 @@
     run = vt.train("images/")                    # vt.Run: .model, .metrics, .evaluation, .report, .resume()
     vt.predict(run, "photo.jpg"); vt.inspect(run); vt.embed(model, images)
 
-Everything is imported on first use, so that `import vitreous` itself costs next to nothing. What there is,
-and in which module, `__init__.pyi` says, which type checkers read as well.
+Everything is imported on first use, so that `import vitreous` itself costs next to nothing. Type checkers
+read the same names in `__init__.pyi`.
 """
 
-import re as _re
 from importlib import import_module as _import_module
+
+from vitreous.extensions import addons as _addons
 
 __version__ = "0.1.0"
 
-with open(f"{__file__}i", encoding="utf-8") as _stub:
-    _PLACES = _re.findall(r"(?m)^from (vitreous\.\S+) import (\w+) as", _stub.read())
-_MODULES = {name: module for module, name in _PLACES}
+# The public names of the core, and the modules that they are in.
+_CORE = {
+    "evaluate": "vitreous.api.asking",
+    "predict": "vitreous.api.asking",
+    "translate": "vitreous.api.asking",
+    "check_data": "vitreous.api.checking",
+    "doctor": "vitreous.api.checking",
+    "pack_data": "vitreous.api.checking",
+    "verify": "vitreous.api.checking",
+    "cross_validate": "vitreous.api.cross_validation",
+    "calibrate": "vitreous.api.deploying",
+    "export": "vitreous.api.deploying",
+    "optimize": "vitreous.api.deploying",
+    "serve": "vitreous.api.deploying",
+    "embed": "vitreous.api.features",
+    "probe": "vitreous.api.features",
+    "attribute": "vitreous.api.inspecting",
+    "inspect": "vitreous.api.inspecting",
+    "pretrain": "vitreous.api.learning",
+    "train": "vitreous.api.learning",
+    "train_translator": "vitreous.api.learning",
+    "benchmark": "vitreous.api.models",
+    "compare_recipes": "vitreous.api.models",
+    "convert": "vitreous.api.models",
+    "describe": "vitreous.api.models",
+    "list_recipes": "vitreous.api.models",
+    "push_to_hub": "vitreous.api.models",
+    "compare": "vitreous.api.pages",
+    "Predictor": "vitreous.api.predictor",
+    "Run": "vitreous.api.run",
+    "list_studies": "vitreous.api.studying",
+    "study": "vitreous.api.studying",
+    "list_families": "vitreous.checkpoints",
+    "list_formats": "vitreous.checkpoints",
+    "load": "vitreous.checkpoints",
+    "save": "vitreous.checkpoints",
+    "list_encoders": "vitreous.checkpoints.download",
+    "resize": "vitreous.checkpoints.resizing",
+    "InputError": "vitreous.errors",
+    "Reader": "vitreous.evaluation.text_models",
+    "Translator": "vitreous.evaluation.text_models",
+    "capture_attention": "vitreous.inspection.capture",
+    "BiT": "vitreous.models.bit",
+    "BiTConfig": "vitreous.models.bit",
+    "ViTConfig": "vitreous.models.config",
+    "create": "vitreous.models.names",
+    "list_models": "vitreous.models.names",
+    "Preprocessing": "vitreous.models.preprocessing",
+    "Segmenter": "vitreous.models.segmenter",
+    "SegmenterConfig": "vitreous.models.segmenter",
+    "TransformerConfig": "vitreous.models.sequence_config",
+    "Captioner": "vitreous.models.transformer",
+    "Transformer": "vitreous.models.transformer",
+    "ViT": "vitreous.models.vit",
+    "MAE": "vitreous.tasks.pretraining.mae",
+}
+_MODULES = _CORE | {name: module for addon in _addons().values() for name, module in addon.names.items()}
 
 __all__ = ["__version__", "sklearn", *sorted(_MODULES)]
 

@@ -1,6 +1,7 @@
-"""The public names, as type checkers read them; `__init__.py` imports each from here on first use."""
+"""The public names, as type checkers read them; `__init__.py` imports each on first use."""
 
 from vitreous import sklearn as sklearn
+from vitreous.addons.names import *  # noqa: F403
 from vitreous.api.asking import evaluate as evaluate
 from vitreous.api.asking import predict as predict
 from vitreous.api.asking import translate as translate
@@ -27,7 +28,6 @@ from vitreous.api.models import describe as describe
 from vitreous.api.models import list_recipes as list_recipes
 from vitreous.api.models import push_to_hub as push_to_hub
 from vitreous.api.pages import compare as compare
-from vitreous.api.pages import learn as learn
 from vitreous.api.predictor import Predictor as Predictor
 from vitreous.api.run import Run as Run
 from vitreous.api.studying import list_studies as list_studies

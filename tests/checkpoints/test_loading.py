@@ -19,7 +19,7 @@ import torch
 import vitreous as vt
 from vitreous.checkpoints import loading, open_model
 from vitreous.checkpoints.files import open_source
-from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.loading import detect
 from vitreous.checkpoints.resizing import resize
 
@@ -46,7 +46,7 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
     assert detect(source)[0].name == right
-    names = [name for name, each in FORMATS.items() if each.recognizes(source, "\n".join(source.tensors))]
+    names = [name for name, each in formats().items() if each.recognizes(source, "\n".join(source.tensors))]
     assert names == ([right, "timm"] if right == "dinov2" else [right])
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vitreous as vt
-from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
@@ -99,7 +99,7 @@ TYPICAL: dict[str, dict[str, Any]] = {
     "bit": ORDINARY,
     "vitreous": ORDINARY,
 }
-WRITTEN = [name for name, format in FORMATS.items() if format.write]
+WRITTEN = [name for name, format in formats().items() if format.write]
 SIZES = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
 
 
@@ -133,7 +133,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         for block in model.blocks:
             block.attention.out.bias.zero_()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"model{(FORMATS[format].suffixes or ('',))[0]}"
+        path = Path(folder) / f"model{(formats()[format].suffixes or ('',))[0]}"
         try:
             difference = vt.save(model, path, format=format)
         except vt.InputError as error:
@@ -144,7 +144,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         if refusal:
             assert re.search(r"cannot hold|has no architecture|holds a BiT", refusal), refusal
             return
-        again = vt.load(path, **answers_for(model, FORMATS[format].unsaid_at(path)))
+        again = vt.load(path, **answers_for(model, formats()[format].unsaid_at(path)))
         assert again.config.num_classes == config.num_classes
         images = torch.randn(2, config.channels, *config.image_size)
         expected = model(images)
@@ -166,10 +166,10 @@ def test_a_typical_model_is_held(format: str, tiny: Any, tmp_path: Path) -> None
     if format == "dinov3":  # its keys have none
         for block in model.blocks:
             block.attention.qkv.bias.chunk(3)[1].zero_()
-    path = tmp_path / f"model{(FORMATS[format].suffixes or ('',))[0]}"
+    path = tmp_path / f"model{(formats()[format].suffixes or ('',))[0]}"
     assert vt.save(model, path, format=format) <= TOLERANCE * 10
     images = torch.randn(2, 3, 32, 32)
-    again = vt.load(path, **answers_for(model, FORMATS[format].unsaid_at(path)))
+    again = vt.load(path, **answers_for(model, formats()[format].unsaid_at(path)))
     torch.testing.assert_close(again(images), model(images), atol=1e-5, rtol=1e-5)
 
 
@@ -257,7 +257,7 @@ def test_a_difference_leaves_nothing_behind(
 ) -> None:
     """A writer with a mistake is found out before its file has a name."""
 
-    right = FORMATS["torchvision"]
+    right = formats()["torchvision"]
 
     def wrong(model: Any, path: Path) -> None:
         with torch.no_grad():
@@ -265,7 +265,7 @@ def test_a_difference_leaves_nothing_behind(
             right.write(model, path)
             model.head.bias.sub_(0.1)
 
-    monkeypatch.setitem(FORMATS, "torchvision", dataclasses.replace(right, write=wrong))
+    monkeypatch.setitem(formats(), "torchvision", dataclasses.replace(right, write=wrong))
     with pytest.raises(vt.InputError, match=r"differs by 1\.0e-01"):
         vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
-from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.formats import list_families as list_families
 from vitreous.checkpoints.loading import load as load
 from vitreous.checkpoints.loading import load_image_model as load_image_model
@@ -37,4 +37,6 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
 
 def list_formats() -> dict[str, str]:
     """Every format that is read, by name: what it is, and whether it is written too."""
-    return {each.name: each.about if each.write else f"{each.about} (only read)" for each in FORMATS.values()}
+    return {
+        each.name: each.about if each.write else f"{each.about} (only read)" for each in formats().values()
+    }

@@ -17,7 +17,7 @@ from torch import nn
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
 from vitreous.checkpoints.format import Format, Reading, as_pair
-from vitreous.checkpoints.formats import FORMATS, torchvision
+from vitreous.checkpoints.formats import formats, torchvision
 from vitreous.checkpoints.formats.huggingface_families import check_family
 from vitreous.checkpoints.formats.timm import check_architecture
 from vitreous.checkpoints.formats.timm_registry import description_of
@@ -111,8 +111,8 @@ def load(
             weights that are missing or left over (all are listed), a run that was stopped, or a model of
             another kind.
     """
-    if format is not None and format not in FORMATS:
-        raise InputError(f"unknown format {format!r}: {nearest(format, list(FORMATS))}")
+    if format is not None and format not in formats():
+        raise InputError(f"unknown format {format!r}: {nearest(format, list(formats()))}")
     if kind is not None and (own := getattr(kind, "load", None)):
         options = {"format": format, "device": device, "dtype": dtype, "like": like}
         overrides |= {name: value for name, value in options.items() if value is not None}
@@ -253,10 +253,10 @@ def detect(source: Source, format: str | None = None) -> tuple[Format, Source]:
     without what only pre-training needs."""
     if source.config.get("model_type") or source.config.get("vision_config"):
         check_family(source, known=format is None)
-    if found := recognized(source, [FORMATS[format]] if format else list(FORMATS.values())):
+    if found := recognized(source, [formats()[format]] if format else list(formats().values())):
         return found
     if format:  # whose reader says what is missing
-        return FORMATS[format], source
+        return formats()[format], source
     if source.config.get("architecture"):
         check_architecture(source)
     some = ", ".join(list(source.tensors)[:5])
@@ -264,7 +264,7 @@ def detect(source: Source, format: str | None = None) -> tuple[Format, Source]:
     named = f" (config.json calls it {kind})" if kind else ""
     raise InputError(
         f"{source.where}: no known format has weights like {some}{named}; the formats are "
-        f"{', '.join(FORMATS)}"
+        f"{', '.join(formats())}"
     )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from vitreous import __version__
 from vitreous.checkpoints.canonicalize import without_parts
-from vitreous.checkpoints.formats import FORMATS
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
@@ -71,7 +71,7 @@ def save(
         if drop:
             raise InputError(f"{type(model).__name__} is saved whole: leave out drop")
         return float(own(path, format=format, license=license, overwrite=overwrite))
-    writers = {name: each for name, each in FORMATS.items() if each.write}
+    writers = {name: each for name, each in formats().items() if each.write}
     if format not in writers:
         raise InputError(f"unknown format {format!r}: {nearest(format, list(writers))}")
     if not isinstance(model, Model):
@@ -211,7 +211,7 @@ def upload(
     name = name.removeprefix("hf:")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise InputError(f"{name!r} is not a repository of the hub: write owner/name")
-    if format in FORMATS and FORMATS[format].suffixes:
+    if format in formats() and formats()[format].suffixes:
         raise InputError(f"format {format} is one file: the hub takes vitreous, timm or huggingface")
     require_packages("huggingface_hub", extra="hub", what="an upload")
     from huggingface_hub import HfApi

@@ -16,28 +16,22 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from vitreous import __version__
 from vitreous.api.run import own_warnings
 from vitreous.errors import InputError, nearest, printable
+from vitreous.extensions import Command, addons
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
 
-class Command(NamedTuple):
-    """A row of `vitreous --help`, the module with its function, and two examples that run (a test runs
-    them)."""
-
-    summary: str
-    module: str
-    examples: tuple[str, str]
-
-
 with open(Path(__file__).with_name("commands.toml"), "rb") as file:
-    COMMANDS = {name: Command(**fields) for name, fields in tomllib.load(file).items()}
+    CORE = {name: Command(**fields) for name, fields in tomllib.load(file).items()}
+ADDED = {name: command for addon in addons().values() for name, command in addon.commands.items()}
+COMMANDS = CORE | ADDED
 
 
 def epilogue(examples: Iterable[str]) -> str:
@@ -62,10 +56,13 @@ data = App(
     default_parameter=Parameter(negative=()),
 )
 app.command(data)
+groups = {"data": data, "": app}
+of_addons = Group("Add-ons", sort_key=1)  # below the commands of the core
 for name, (summary, module, examples) in COMMANDS.items():
-    *group, word = name.split()
-    function = f"vitreous.cli.{module}:{word.replace('-', '_')}"
-    (data if group else app).command(function, name=word, help=summary, help_epilogue=epilogue(examples))
+    group, _, word = name.rpartition(" ")
+    function = f"{module}:{word.replace('-', '_')}"
+    shown = {"help": summary, "help_epilogue": epilogue(examples)}
+    groups[group].command(function, name=word, group=of_addons if name in ADDED else None, **shown)
 app.register_install_completion_command(help="Install completion for your shell.")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 import vitreous as vt
-from vitreous.cli.options import MODEL_HELP, Json, Model, options_of
+from vitreous.cli.options import Json, Model, options_of
 from vitreous.cli.printing import print_failed, print_json, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
@@ -85,20 +85,3 @@ def compare(
     if found.common:
         print(f"\ndifferent answers to {len(found.differing):,} of {found.count:,} examples")
     print(f"page  {found.report}")
-
-
-@options_of(vt.learn)
-def learn(
-    model: Annotated[str | None, Parameter(help=f"{MODEL_HELP}; by default the newest run in runs/")] = None,
-    /,
-    *images: Shown,
-    json: Json = False,
-    **options: Any,
-) -> int:
-    """A page in which a small model runs: draw an image, and follow it through every tensor, offline."""
-    result = vt.learn(model, list(images) or None, **options)
-    if json:
-        print_json(result.to_json())
-    else:
-        print(result.page)
-    return print_failed(result.failed)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vitreous import __version__
@@ -35,11 +35,19 @@ def finite_json(values: Any, **options: Any) -> str:
 
 
 OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
-TEMPLATES = Environment(loader=PackageLoader("vitreous.inspection", "templates"), autoescape=True, **OPTIONS)
+LOADER = PackageLoader("vitreous.inspection", "templates")
+TEMPLATES = Environment(loader=LOADER, autoescape=True, **OPTIONS)
 TEMPLATES.policies["json.dumps_function"] = finite_json
 TEMPLATES.filters |= {"data_uri": data_uri, "percent": percentage}
 TEMPLATES.globals |= {"phrase": phrase, "words": words, "language": CURRENT.get}
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
+
+
+def templates_of(package: str) -> Environment:
+    """Return the templates in the folder of another package, which can extend those of this one."""
+    return TEMPLATES.overlay(loader=ChoiceLoader([PackageLoader(package, ""), LOADER]))
+
+
 WORDS = ("name", "title", "subtitle", "caption", "alt")
 
 

@@ -1,4 +1,5 @@
-"""The words of the pages that vitreous makes: a catalog for each language, with the same keys in all."""
+"""The words of the pages that vitreous makes: a catalog for each language, with the same keys in all. The
+folders of add-ons extend it."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import InputError
+from vitreous.extensions import addons
 from vitreous.results import percent
 
 if TYPE_CHECKING:
@@ -50,8 +52,23 @@ def language_of_locale(variables: Mapping[str, str]) -> str:
 @cache
 def catalog(language: str) -> dict[str, Any]:
     """Return the words of a language as a tree, each in one line."""
-    text = Path(__file__).with_name(f"{language}.toml").read_text(encoding="utf-8")
-    return unwrapped(tomllib.loads(text))
+    here = Path(__file__).parent
+    folders = [here, *(here.parent / "addons" / name for name, addon in addons().items() if addon.words)]
+    whole: dict[str, Any] = {}
+    for folder in folders:
+        text = (folder / f"{language}.toml").read_text(encoding="utf-8")
+        extend(whole, unwrapped(tomllib.loads(text)))
+    return whole
+
+
+def extend(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Put the entries of `more` into a tree, which has none of them yet."""
+    for name, entry in more.items():
+        if name in tree:
+            assert isinstance(tree[name], dict), f"{name} is in two catalogs"
+            extend(tree[name], entry)
+        else:
+            tree[name] = entry
 
 
 def unwrapped(entry: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tasks: what a model can be trained to do, an object each, in one registry.
+"""Tasks: what a model can be trained to do, an object each, in one registry, which add-ons extend.
 
 task         what a task says of itself
 running      start, resume and train a run: the same functions for every task
@@ -6,7 +6,7 @@ answering    open, evaluate and ask a model, likewise
 classification, regression, segmentation, text, pretraining    the tasks
 
 Commands, the server and the Python functions dispatch through `task_named`. A new task is a module or a
-folder here, and a row below.
+folder here, and a row below; or one of an add-on, and a row of its `tasks`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from typing import TYPE_CHECKING
 
 from vitreous.checkpoints.runs import read_tree
 from vitreous.errors import InputError, nearest
+from vitreous.extensions import addons
 from vitreous.models.settings import FORMER_TASKS
 
 if TYPE_CHECKING:
     from vitreous.tasks.task import Task
 
-# Where each task is defined, in `DEFINED`: modules are imported when their task is asked for.
+# The module in whose `DEFINED` each task is: it is imported when the task is asked for.
 TASKS = {
-    "classification": "classification",
-    "multilabel": "classification",
-    "regression": "regression",
-    "segmentation": "segmentation",
-    "captioning": "text.captioning",
-    "translation": "text.translation",
-    "masked-patch": "pretraining.task",
-    "mae": "pretraining.task",
-    "simmim": "pretraining.task",
-    "dino": "pretraining.task",
-    "contrastive": "pretraining.task",
-    "distillation": "pretraining.task",
+    "classification": "vitreous.tasks.classification",
+    "multilabel": "vitreous.tasks.classification",
+    "regression": "vitreous.tasks.regression",
+    "segmentation": "vitreous.tasks.segmentation",
+    "captioning": "vitreous.tasks.text.captioning",
+    "translation": "vitreous.tasks.text.translation",
+    "masked-patch": "vitreous.tasks.pretraining.task",
+    "mae": "vitreous.tasks.pretraining.task",
+    "simmim": "vitreous.tasks.pretraining.task",
+    "dino": "vitreous.tasks.pretraining.task",
+    "contrastive": "vitreous.tasks.pretraining.task",
+    "distillation": "vitreous.tasks.pretraining.task",
 }
+for addon in addons().values():
+    TASKS |= addon.tasks
 
 
 @cache
@@ -45,7 +48,7 @@ def task_named(name: str) -> Task:
     """Return the task called `name`. Raises InputError: there is none."""
     if name not in TASKS:
         raise InputError(f"unknown task {name!r}: {nearest(FORMER_TASKS.get(name, name), list(TASKS))}")
-    defined: tuple[Task, ...] = import_module(f"vitreous.tasks.{TASKS[name]}").DEFINED
+    defined: tuple[Task, ...] = import_module(TASKS[name]).DEFINED
     return next(task for task in defined if task.name == name)
 
 

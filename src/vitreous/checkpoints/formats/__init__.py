@@ -1,5 +1,8 @@
-"""Every foreign format that is known, and the families of models in them. A new format is a file here and an
-entry in `FORMATS`."""
+"""Every foreign format that is known, and the families of models in them. A new format is a file here and a
+row in `formats`; or one of an add-on, and a row of its `formats`."""
+
+from collections.abc import Mapping
+from functools import cache
 
 from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats.aimv2 import AIMV2
@@ -15,12 +18,17 @@ from vitreous.checkpoints.formats.timm_writing import TIMM
 from vitreous.checkpoints.formats.torchvision import TORCHVISION
 from vitreous.checkpoints.formats.vit_pytorch import VIT_PYTORCH
 from vitreous.checkpoints.native import VITREOUS
+from vitreous.extensions import contributed
 
-# In the order of detection: DINOv2's keys are timm's and one more, and TrOCR has those of a ViT, too.
-FORMATS: dict[str, Format] = {
-    each.name: each
-    for each in (
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Return every format by its name, in the order of detection: DINOv2's keys are timm's and one more.
+    Those of add-ons come first, since the weights of a model that has a ViT inside are also those of a ViT.
+    """
+    known = (
         VITREOUS,
+        *contributed("formats"),
         MARIAN,
         TROCR,
         GOOGLE,
@@ -37,7 +45,8 @@ FORMATS: dict[str, Format] = {
         TIMM,
         TORCH_TRANSFORMER,
     )
-}
+    return {each.name: each for each in known}
+
 
 # Of each family the formats that it is read and written in; the text models are only read. The table of the
 # documentation is made of these rows and of what `benchmarks/checkpoint_families.py` measured of each.
@@ -72,5 +81,5 @@ def list_families() -> dict[str, dict[str, str]]:
 
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
     """
-    image_models = {name: dict.fromkeys(formats, "in, out") for name, formats in IMAGE_FAMILIES.items()}
+    image_models = {name: dict.fromkeys(several, "in, out") for name, several in IMAGE_FAMILIES.items()}
     return image_models | {name: {format: "in"} for name, format in TEXT_MODELS.items()}

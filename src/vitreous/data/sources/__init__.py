@@ -1,4 +1,4 @@
-"""DATA, as it is written on the command line, to images."""
+"""DATA, as it is written on the command line, to images. Add-ons extend the kinds of it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ from vitreous.data.sources.small import (
 from vitreous.data.sources.world import open_world
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
+from vitreous.extensions import addons, imported
 
 BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
     "cifar10": partial(open_cifar, files=CIFAR10),
     "cifar100": partial(open_cifar, files=CIFAR100),
     "mnist": open_mnist,
 }
+ADDED = {kind: address for addon in addons().values() for kind, address in addon.sources.items()}
 SAMPLE = 64  # images whose size and color are looked at
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
@@ -44,6 +46,7 @@ FORMS = (
     "cifar100:PATH, mnist:PATH; hf:NAME; formulas:CLASSESxIMAGES@SIZE; synthetic:N@SIZE; world:LABELS, such "
     "as world:shapes"
 )
+FORMS = "; ".join((FORMS, *(form for addon in addons().values() for form in addon.source_forms)))
 
 
 def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Splits:
@@ -120,6 +123,8 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         if not rest or not (folder := Path(rest).expanduser()).is_dir():
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
         return BINARIES[kind](folder, config)
+    if colon and kind in ADDED:
+        return imported(ADDED[kind])(rest, config)
     path = Path(spec).expanduser()
     if path.is_dir():
         packed = any(path.glob("*.tar"))
@@ -130,7 +135,7 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         return open_manifest(path, config, targets)
     if path.exists():
         raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
-    names = ["digits", "formulas", "hf", "synthetic", "world", *BINARIES]
+    names = ["digits", "formulas", "hf", "synthetic", "world", *BINARIES, *ADDED]
     close = get_close_matches(kind, names, n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")

@@ -9,10 +9,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
@@ -24,8 +22,8 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.segmentation import SegmentationEvaluation
+from vitreous.extensions import contributed
 from vitreous.inspection.images import rgb
-from vitreous.inspection.learn_page import reason_against, write_learn_page
 from vitreous.inspection.model_figures import (
     attention_figure,
     model_exhibits,
@@ -44,8 +42,6 @@ from vitreous.training.callbacks import read_metrics
 from vitreous.training.objectives import Illustration
 
 SAMPLES = 8  # images whose attention is shown
-MOST_SAMPLES = 10  # images of learn.html
-SMALL = 1_000_000  # parameters of a model that has learn.html beside its report
 
 
 def write_run_report(
@@ -59,7 +55,7 @@ def write_run_report(
     facts: Mapping[str, float] | None = None,
     findings: Sequence[Finding] = (),
     command: str = "train",
-    learn: Path | None = None,
+    beside: Sequence[tuple[str, str]] = (),
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
 
@@ -71,7 +67,7 @@ def write_run_report(
         facts: numbers by their names in the catalog, besides the model's size and the length of the training.
         findings: of `vitreous doctor`; the most important ones are shown.
         command: that reproduces the run.
-        learn: the page beside it in which the model runs.
+        beside: other pages in the directory, each with the words of the link to it.
     """
     head = head_of(run, model, evaluation, parts, findings=findings, command=command)
     return write_page(
@@ -82,7 +78,7 @@ def write_run_report(
         run=run.name,
         kind=kind,
         lead=lead or f"{model_summary(model)}.",
-        learn=learn.name if learn else None,
+        beside=beside,
         **{**head, "facts": head["facts"] | dict(facts or {})},
     )
 
@@ -131,8 +127,9 @@ def write_training_report(
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
     ]
-    learn = small_learn_page(run, model, images)
-    return write_run_report(run, model, parts, evaluation=evaluation, findings=findings, learn=learn)
+    written = (write_page_of_run(run, model, images) for write_page_of_run in contributed("pages_of_runs"))
+    beside = [page for page in written if page]
+    return write_run_report(run, model, parts, evaluation=evaluation, findings=findings, beside=beside)
 
 
 def every_prediction(run: Path, model: Model, evaluation: Evaluation, images: ImageDataset) -> Exhibit:
@@ -148,23 +145,6 @@ def every_prediction(run: Path, model: Model, evaluation: Evaluation, images: Im
         workers=worker_count(None),
         attending=model,
     )
-
-
-def small_learn_page(run: Path, model: Model, images: ImageDataset) -> Path | None:
-    """Write learn.html beside the report of a small model; None for another, and without a readable image."""
-    small = sum(each.numel() for each in model.parameters()) <= SMALL and reason_against(model) is None
-    samples = labeled_samples(images) if small else []
-    return write_learn_page(run / "learn.html", model, samples, name=run.name).page if samples else None
-
-
-def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[Image.Image, str]]:
-    """Return up to `most` images with their labels: the first of each class where there are as many classes,
-    else evenly spread ones. Unreadable images are left out."""
-    rows = images.sample(most)
-    if images.targets.ndim == 1 and len(images.classes) >= most:
-        rows = [int(np.flatnonzero(images.targets == each)[0]) for each in np.unique(images.targets)[:most]]
-    shown = images.readable(rows)
-    return [(image, label_of(images, row)) for row, image in shown]
 
 
 def write_segmentation_report(

@@ -1,6 +1,6 @@
 """learn.html: one offline page in which a Vision Transformer runs, and shows each of its tensors.
 
-The forward pass is templates/learn/vit.js, equal to PyTorch within 1e-5. Weights are in the page; of a model
+The forward pass is vit.js, equal to PyTorch within 1e-5. Weights are in the page; of a model
 that is too large for that, the results of its matrix products on a few images are.
 """
 
@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -22,16 +23,20 @@ from torch import Tensor, nn
 import vitreous
 from vitreous import __version__
 from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import Failure
 from vitreous.errors import InputError
-from vitreous.inspection.page import TEMPLATES, framed
-from vitreous.languages import CURRENT, LANGUAGES, catalog
+from vitreous.inspection.page import framed, templates_of
+from vitreous.inspection.runs.report import label_of
+from vitreous.languages import CURRENT, LANGUAGES, catalog, words
 from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 
+MOST_SAMPLES = 10  # images of the page
+SMALL = 1_000_000  # parameters of a model that has the page beside its report
 LARGEST = 5_000_000  # parameters whose weights are in the page
 EXACT = 100_000  # parameters that are stored as fp32; more as fp16
 RECORDED_BYTES = 12 << 20  # of the recorded results of one image
@@ -114,12 +119,35 @@ def write_learn_page(
         "recorded": [recording(model, prepared(image)[None]) for image in shown] if recorded else None,
         "code": code_of(model),
     }
-    page = TEMPLATES.get_template("learn/page.html.j2").render(
-        language=CURRENT.get(), data=data, words={each: catalog(each)["learn"] for each in LANGUAGES}
+    page = (
+        templates_of("vitreous.addons.learn_page")
+        .get_template("page.html.j2")
+        .render(language=CURRENT.get(), data=data, words={each: catalog(each)["learn"] for each in LANGUAGES})
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)
     return LearnPage(path, parameters, recorded, rounding)
+
+
+def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str, str] | None:
+    """Write learn.html beside the report of a small model. Return its name, and the words of the link to it;
+    None for another model, and without a readable image."""
+    small = sum(each.numel() for each in model.parameters()) <= SMALL and reason_against(model) is None
+    samples = labeled_samples(images) if small else []
+    if not samples:
+        return None
+    write_learn_page(run / "learn.html", model, samples, name=run.name)
+    return "learn.html", words("learn.beside-report")
+
+
+def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[Image.Image, str]]:
+    """Return up to `most` images with their labels: the first of each class where there are as many classes,
+    else evenly spread ones. Unreadable images are left out."""
+    rows = images.sample(most)
+    if images.targets.ndim == 1 and len(images.classes) >= most:
+        rows = [int(np.flatnonzero(images.targets == each)[0]) for each in np.unique(images.targets)[:most]]
+    shown = images.readable(rows)
+    return [(image, label_of(images, row)) for row, image in shown]
 
 
 def reason_against(model: nn.Module) -> str | None:

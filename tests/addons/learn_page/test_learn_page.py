@@ -15,16 +15,16 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.addons.learn_page import page as learn_page
+from vitreous.addons.learn_page.page import write_learn_page
 from vitreous.cli import run as run_command
-from vitreous.inspection import learn_page
-from vitreous.inspection.learn_page import write_learn_page
 from vitreous.languages import LANGUAGES, catalog, speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
 PATIENCE = 300_000  # milliseconds: the machine may be busy
-SOURCE = Path(learn_page.__file__).parents[1]
+SOURCE = Path(vt.__file__).parent
 
 
 def make_model(**fields: Any) -> ViT:
@@ -132,7 +132,7 @@ def test_models_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_word_that_the_page_asks_for_is_in_the_catalog() -> None:
-    folder = SOURCE / "inspection" / "templates" / "learn"
+    folder = SOURCE / "addons" / "learn_page"
     asked = set()
     for path in folder.glob("*.js"):
         text = path.read_text("utf-8")

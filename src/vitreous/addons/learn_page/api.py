@@ -1,0 +1,106 @@
+"""`vitreous.learn`: a page in which a small model runs, and shows each of its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.arguments import (
+    ImageSize,
+    Settings,
+    is_fresh,
+    model_fields,
+    model_name,
+    path_of_run,
+    resolve_model,
+    settings_tree,
+)
+from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.languages import speaking
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from vitreous.addons.learn_page.page import LearnPage
+    from vitreous.data.image_list import Failure
+
+
+def learn(
+    model: Any = None,
+    images: Any = None,
+    *,
+    out: str | Path | None = None,
+    language: str | None = None,
+    image_size: ImageSize | None = None,
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+) -> LearnPage:
+    """Write one offline HTML page that runs a model in the browser and shows every tensor on the way.
+
+    Args:
+        model: a run, a checkpoint in any format, a model name, or a model; by default the newest run in
+            runs/. Of a model with more than 5 million parameters the page has recorded tensors instead.
+        images: one or many paths, PIL images, arrays or tensors to try; by default held-out images of the
+            run, and handwritten digits for any other model.
+        out: the HTML file; by default learn.html in the directory of the run, or in a new folder in
+            inspection/ for any other model.
+        language: language in which the page opens, en or ko, of which it has both; by default that of the
+            locale.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+
+    Raises:
+        InputError: no such model or image, no run, or a model that the page cannot run.
+    """
+    require_packages("jinja2", "matplotlib", extra="train", what="learn")
+    from vitreous.addons.learn_page.page import write_learn_page
+    from vitreous.api.inspecting import default_folder
+
+    model = newest_run() if model is None else path_of_run(model)
+    fields = model_fields(settings_tree(settings, config), image_size)
+    opened = resolve_model(model, **fields)
+    run = Path(model_name(model))
+    page = (run if (run / "config.toml").is_file() else default_folder(model)) / "learn.html"
+    page = Path(out) if out else page
+    with speaking(language), writing_to(page):
+        samples, failed = samples_of(model, opened, images)
+        found = write_learn_page(page, opened, samples, name=run.name, trained=not is_fresh(model))
+    return replace(found, failed=failed)
+
+
+def newest_run(folder: Path = Path("runs")) -> Path:
+    """Return the run that has finished last. Raises InputError: there is none."""
+    finished = sorted(folder.glob("*/model/config.json"), key=lambda path: path.stat().st_mtime)
+    if not finished:
+        raise InputError(
+            f"there is no finished run in {folder}/: train one with vitreous train, or name a MODEL"
+        )
+    return finished[-1].parent.parent
+
+
+def samples_of(
+    model: Any, opened: Any, images: Any
+) -> tuple[list[tuple[Image.Image, str]], tuple[Failure, ...]]:
+    """Return images to try, with their labels, and those that cannot be read, of some that are named. Raises
+    InputError: not one image can be read."""
+    from vitreous.addons.learn_page.page import MOST_SAMPLES, labeled_samples
+    from vitreous.api.inspecting import held_out_examples
+    from vitreous.data.decoding import BadImage
+    from vitreous.data.image_list import Failure, image_list
+    from vitreous.tasks import task_named
+    from vitreous.tasks.answering import task_of
+
+    failed: list[Failure] = []
+    if images is not None:
+        found, failed = image_list(images)
+        for row in found.sample(MOST_SAMPLES):
+            try:
+                found.image(row)
+            except BadImage as bad:
+                failed.append(Failure(bad.name, bad.reason))
+    else:
+        task = task_of(model) or task_named("classification")
+        found, _ = held_out_examples(task, model, opened)
+    if not (samples := labeled_samples(found)):
+        raise InputError("none of the images could be read: give JPEG or PNG files that open in a viewer")
+    return samples, tuple(failed)
