@@ -26,6 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import vitreous as vt
+from vitreous.addons.studies.laboratory import Laboratory
+from vitreous.addons.studies.sequences import with_key_size
+from vitreous.addons.studies.study import Trial
 from vitreous.checkpoints.resizing import with_head
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig
@@ -37,9 +40,6 @@ from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.models.transformer import Captioner, Transformer
-from vitreous.studies.laboratory import Laboratory
-from vitreous.studies.sequences import with_key_size
-from vitreous.studies.study import Trial
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, FeatureDistillationConfig
 from vitreous.tasks.pretraining.rules import WITH_VIEWS
@@ -328,7 +328,7 @@ def masked_trial(objective: Any) -> None:
     batch = Batch(images(model), numbers(4), numbers(4))
     with (
         patch.object(Laboratory, "batches", return_value=[batch]),
-        patch("vitreous.studies.laboratory.computing", return_value=nullcontext()),
+        patch("vitreous.addons.studies.laboratory.computing", return_value=nullcontext()),
     ):
         laboratory.train(model, Trial(objective=objective, steps=1), 0)
 

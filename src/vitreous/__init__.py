@@ -48,8 +48,6 @@ _CORE = {
     "compare": "vitreous.api.pages",
     "Predictor": "vitreous.api.predictor",
     "Run": "vitreous.api.run",
-    "list_studies": "vitreous.api.studying",
-    "study": "vitreous.api.studying",
     "list_families": "vitreous.checkpoints",
     "list_formats": "vitreous.checkpoints",
     "load": "vitreous.checkpoints",

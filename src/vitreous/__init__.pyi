@@ -30,8 +30,6 @@ from vitreous.api.models import push_to_hub as push_to_hub
 from vitreous.api.pages import compare as compare
 from vitreous.api.predictor import Predictor as Predictor
 from vitreous.api.run import Run as Run
-from vitreous.api.studying import list_studies as list_studies
-from vitreous.api.studying import study as study
 from vitreous.checkpoints import list_families as list_families
 from vitreous.checkpoints import list_formats as list_formats
 from vitreous.checkpoints import load as load

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
-ADDONS = ("learn_page",)
+ADDONS = ("studies", "learn_page")
 
 
 class Command(NamedTuple):
@@ -40,6 +41,8 @@ class Addon:
         sources: for each `KIND` of DATA written `KIND:REST` the address of a function (rest, config) that
             returns its parts.
         source_forms: how DATA of these kinds is written, in messages.
+        recipes: files of recipes of `train`, by their places in its folder.
+        caches: kinds of what it keeps in the cache, each with what that is.
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
         imports: other add-ons that it imports.
@@ -52,6 +55,8 @@ class Addon:
     formats: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     source_forms: tuple[str, ...] = ()
+    recipes: tuple[str, ...] = ()
+    caches: Mapping[str, str] = field(default_factory=dict)
     pages_of_runs: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     words: bool = False
@@ -61,6 +66,11 @@ class Addon:
 def addons() -> Mapping[str, Addon]:
     """Return every add-on, by the name of its folder."""
     return {name: import_module(f"vitreous.addons.{name}").ADDON for name in ADDONS}
+
+
+def folder_of(name: str) -> Path:
+    """Return the folder of an add-on."""
+    return Path(__file__).parent / "addons" / name
 
 
 def imported(address: str) -> Any:

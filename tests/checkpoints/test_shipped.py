@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from PIL import Image
 
 import vitreous as vt
+from vitreous.addons.studies.formulas import draw_formula
 from vitreous.api import learning
 from vitreous.checkpoints import download
 from vitreous.checkpoints.files import read_json, write_json
 from vitreous.checkpoints.native import save_native
 from vitreous.cli import run
-from vitreous.data.sources.formulas import draw_formula
 from vitreous.models.config import Origin
 from vitreous.tasks import task_named, trial
 from vitreous.tasks.trial import TRY, better_beginning, decided, encoder_to_try

@@ -145,7 +145,7 @@ def test_probe_says_that_a_name_has_fresh_weights(command: Call) -> None:
 
 
 def test_study_without_a_name_lists_all(command: Call) -> None:
-    from vitreous.api.studying import list_studies
+    from vitreous.addons.studies.api import list_studies
 
     code, out, _ = command("study")
     assert code == 0
@@ -156,7 +156,7 @@ def test_study_without_a_name_lists_all(command: Call) -> None:
 def test_study_prints_paper_ours_and_what_differs(
     command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vitreous.api.studying.QUICK", 0.01)
+    monkeypatch.setattr("vitreous.addons.studies.api.QUICK", 0.01)
     options = ("--quick", "--seeds", "1", "--out", tmp_path)
     code, out, err = command("study", "attention", *options)
     assert code == 0, err

@@ -20,7 +20,7 @@ from vitreous.tasks.pretraining.rules import RECIPES, find_recipe, recipe_names
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
-from vitreous.training.recipes import CONDITIONS, FOLDER, NAMES, condition_of, recipe, sourced
+from vitreous.training.recipes import CONDITIONS, FILES, NAMES, condition_of, recipe, sourced
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
 from vitreous.training.step import TrainStep
@@ -135,7 +135,7 @@ def test_every_setting_is_that_of_the_source_or_says_why_not(name: str) -> None:
     for row in rows:
         assert (row.here != row.there) == bool(row.why), row
         assert row.where
-    path = RECIPES.get(name, FOLDER / f"{name}.toml")
+    path = RECIPES.get(name) or FILES[name]
     tree = tomllib.loads(path.read_text(encoding="utf-8"))
     spoken = {row.setting for row in rows}
     for each in tree.pop("rows", ()):

@@ -22,6 +22,7 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.errors import InputError, check_free, nearest
+from vitreous.extensions import addons
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -259,13 +260,14 @@ def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
 
 KINDS = {
     "features": "features of frozen models, kept for probes",
-    "studies": "runs of studies",
     "engines": "models that OpenVINO has compiled",
     "data": "images and labels that were given in memory",
     "remote": "shards that were fetched",
     "indexes": "names and labels of large folders and shards",
     "downloads": "checkpoints of https: addresses",
 }
+for addon in addons().values():
+    KINDS |= addon.caches
 # The names that the cache gives: hashes, locks, and what was not finished.
 CACHED = re.compile(
     r"\.?[0-9a-f]{16,40}(\.(safetensors|npz|tar|lock))?(\.\d+-[0-9a-f]{8}\.tmp.*)?|[0-9a-f]{2}\.lock|\.unfinished-.*"
@@ -316,7 +318,8 @@ def clear_cache(kind: str | None = None) -> CacheUse:
     """Delete what the cache holds, or one kind of it; no other file in its folders. Returns what was deleted.
 
     Args:
-        kind: "features", "studies", "engines", "data", "remote", "indexes" or "downloads"; by default all.
+        kind: of content, such as "features" or "downloads", by the names that `cache_use` gives; by default
+            all.
 
     Raises:
         InputError: there is no such kind, or a file cannot be deleted.

@@ -159,8 +159,7 @@ def cache(
     kind: Annotated[
         str | None,
         Parameter(
-            help="what --clear deletes: features, studies, engines, data, remote, indexes or downloads; by "
-            "default all"
+            help="what --clear deletes, such as features: one of the kinds that are shown; by default all"
         ),
     ] = None,
     /,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import InputError
-from vitreous.extensions import addons
+from vitreous.extensions import addons, folder_of
 from vitreous.results import percent
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def language_of_locale(variables: Mapping[str, str]) -> str:
 @cache
 def catalog(language: str) -> dict[str, Any]:
     """Return the words of a language as a tree, each in one line."""
-    here = Path(__file__).parent
-    folders = [here, *(here.parent / "addons" / name for name, addon in addons().items() if addon.words)]
+    folders = [Path(__file__).parent, *(folder_of(name) for name, addon in addons().items() if addon.words)]
     whole: dict[str, Any] = {}
     for folder in folders:
         text = (folder / f"{language}.toml").read_text(encoding="utf-8")
@@ -79,7 +78,7 @@ def unwrapped(entry: Any) -> Any:
 
 
 def words(path: str) -> Any:
-    """Return what the catalog has at a dotted path, such as "studies.head": a tree of words, or a text."""
+    """Return what the catalog has at a dotted path, such as "exhibits.curves": a tree of words, or a text."""
     found = catalog(CURRENT.get())
     for name in path.split("."):
         found = found[name]

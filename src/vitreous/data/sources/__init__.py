@@ -14,7 +14,6 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
 from vitreous.data.decoding import BadImage, is_gray
 from vitreous.data.sources.folders import open_folder
-from vitreous.data.sources.formulas import open_formulas
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
 from vitreous.data.sources.objects import open_objects
@@ -28,7 +27,6 @@ from vitreous.data.sources.small import (
     open_synthetic,
     without_validation,
 )
-from vitreous.data.sources.world import open_world
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.extensions import addons, imported
@@ -43,8 +41,7 @@ SAMPLE = 64  # images whose size and color are looked at
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
     ".parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; cifar10:PATH, "
-    "cifar100:PATH, mnist:PATH; hf:NAME; formulas:CLASSESxIMAGES@SIZE; synthetic:N@SIZE; world:LABELS, such "
-    "as world:shapes"
+    "cifar100:PATH, mnist:PATH; hf:NAME; synthetic:N@SIZE"
 )
 FORMS = "; ".join((FORMS, *(form for addon in addons().values() for form in addon.source_forms)))
 
@@ -113,12 +110,8 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         return open_shards(spec, config, targets)
     if colon and kind == "hf":
         return open_hub(rest, config, targets)
-    if colon and kind == "formulas":
-        return open_formulas(rest, without_validation(config))
     if colon and kind == "synthetic":
         return split(open_synthetic(rest), without_validation(config))
-    if colon and kind == "world":
-        return open_world(rest, config)
     if colon and kind in BINARIES:
         if not rest or not (folder := Path(rest).expanduser()).is_dir():
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
@@ -135,7 +128,7 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
         return open_manifest(path, config, targets)
     if path.exists():
         raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
-    names = ["digits", "formulas", "hf", "synthetic", "world", *BINARIES, *ADDED]
+    names = ["digits", "hf", "synthetic", *BINARIES, *ADDED]
     close = get_close_matches(kind, names, n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")

@@ -17,14 +17,18 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vitreous.errors import InputError, nearest
+from vitreous.extensions import addons, folder_of
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
 from vitreous.training.config import RunConfig
 from vitreous.training.settings import AnyRun, Tree, configure, leaves
 
 FOLDER = Path(__file__).parent
-SOURCES = "sources"
-NAMES = tuple(sorted(path.stem for path in FOLDER.glob("*.toml") if path.stem != SOURCES))
+SOURCES = FOLDER / "sources.toml"
+PATHS = [path for path in FOLDER.glob("*.toml") if path != SOURCES]
+PATHS += [folder_of(name) / place for name, addon in addons().items() for place in addon.recipes]
+FILES = {path.stem: path for path in sorted(PATHS, key=lambda path: path.stem)}
+NAMES = tuple(FILES)
 
 # Fields of the model that a recipe for fine-tuning sets itself; the rest is the checkpoint's.
 IMPOSED = {
@@ -104,7 +108,7 @@ def recipe(name: str) -> Recipe:
     """Return the recipe called `name`. Raises InputError: there is none; the nearest name is given."""
     if name not in NAMES:
         raise InputError(f"unknown recipe {name!r}: {nearest(name, NAMES)}")
-    return read_recipe(FOLDER / f"{name}.toml", RunConfig())
+    return read_recipe(FILES[name], RunConfig())
 
 
 def read_recipe(path: Path, defaults: AnyRun) -> Recipe:
@@ -132,7 +136,7 @@ class Sourced(NamedTuple):
 
 @cache
 def source_tables() -> Mapping[str, Tree]:
-    return tomllib.loads((FOLDER / f"{SOURCES}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(SOURCES.read_text(encoding="utf-8"))
 
 
 def source_table(name: str) -> dict[str, Any]:

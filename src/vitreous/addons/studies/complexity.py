@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitreous.studies.study import TRANSFORMER_PAPER, Claim, Study, TrialResult, Variant
+from vitreous.addons.studies.study import TRANSFORMER_PAPER, Claim, Study, TrialResult, Variant
 from vitreous.training.memory import keep_freed_memory
 
 if TYPE_CHECKING:
-    from vitreous.studies.laboratory import Laboratory
+    from vitreous.addons.studies.laboratory import Laboratory
 
 KERNEL = 3
 NEIGHBORS = 64  # r of restricted attention: positions that each one attends to

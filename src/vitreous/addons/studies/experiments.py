@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from vitreous.addons.studies.complexity import complexity
+from vitreous.addons.studies.sequence_experiments import heads, key_size, regularization, sinusoids, size
+from vitreous.addons.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
 from vitreous.errors import InputError, nearest
 from vitreous.languages import words
-from vitreous.studies.complexity import complexity
-from vitreous.studies.sequence_experiments import heads, key_size, regularization, sinusoids, size
-from vitreous.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
 
 # Shapes in the middle, since a texture is the same everywhere.
 POSITIONS = BASE.change(

@@ -12,7 +12,7 @@ from vitreous.errors import InputError, require_packages
 from vitreous.languages import speaking, words
 
 if TYPE_CHECKING:
-    from vitreous.studies.findings import Findings, Ledger
+    from vitreous.addons.studies.findings import Findings, Ledger
 
 SEEDS = 5  # how often each variant is trained
 QUICK = 0.1  # of the steps
@@ -60,12 +60,12 @@ def study(
         KeyboardInterrupt: Ctrl-C; the same call goes on with the next trial.
     """
     require_packages("matplotlib", "scipy", extra="train", what="a study")
+    from vitreous.addons.studies.experiments import STUDIES, study_named
+    from vitreous.addons.studies.findings import Ledger, run_study
+    from vitreous.addons.studies.laboratory import Laboratory, OwnImages, check_own_images
+    from vitreous.addons.studies.study import with_settings
+    from vitreous.addons.studies.writing import results_folder
     from vitreous.errors import cache_folder
-    from vitreous.studies.experiments import STUDIES, study_named
-    from vitreous.studies.findings import Ledger, run_study
-    from vitreous.studies.laboratory import Laboratory, OwnImages, check_own_images
-    from vitreous.studies.study import with_settings
-    from vitreous.studies.writing import results_folder
     from vitreous.training.precision import pick_device
 
     tree, several = settings_tree(settings, config), name in ("all", "ledger")

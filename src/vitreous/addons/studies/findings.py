@@ -9,14 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitreous.addons.studies.experiments import STUDIES, study_named
+from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory
+from vitreous.addons.studies.study import Study, TrialResult
+from vitreous.addons.studies.verdicts import TableRow, Verdict, verdict, with_holm
+from vitreous.addons.studies.writing import (
+    atomic_files,
+    markdown_table,
+    study_cells,
+    study_plot,
+    write_results,
+)
 from vitreous.errors import InputError
 from vitreous.languages import LANGUAGES, phrase, speaking, words
 from vitreous.results import Result
-from vitreous.studies.experiments import STUDIES, study_named
-from vitreous.studies.laboratory import HELD_OUT, Laboratory
-from vitreous.studies.study import Study, TrialResult
-from vitreous.studies.verdicts import TableRow, Verdict, verdict, with_holm
-from vitreous.studies.writing import atomic_files, markdown_table, study_cells, study_plot, write_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

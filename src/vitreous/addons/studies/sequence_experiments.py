@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from vitreous.studies.sequences import SequenceTrial
-from vitreous.studies.study import TRANSFORMER_PAPER, Claim, Study, Variant
+from vitreous.addons.studies.sequences import SequenceTrial
+from vitreous.addons.studies.study import TRANSFORMER_PAPER, Claim, Study, Variant
 from vitreous.training.settings import Tree
 
 # Few enough that a first look, with seeds that the results do not have, was right on some sequences and wrong

@@ -12,7 +12,7 @@ from vitreous.cli.options import Json, options_of
 from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
-    from vitreous.studies.findings import Findings
+    from vitreous.addons.studies.findings import Findings
 
 
 @options_of(vt.study)
@@ -60,9 +60,9 @@ def print_study(result: Findings) -> None:
     """Print the tables for people."""
     from textwrap import fill
 
+    from vitreous.addons.studies.findings import claim_text
+    from vitreous.addons.studies.writing import study_cells
     from vitreous.results import si
-    from vitreous.studies.findings import claim_text
-    from vitreous.studies.writing import study_cells
 
     about = result.study.words
     print(f"{about['title']}\n{about['place']} of arXiv {result.study.arxiv}\n")

@@ -20,13 +20,15 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from vitreous.addons.studies.measures import MEASURES, Images, as_learned
+from vitreous.addons.studies.study import AnyTrial, Study, Trial, TrialResult, trials_of
+from vitreous.addons.studies.world import World, WorldImages, class_names, parse
 from vitreous.checkpoints import load_image_model
 from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
-from vitreous.data.sources.world import World, WorldImages, class_names, parse
 from vitreous.errors import InputError, writing_to
 from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.config import ViTConfig
@@ -35,8 +37,6 @@ from vitreous.models.names import Model, build_model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.rng import numpy_generator, torch_generator
-from vitreous.studies.measures import MEASURES, Images, as_learned
-from vitreous.studies.study import AnyTrial, Study, Trial, TrialResult, trials_of
 from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
 from vitreous.tasks.pretraining.rules import PretrainingConfig

@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.sources.small import without_validation
 from vitreous.data.splitting import with_own_parts
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
@@ -60,7 +61,7 @@ def open_formulas(rest: str, config: DataConfig) -> Parts:
     train, test = (
         FormulaImages(classes, numbers, size) for numbers in (range(images), range(images, images + 2))
     )
-    return with_own_parts(train, {"test": test}, config, where=f"formulas:{rest}")
+    return with_own_parts(train, {"test": test}, without_validation(config), where=f"formulas:{rest}")
 
 
 def draw_formula(group: int, number: int, size: int) -> Image.Image:

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from vitreous.studies.complexity import LAYERS, NEIGHBORS, LayerTrial, exponent, operations
-from vitreous.studies.laboratory import Laboratory
+from vitreous.addons.studies.complexity import LAYERS, NEIGHBORS, LayerTrial, exponent, operations
+from vitreous.addons.studies.laboratory import Laboratory
 
 
 def test_the_exponent_of_a_power_law():

@@ -9,13 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from vitreous.data.text.tokenizer import END, PAD, START
-from vitreous.errors import InputError
-from vitreous.layers.attention import Attention, CrossAttention
-from vitreous.models.sequence_config import TransformerConfig
-from vitreous.models.transformer import Transformer
-from vitreous.studies.laboratory import Laboratory
-from vitreous.studies.sequences import (
+from vitreous.addons.studies.laboratory import Laboratory
+from vitreous.addons.studies.sequences import (
     JOINED,
     SMALL,
     TASKS,
@@ -28,6 +23,11 @@ from vitreous.studies.sequences import (
     tree,
     with_key_size,
 )
+from vitreous.data.text.tokenizer import END, PAD, START
+from vitreous.errors import InputError
+from vitreous.layers.attention import Attention, CrossAttention
+from vitreous.models.sequence_config import TransformerConfig
+from vitreous.models.transformer import Transformer
 
 
 def test_expressions_are_parsed_as_python_parses_them() -> None:
@@ -151,7 +151,7 @@ def test_label_smoothing_and_dropout_change_what_is_learned(tmp_path: Path) -> N
             losses.append(float(loss.detach()))
             return loss
 
-        patch.setattr("vitreous.studies.sequences.F.cross_entropy", recorded)
+        patch.setattr("vitreous.addons.studies.sequences.F.cross_entropy", recorded)
         for each in (
             trial,
             trial.change(label_smoothing=0.0),

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vitreous.addons.studies.study import Claim, TrialResult, Variant
 from vitreous.evaluation.paired import holm
 from vitreous.evaluation.scores import Interval, half_width
 from vitreous.languages import phrase, words
-from vitreous.studies.study import Claim, TrialResult, Variant
 
 Seen = Literal["seen", "not-seen", "undecided"]
 LEVEL, POWER = 0.05, 0.8

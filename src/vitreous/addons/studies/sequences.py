@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from vitreous.addons.studies.study import TrialResult
 from vitreous.data.text.batches import padded
 from vitreous.data.text.parallel import grammar_pairs, grammar_words
 from vitreous.data.text.tokenizer import END, PAD, START
@@ -26,14 +27,13 @@ from vitreous.models.description import describe
 from vitreous.models.sequence_config import TransformerConfig
 from vitreous.models.transformer import Transformer
 from vitreous.rng import numpy_generator, torch_generator
-from vitreous.studies.study import TrialResult
 from vitreous.training.config import OptimizerConfig, ScheduleConfig
 from vitreous.training.learner import learning_rate
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.settings import Tree, merged
 
 if TYPE_CHECKING:
-    from vitreous.studies.laboratory import Laboratory
+    from vitreous.addons.studies.laboratory import Laboratory
 
 SPECIAL = 3  # tokens: pad, start, end
 SYMBOLS = 16

@@ -15,18 +15,10 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.cli import run
-from vitreous.data.sources.world import WorldImages, class_names
-from vitreous.errors import InputError
-from vitreous.evaluation.scores import half_width
-from vitreous.languages import speaking
-from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model
-from vitreous.models.vit import ViT
-from vitreous.studies.complexity import LayerTrial
-from vitreous.studies.experiments import STUDIES, study_named
-from vitreous.studies.findings import Ledger, run_study
-from vitreous.studies.laboratory import (
+from vitreous.addons.studies.complexity import LayerTrial
+from vitreous.addons.studies.experiments import STUDIES, study_named
+from vitreous.addons.studies.findings import Ledger, run_study
+from vitreous.addons.studies.laboratory import (
     Laboratory,
     OwnImages,
     cache_key,
@@ -34,7 +26,7 @@ from vitreous.studies.laboratory import (
     pixels_of,
     world_of,
 )
-from vitreous.studies.measures import (
+from vitreous.addons.studies.measures import (
     Images,
     equivariance,
     few_shot,
@@ -43,10 +35,26 @@ from vitreous.studies.measures import (
     position_plane,
     shuffled,
 )
-from vitreous.studies.sequences import SequenceTrial
-from vitreous.studies.study import BASE, Claim, Study, TrialResult, Variant, variant_label, with_settings
-from vitreous.studies.verdicts import TableRow, Verdict, row_named, verdict, with_holm
-from vitreous.studies.writing import atomic_files, results_folder, study_plot
+from vitreous.addons.studies.sequences import SequenceTrial
+from vitreous.addons.studies.study import (
+    BASE,
+    Claim,
+    Study,
+    TrialResult,
+    Variant,
+    variant_label,
+    with_settings,
+)
+from vitreous.addons.studies.verdicts import TableRow, Verdict, row_named, verdict, with_holm
+from vitreous.addons.studies.world import WorldImages, class_names
+from vitreous.addons.studies.writing import atomic_files, results_folder, study_plot
+from vitreous.cli import run
+from vitreous.errors import InputError
+from vitreous.evaluation.scores import half_width
+from vitreous.languages import speaking
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import build_model
+from vitreous.models.vit import ViT
 from vitreous.tasks.pretraining.task import build_objective
 
 SHORT = 0.004  # of the steps: one
@@ -124,9 +132,9 @@ def test_a_plot_has_every_curve(name: str) -> None:
 
 
 def test_compute_is_about_equal_between_architectures() -> None:
+    from vitreous.addons.studies.experiments import ARCHITECTURES
     from vitreous.models.bit import BiTConfig
     from vitreous.models.description import describe
-    from vitreous.studies.experiments import ARCHITECTURES
 
     macs = []
     for trial in ARCHITECTURES.values():
@@ -213,7 +221,7 @@ def test_each_target_of_masked_patches_is_that_of_its_objective(
         built.append(settings.masked_patch.target)
         return build(model, name, settings, **others)
 
-    monkeypatch.setattr("vitreous.studies.laboratory.build_objective", recorded)
+    monkeypatch.setattr("vitreous.addons.studies.laboratory.build_objective", recorded)
     starts = {each.group: each.trial.start for each in tiny(study_named("transfer")).variants}  # type: ignore[attr-defined]
     for group in ("mean colors", "small colors", "pixels"):
         laboratory.run(replace(starts[group], measures=()), 7)
@@ -411,7 +419,7 @@ def test_overlapping_splits_have_wider_intervals() -> None:
 
 def test_the_kept_ledger_is_of_full_length() -> None:
     """At full length, and what the claims are now."""
-    folder = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
+    folder = Path(__file__).parents[3] / "benchmarks" / "results" / "studies"
     ledger = Ledger.read(folder)
     for name, each in ledger.run:
         kept = json.loads((folder / name / "results.json").read_text(encoding="utf-8"))
@@ -436,14 +444,14 @@ def test_the_kept_ledger_is_of_full_length() -> None:
 
 
 def test_the_figure_of_the_docs_is_that_of_the_kept_study() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     kept = root / "benchmarks" / "results" / "studies" / "data-size" / "plot.svg"
     assert (root / "docs" / "figures" / "study-data-size.svg").read_bytes() == kept.read_bytes()
 
 
 def test_no_kept_claim_compares_what_is_at_chance() -> None:
     """Where no variant has learned anything, an effect cannot appear, and its absence says nothing."""
-    folder = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
+    folder = Path(__file__).parents[3] / "benchmarks" / "results" / "studies"
     for name, study in STUDIES.items():
         file = folder / name / "results.json"
         kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"rows": [], "claims": []}

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.data.sources.world import World
+from vitreous.addons.studies.world import World
 from vitreous.evaluation.features import Features
 from vitreous.evaluation.probing import fewshot
 from vitreous.inspection.capture import capture_attention

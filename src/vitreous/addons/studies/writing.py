@@ -14,12 +14,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from vitreous.addons.studies.study import Study, variant_label
+from vitreous.addons.studies.verdicts import TableRow
 from vitreous.checkpoints.whole_files import folder_for
 from vitreous.errors import InputError, writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase, words
-from vitreous.studies.study import Study, variant_label
-from vitreous.studies.verdicts import TableRow
 
 RESULTS = ("table.md", "results.json", "plot.svg", "plot.png")
 ADVICE = "free some space, or choose another --out"

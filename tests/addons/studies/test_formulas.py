@@ -5,9 +5,9 @@ import hashlib
 import numpy as np
 import pytest
 
+from vitreous.addons.studies.formulas import FAMILIES, draw_formula
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.data.sources.formulas import FAMILIES, draw_formula
 from vitreous.errors import InputError
 
 

@@ -16,8 +16,8 @@ from vitreous.models.settings import check_names, explain
 from vitreous.training.settings import Tree, leaves, merged
 
 if TYPE_CHECKING:
+    from vitreous.addons.studies.laboratory import Laboratory
     from vitreous.models.names import Model
-    from vitreous.studies.laboratory import Laboratory
 
 WORLD = "world:textures:6000@16,clutter=1,scale=0.8,test=1600"
 VIT_PAPER, TRANSFORMER_PAPER = "2010.11929", "1706.03762"

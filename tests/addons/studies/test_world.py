@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vitreous.addons.studies.world import GLYPHS, LABELS, World, WorldImages, glyph, parse, shapes, templates
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.data.sources.world import GLYPHS, LABELS, World, WorldImages, glyph, parse, shapes, templates
 from vitreous.errors import InputError
 
 

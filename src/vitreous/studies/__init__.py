@@ -1,1 +1,0 @@
-"""The paper's experiments at small scale; and the cost of layers (`complexity`)."""
