@@ -13,6 +13,7 @@ import time
 import zipfile
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,8 @@ from safetensors.torch import save_file
 
 import vitreous as vt
 from vitreous.checkpoints.files import open_source
+from vitreous.checkpoints.tensors import read_npz, read_safetensors
+from vitreous.checkpoints.torch_files import OPCODES
 
 
 def refused(path: Path, **overrides: Any) -> str:
@@ -111,6 +114,80 @@ def test_an_archive_that_unfolds_without_end(tmp_path: Path) -> None:
 def test_a_tensor_larger_than_what_is_stored_of_it(tmp_path: Path) -> None:
     torch.save({"w": torch.zeros(1).expand(2**30, 2**10)}, tmp_path / "m.pth")
     assert "not a plain tensor" in refused(tmp_path / "m.pth")
+
+
+def torchscript(path: Path, pickled: bytes, compression: int = zipfile.ZIP_STORED) -> None:
+    """An archive whose modules are described by these bytes."""
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        archive.writestr("m/constants.pkl", b"\x80\x02).")
+        archive.writestr("m/data.pkl", pickled)
+
+
+def test_only_known_operations_of_a_pickle_are_carried_out(tmp_path: Path) -> None:
+    """Not BYTEARRAY8, which makes as many bytes as it says before one is read."""
+    for code in set(range(256)) - {each[0] for each in OPCODES}:
+        torchscript(tmp_path / "m.pt", b"\x80\x05" + bytes([code]) + struct.pack("<Q", 6 * 2**30) + b"x.")
+        refused(tmp_path / "m.pt")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_objects_that_unfold_into_far_more_than_the_file(compression: int, tmp_path: Path) -> None:
+    torchscript(tmp_path / "m.pt", b"\x80\x02" + b"]" * (2**24 if compression == 0 else 2**22), compression)
+    assert "far larger" in refused(tmp_path / "m.pt")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4)), min_size=2, max_size=5),
+)
+@settings(max_examples=50, deadline=None)
+def test_tensors_that_share_bytes(places: list[tuple[int, int]]) -> None:
+    """Of four numbers in a file, 400 layers could be made."""
+    header = {
+        f"w{n}": {"dtype": "F32", "shape": [count], "data_offsets": [4 * begin, 4 * (begin + count)]}
+        for n, (begin, count) in enumerate(places)
+    }
+    taken = [place for begin, count in places for place in range(begin, begin + count)]
+    encoded = json.dumps(header).encode()
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "m.safetensors")
+        path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + bytes(32))
+        if len(set(taken)) == len(taken):
+            assert len(read_safetensors(path)) == len(places)
+        else:
+            with pytest.raises(vt.InputError, match="share bytes"):
+                read_safetensors(path)
+
+
+@pytest.mark.parametrize("format", ["vitreous", "google"])
+def test_a_flipped_bit_of_a_weight_is_seen(format: str, tmp_path: Path, tiny: Any) -> None:
+    """By the checksums that are stored: our own, and those of the zip archive."""
+    path = tmp_path / ("m.npz" if format == "google" else "m")
+    vt.save(tiny(mlp="gelu_tanh"), path, format=format)
+    file = path if path.is_file() else path / "model.safetensors"
+    whole = file.read_bytes()
+    entries = read_npz(file) if format == "google" else read_safetensors(file)
+    rng, seen = np.random.default_rng(0), 0
+    numbers = [tensor.numpy().tobytes() for _, tensor in entries.items()]
+    numbers = [each for each in numbers if len(each) > 64 and whole.count(each) == 1]
+    for content in numbers:
+        begin = whole.index(content)
+        place = begin + int(rng.integers(len(content)))
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(vt.InputError, match="damaged"):
+            dict((read_npz if format == "google" else read_safetensors)(file).items())
+        seen += 1
+    assert seen == len(numbers) > 10
+
+
+@pytest.mark.parametrize("depth", [33, 4096])
+def test_a_description_of_more_layers_than_there_are_weights(depth: int, tmp_path: Path, tiny: Any) -> None:
+    vt.save(tiny(), tmp_path / "m")
+    config = tmp_path / "m" / "config.json"
+    told = json.loads(config.read_text())
+    config.write_text(json.dumps(told | {"model": told["model"] | {"depth": depth}}))
+    start = time.process_time()
+    assert "missing weights" in refused(tmp_path / "m")
+    assert time.process_time() - start < 1
 
 
 def test_a_configuration_of_absurd_size(tmp_path: Path, tiny: Any) -> None:

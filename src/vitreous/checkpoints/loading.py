@@ -297,6 +297,11 @@ def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> 
     """The model that a reading describes, with its weights."""
     where, config = reading.source.where, reading.config
     classes = getattr(config, "num_classes", None)
+    depth, found = getattr(config, "depth", 0), reading.source.tensors
+    if depth > len(found) and not any(found.shape(name)[:1] == (depth,) for name in found):
+        raise InputError(
+            f"{where}: missing weights: there are {len(found)}, and its description says {depth} layers"
+        )
     model: Any = reading.make(
         config,
         preprocessing=reading.preprocessing,

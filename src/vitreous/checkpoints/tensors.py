@@ -20,7 +20,8 @@ from torch import Tensor
 
 from vitreous.errors import InputError
 
-LARGEST_HEADER = 64 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
+LARGEST_HEADER = 16 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
+CHECKSUMS = "crc32"  # in the metadata of a .safetensors: the CRC-32 of each tensor's bytes, as JSON
 
 SAFETENSORS_TYPES = {
     "F64": torch.float64,
@@ -90,14 +91,37 @@ def read_safetensors(path: Path) -> Tensors:
         raise InputError(f"{path}: the safetensors header is damaged") from None
     if not isinstance(header, dict):
         raise InputError(f"{path}: the safetensors header is damaged")
-    header.pop("__metadata__", None)
-    return Tensors(
-        {name: header_entry(path, name, fields, 8 + length, size) for name, fields in header.items()}
-    )
+    checksums = stored_checksums(header.pop("__metadata__", None))
+    entries = {
+        name: header_entry(path, name, fields, 8 + length, size, checksums.get(name))
+        for name, fields in header.items()
+    }
+    check_apart(path, {name: fields["data_offsets"] for name, fields in header.items()})
+    return Tensors(entries)
 
 
-def header_entry(path: Path, name: str, fields: Any, start: int, size: int) -> Entry:
-    """One tensor of a safetensors header, checked against the file's size."""
+def stored_checksums(metadata: Any) -> dict[str, Any]:
+    """The checksums that `write_safetensors` stores; none of a file by others."""
+    try:
+        found = json.loads(metadata[CHECKSUMS])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def check_apart(path: Path, places: Mapping[str, tuple[int, int]]) -> None:
+    """Raise InputError where two tensors share bytes: many layers could be made of those of one."""
+    last, before = 0, ""
+    for (begin, end), name in sorted((tuple(place), name) for name, place in places.items()):
+        if begin < min(last, end):
+            raise InputError(f"{path}: {before!r} and {name!r} share bytes of the file: it is damaged")
+        if end > last:
+            last, before = end, name
+
+
+def header_entry(path: Path, name: str, fields: Any, start: int, size: int, checksum: int | None) -> Entry:
+    """One tensor of a safetensors header, checked against the file's size; its bytes are compared with the
+    checksum, if there is one, when they are read."""
     try:
         dtype, shape = SAFETENSORS_TYPES[fields["dtype"]], tuple(fields["shape"])
         begin, end = fields["data_offsets"]
@@ -108,7 +132,20 @@ def header_entry(path: Path, name: str, fields: Any, start: int, size: int) -> E
         fits = False
     if not fits:
         raise InputError(f"{path}: {name!r} is damaged: its type, shape or place in the file is not right")
-    return Entry(shape, lambda: read_block(path, start + begin, dtype, shape))
+
+    def read() -> Tensor:
+        tensor = read_block(path, start + begin, dtype, shape)
+        if checksum is not None and crc32(tensor) != checksum:
+            raise InputError(f"{path}: {name!r} is damaged: its checksum is not that of its bytes")
+        return tensor
+
+    return Entry(shape, read)
+
+
+def crc32(tensor: Tensor, before: bytes = b"") -> int:
+    """The CRC-32 of a tensor's bytes, which follow those `before`."""
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    return zlib.crc32(flat.view(torch.uint8).numpy().data if flat.numel() else b"", zlib.crc32(before))
 
 
 def read_block(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
@@ -147,8 +184,8 @@ NUMPY_TYPES = {
 LARGEST_ARRAY_HEADER = 65536
 LARGE = 2**20  # bytes, from which on an array is mapped
 FOLDED = 1100  # the most that deflate can fold: 1032 to 1
-BOMB = 2**31  # bytes that an archive may unfold to, whatever its own size ...
-UNFOLDED = 20  # ... and how many times its own size beyond that
+BOMB = 2**28  # bytes that an archive may unfold to, whatever its own size ...
+UNFOLDED = 3  # ... and how many times its own size beyond that
 
 
 def is_npz(path: Path) -> bool:
@@ -166,7 +203,8 @@ def read_npz(path: Path) -> Tensors:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
             size = path.stat().st_size
-            if sum(info.file_size for info in members) > max(BOMB, UNFOLDED * size):
+            stored = sum(info.file_size for info in members if info.compress_type == zipfile.ZIP_STORED)
+            if stored > size or sum(info.file_size for info in members) > max(BOMB, UNFOLDED * size):
                 raise InputError(f"{path} would unfold from {size} bytes into an absurd size: it is refused")
             return Tensors(
                 {info.filename.removesuffix(".npy"): member(path, archive, info) for info in members}
@@ -196,9 +234,19 @@ def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry
 def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Entry:
     """The array whose numbers begin `start` bytes into a member of the archive."""
     if info.compress_type == zipfile.ZIP_STORED:
-        offset = data_offset(path, info) + start
+        begin = data_offset(path, info)
         read_here = mapped if prod(shape) * dtype.itemsize >= LARGE else read_block
-        return Entry(shape, lambda: read_here(path, offset, dtype, shape))
+
+        def checked() -> Tensor:
+            tensor = read_here(path, begin + start, dtype, shape)
+            header = bytes(read_block(path, begin, torch.uint8, (start,)).numpy())
+            if crc32(tensor, header) != info.CRC:
+                raise InputError(
+                    f"{path}: {info.filename!r} is damaged: its checksum is not that of its bytes"
+                )
+            return tensor
+
+        return Entry(shape, checked)
 
     def read() -> Tensor:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import logging
 import os
 import pickle
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, read_stream
+from vitreous.checkpoints.tensors import CHECKSUMS, Entry, Tensors, crc32, read_stream
 from vitreous.errors import InputError
 
 # Where training code puts the weights among the rest of its state; the first that is there is taken.
@@ -31,6 +32,17 @@ WRAPPINGS = (
 )
 # Classes of training code's settings beside the weights; making one runs nothing.
 HARMLESS: list[Any] = [argparse.Namespace]
+LARGEST_PICKLE = 8 * 2**20  # bytes of the objects in a file: of 10,000 tensors about 1.5 million
+# What TorchScript's own writer uses, and what else makes nothing larger than what the file holds of it.
+OPCODES = (
+    *(pickle.PROTO, pickle.STOP, pickle.MARK, pickle.GLOBAL, pickle.NEWOBJ, pickle.REDUCE, pickle.BUILD),
+    pickle.BINPERSID,
+    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.BININT, pickle.BININT1, pickle.BININT2),
+    *(pickle.LONG1, pickle.LONG4, pickle.BINFLOAT, pickle.BINUNICODE),
+    *(pickle.BINPUT, pickle.LONG_BINPUT, pickle.BINGET, pickle.LONG_BINGET),
+    *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+    *(pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS, pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS),
+)
 log = logging.getLogger(__name__)
 
 
@@ -40,6 +52,8 @@ def read_torch(path: Path) -> Tensors:
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
+        if zipped:
+            check_pickles(path)
         if zipped and (folder := torchscript_folder(path)):
             return read_torchscript(path, folder)
         with torch.serialization.safe_globals(HARMLESS):
@@ -58,6 +72,18 @@ def read_torch(path: Path) -> Tensors:
     if other := [name for name, tensor in state.items() if not is_plain(tensor)]:
         raise InputError(f"{path}: {other[0]!r} is not a plain tensor with all of its numbers in the file")
     return Tensors({name: entry(tensor) for name, tensor in state.items()})
+
+
+def check_pickles(path: Path) -> None:
+    """Raise InputError where the objects of an archive would unfold into far more than the file holds."""
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.filename.endswith(".pkl") and (
+                info.file_size > LARGEST_PICKLE or info.file_size > info.compress_size
+            ):
+                raise InputError(
+                    f"{path}: {info.filename} is far larger than what describes tensors: refused"
+                )
 
 
 def torchscript_folder(path: Path) -> str | None:
@@ -123,15 +149,16 @@ class ObjectReader(pickle._Unpickler):
         kind = self.stack[-1]  # type: ignore[attr-defined]
         self.stack[-1] = Stored(*args) if kind is Stored else Object()  # type: ignore[attr-defined]
 
-    dispatch: ClassVar[dict[int, Any]] = {**pickle._Unpickler.dispatch, pickle.REDUCE[0]: make}
+    dispatch: ClassVar[dict[int, Any]] = {
+        **{code[0]: pickle._Unpickler.dispatch[code[0]] for code in OPCODES},
+        pickle.REDUCE[0]: make,
+    }
 
 
 def read_torchscript(path: Path, folder: str) -> Tensors:
     """The tensors of a TorchScript archive by the names of its modules. Its code is not read. Raises
     InputError: a tensor whose numbers are not in the archive."""
     with zipfile.ZipFile(path) as archive:
-        if archive.getinfo(f"{folder}data.pkl").file_size > LARGEST_HEADER:
-            raise InputError(f"{path}: the description of its modules is far too large: it is refused")
         with archive.open(f"{folder}data.pkl") as file:
             root = ObjectReader(file).load()
         entries: dict[str, Entry] = {}
@@ -211,9 +238,11 @@ def write_torch(state: Mapping[str, Any], path: Path) -> None:
 def write_safetensors(
     tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Raises OSError where the file cannot be written. metadata: more of the file's header."""
+    """Write tensors with a checksum of each, which `read_safetensors` compares. Raises OSError where the file
+    cannot be written. metadata: more of the file's header."""
+    checksums = json.dumps({name: crc32(tensor) for name, tensor in tensors.items()})
     try:
-        save_file(dict(tensors), path, metadata={"format": "pt", **(metadata or {})})
+        save_file(dict(tensors), path, metadata={"format": "pt", **(metadata or {}), CHECKSUMS: checksums})
     except SafetensorError as error:
         number = re.search(r"\(os error (\d+)\)", str(error))
         if number is None:
