@@ -18,6 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from vitreous.errors import LazyModule, is_installed, utf8_name
 from vitreous.models.preprocessing import upright
+from vitreous.outside import open_regular, read_regular, whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -91,30 +92,33 @@ EXTENSIONS = (
     *(suffix for suffix in PLUGINS if suffix not in UNREADABLE),
 )
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; more is what Pillow calls a decompression bomb
+LONGEST_REASON = 300  # characters
 ORIENTATION = 0x0112  # the EXIF tag
 CHUNK = 4096  # bytes
 BLOCK = 16  # rows that a JPEG is decoded by; of an image half as large 8, and so on
 BORDER = 2  # rows: as far color spreads when it is enlarged, and a part of an image is rounded up
+DAMAGED = re.compile(
+    "truncated|ends too early|broken data stream|broken PNG|bad header checksum", re.IGNORECASE
+)
 PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
 
 
 def read_file(path: str | Path) -> bytes:
     """A file's bytes. Raises BadImage."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise BadImage(str(path), error.strerror or str(error)) from error
+        return read_regular(path)
+    except (OSError, ValueError) as error:  # of a name with a null character
+        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
 
 
 def file_digest(path: str | Path) -> str:
     """Return the fingerprint of a file. Raises BadImage."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             number = file.fileno()
             return fingerprint(os.fstat(number).st_size, lambda place, count: os.pread(number, count, place))
-    except OSError as error:
-        raise BadImage(str(path), error.strerror or str(error)) from error
+    except (OSError, ValueError) as error:
+        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
 
 
 def fingerprint(size: int, read: Callable[[int, int], bytes]) -> str:
@@ -145,9 +149,16 @@ def open_image(data: bytes, name: str) -> Image.Image:
     # Pillow's readers let through whatever a broken file makes them stumble on; each one is reported.
     except Exception as error:
         raise BadImage(name, decoding_error(error)) from error
+    check_not_empty(image, name)
     if image.width * image.height > MAX_PIXELS:
         raise BadImage(name, f"{image.width}x{image.height} pixels, more than {MAX_PIXELS}")
     return image
+
+
+def check_not_empty(image: Image.Image, name: str) -> None:
+    """Raise BadImage for an image without pixels."""
+    if not image.width or not image.height:
+        raise BadImage(name, f"{image.width}x{image.height} pixels: it is empty")
 
 
 def plugin_formats(data: bytes) -> tuple[str, ...]:
@@ -208,7 +219,12 @@ def decoding_error(error: Exception) -> str:
         return "it takes more memory than there is"
     if isinstance(error, Image.DecompressionBombError):
         return f"more than {MAX_PIXELS} pixels"
-    return " ".join(str(error).split()) or type(error).__name__
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return (
+        "it is truncated: the file ends too early"
+        if "truncated" in reason.lower()
+        else reason[:LONGEST_REASON]
+    )
 
 
 def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
@@ -219,7 +235,7 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
         return None
     try:
         height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
-    except ValueError:
+    except Exception:  # as in `turbo`
         return None
     known = ("Gray", "YCbCr", "RGB") if channels == 3 else ("Gray",)
     return (height, width) if colors in known and height * width <= MAX_PIXELS else None
@@ -230,7 +246,10 @@ def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
     head = PIXMAP.match(data)
     if head is None:
         return None
-    width, height = (int(number) for number in head.groups())
+    try:
+        width, height = (whole_number(number, low=1, high=MAX_PIXELS) for number in head.groups())
+    except ValueError:
+        return None
     if len(data) != head.end() + 3 * width * height:
         return None  # Pillow says what is wrong with it
     return np.frombuffer(data, np.uint8, offset=head.end()).reshape(height, width, 3).copy()
@@ -241,7 +260,9 @@ def upright_size(image: Image.Image, name: str) -> tuple[int, int]:
     try:
         orientation = int(image.getexif().get(ORIENTATION, 1))
     except Exception as error:  # as in open_image
-        raise BadImage(name, f"its EXIF data is broken: {decoding_error(error)}") from error
+        reason = decoding_error(error)  # some of a format's readers read on for it, up to what is damaged
+        about_exif = "" if DAMAGED.search(reason) else "its EXIF data is broken: "
+        raise BadImage(name, f"{about_exif}{reason}") from error
     width, height = image.size
     # Of a TIFF, Pillow tells the upright size itself.
     rotated = orientation >= 5 and image.format != "TIFF"
@@ -269,6 +290,7 @@ class EncodedImage:
             size = self.raw.shape[0], self.raw.shape[1]
         if size is None:
             self.image = open_image(stored, name) if isinstance(stored, bytes) else stored
+            check_not_empty(self.image, name)
             size = upright_size(self.image, self.name)
         self.size = size  # (H, W)
 
@@ -314,7 +336,7 @@ class EncodedImage:
             how |= {"min_height": -(-(row if early else height) // part), "min_width": whole.shape[1]}
         try:
             simplejpeg.decode_jpeg(early or self.data, colors, buffer=whole, strict=early is None, **how)
-        except ValueError:
+        except Exception:  # Pillow says what is wrong with it
             return None
         return whole
 

@@ -20,7 +20,19 @@ NOTES = {
     *("rare character", "long text", "without image", "rare"),
 }
 WARNINGS = {
-    *("near-leak", "empty", "format", "loose", "beside", "loop", "repaired", "tiny", "masks", "texts"),
+    *(
+        "near-leak",
+        "empty",
+        "format",
+        "loose",
+        "beside",
+        "loop",
+        "special",
+        "repaired",
+        "tiny",
+        "masks",
+        "texts",
+    ),
     *("few", "imbalance"),
     *("unrecorded split", "new images", "added images", "gone images", "changed images"),
     *("relabeled images", "moved images", "not excluded"),

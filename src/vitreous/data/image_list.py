@@ -15,7 +15,7 @@ from PIL import Image
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, read_file
 from vitreous.errors import InputError, utf8_name
-from vitreous.models.preprocessing import as_pil
+from vitreous.models.preprocessing import as_pil, is_image
 
 NO_SUCH = "no such file or folder"
 MANY = (".tar", ".csv", ".tsv", ".parquet")  # endings of files that hold or name many images
@@ -78,20 +78,20 @@ def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
         found, missing = find_images([str(path) for path in paths])
         return ImageList(found), missing
     for each in many:
-        if not (isinstance(each, Image.Image | np.ndarray) or hasattr(each, "detach")):
-            raise InputError(f"an image is a path, a PIL image, an array or a tensor, not {each!r:.60}")
+        if not is_image(each):
+            raise InputError(
+                f"an image is a path, a file's bytes, a PIL image, an array or a tensor, not {each!r:.60}"
+            )
     return ImageList([as_pil(each) for each in many]), []
 
 
 def is_many(images: Any) -> bool:
     """Return whether this is a list of images or a batch, and not one image."""
-    if isinstance(images, str | Path | Image.Image):
-        return False
-    if hasattr(images, "ndim"):
+    if hasattr(images, "ndim") and images.ndim in (3, 4) and 0 not in images.shape:
         sides = {images.shape[-1]} if isinstance(images, np.ndarray) else {images.shape[0], images.shape[-1]}
         gray = images.ndim == 3 and not sides & {1, 3, 4}
         return bool(images.ndim == 4 or gray)
-    return isinstance(images, Iterable)
+    return isinstance(images, Iterable) and not is_image(images)
 
 
 def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:

@@ -6,9 +6,9 @@ a part is opened, in whichever process that is.
 
 from __future__ import annotations
 
-import csv
 import glob
 import hashlib
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, is_url, matches
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, parquet_file, stored_bytes
-from vitreous.data.sources.manifests import delimiter_of
+from vitreous.data.sources.manifests import decoded_text, delimiter_of, table_rows
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
 from vitreous.errors import InputError, require_packages, utf8_name
@@ -146,15 +146,16 @@ def file_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
         case ".parquet":
             yield from parquet_entries(system, path, rows)
         case ".csv" | ".tsv" as suffix:
-            with system.open(path, "r", newline="", encoding="utf-8-sig") as file:
-                delimiter = delimiter_of(file.readline(), "\t" if suffix == ".tsv" else ",")
-                file.seek(0)
-                table = csv.reader(file, delimiter=delimiter)
-                header = [name.strip().lower() for name in next(table, [])]
-                if "path" not in header:
-                    raise InputError(f"{path} has no column 'path': write the names of its columns first")
-                column = header.index("path")
-                yield from beside(system, path, (row[column] for row in table if len(row) > column))
+            text, _ = decoded_text(system.cat_file(path), path)
+            file = io.StringIO(text, newline="")
+            delimiter = delimiter_of(file.readline(), "\t" if suffix == ".tsv" else ",")
+            file.seek(0)
+            header, *table = table_rows(file, delimiter, path) or [[]]
+            header = [name.strip().lower() for name in header]
+            if "path" not in header:
+                raise InputError(f"{path} has no column 'path': write the names of its columns first")
+            column = header.index("path")
+            yield from beside(system, path, (row[column] for row in table if len(row) > column))
         case _:
             yield address(system, path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from os.path import normpath
@@ -19,6 +20,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
+from vitreous.outside import read_regular
 
 SPLIT = "split.csv"
 MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon
@@ -82,7 +84,7 @@ def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
 def read_split(file: Path) -> dict[str, SplitRow]:
     """Return the rows of a split.csv by path. Raises InputError."""
     try:
-        with file.open(newline="", encoding="utf-8", errors="surrogateescape") as text:
+        with io.StringIO(read_regular(file).decode("utf-8", "surrogateescape"), newline="") as text:
             table = csv.reader(text)
             if tuple(next(table, ())) != SplitRow._fields:
                 raise InputError(f"{file} does not begin with the columns {', '.join(SplitRow._fields)}")
@@ -196,7 +198,7 @@ def without_excluded(
     column action, as that of `vitreous data check --report`, only rows whose action is exclude count. Raises
     InputError: the file cannot be read, or none of its images is in the data."""
     try:
-        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as text:
+        with io.StringIO(read_regular(file).decode("utf-8-sig", "surrogateescape"), newline="") as text:
             rows = list(csv.DictReader(text))
     except (OSError, csv.Error) as error:
         why = getattr(error, "strerror", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import Field, model_validator
 
 from vitreous.errors import InputError, LazyModule
 from vitreous.models.config_parts import Config, Positive, Sides, setting
+from vitreous.outside import read_regular
 
 if TYPE_CHECKING:
     import torch
@@ -155,23 +157,24 @@ class Preprocessing(Config):
 
 def is_image(value: object) -> bool:
     """Return whether this is of a type that one image may have."""
-    return isinstance(value, Image.Image | str | Path | np.ndarray) or hasattr(value, "detach")
+    kinds = Image.Image | str | Path | np.ndarray | bytes | bytearray | memoryview
+    return isinstance(value, kinds) or hasattr(value, "detach") or hasattr(value, "read")
 
 
 def as_pil(image: ImageLike) -> Image.Image:
     """Return any image as a PIL image; see `Preprocessing.__call__` for what it may be. Raises InputError: a
     file that cannot be read, or numbers that are not an image."""
     if isinstance(image, Image.Image):
-        return image
+        return with_pixels(image)
     if isinstance(image, str | Path):
         try:
-            with Image.open(image) as file:
-                file.load()
-                return file
+            return opened(read_regular(image), str(image))
         except FileNotFoundError:
             raise InputError(f"there is no image {image}") from None
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"cannot read the image {image}: {error}") from None
+    if (content := stored_bytes(image)) is not None:
+        return opened(content, "given as bytes")
     if hasattr(image, "detach"):
         assert isinstance(image, torch.Tensor)
         if image.is_meta or image.layout != torch.strided:
@@ -191,8 +194,11 @@ def as_pil(image: ImageLike) -> Image.Image:
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[..., 0]
     if pixels.size == 0 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
+        first = pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)
+        hint = ": its channels come first; give image.transpose(1, 2, 0)" if first else ""
+        shape = tuple(pixels.shape)
         raise InputError(
-            f"an image of shape {tuple(pixels.shape)} is not (H, W), or (H, W, C) with 1, 3 or 4 channels"
+            f"an image of shape {shape} is not (H, W), or (H, W, C) with 1, 3 or 4 channels{hint}"
         )
     if np.issubdtype(pixels.dtype, np.floating):
         if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= 1):
@@ -206,6 +212,37 @@ def as_pil(image: ImageLike) -> Image.Image:
     if pixels.dtype != np.uint8:
         raise InputError(f"an image of {pixels.dtype} is neither bytes (uint8) nor floating-point in 0 ... 1")
     return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def stored_bytes(image: object) -> bytes | None:
+    """Return the bytes of an image that is given as bytes, or as a file that is open for reading them, from
+    where it is on; None for anything else. Raises InputError: a file of text."""
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    if isinstance(image, Image.Image) or not callable(read := getattr(image, "read", None)):
+        return None
+    content = read()
+    if not isinstance(content, bytes):
+        raise InputError("an image's file is open as text: open it for bytes, as in open(path, 'rb')")
+    return content
+
+
+def opened(content: bytes, name: str) -> Image.Image:
+    """Return the image that a file's bytes hold. Raises InputError."""
+    try:
+        image = Image.open(io.BytesIO(content))
+        image.load()
+    except Exception as error:  # Pillow's readers let through whatever damaged bytes make them stumble on
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"cannot read the image {name}: {reason}") from None
+    return with_pixels(image)
+
+
+def with_pixels(image: Image.Image) -> Image.Image:
+    """Return an image as it is. Raises InputError: it has no pixels."""
+    if not image.width or not image.height:
+        raise InputError(f"an image of {image.width}x{image.height} pixels is empty: give one with pixels")
+    return image
 
 
 def upright(image: Image.Image, channels: int = 3) -> Image.Image:
@@ -223,6 +260,8 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise InputError("an image has pixels that are not numbers (NaN or infinite): write finite ones")
         low, high = (0, 65535) if image.mode != "F" else (values.min(initial=0), values.max(initial=1))
         scaled = (values - low) * (255 / max(high - low, 1e-12))
         image = Image.fromarray(scaled.round().clip(0, 255).astype(np.uint8))

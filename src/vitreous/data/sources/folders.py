@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import time
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -110,8 +109,8 @@ def list_class(root: Path, name: str) -> FolderIndex:
         with os.scandir(root / folder) as entries:
             for entry in entries:
                 path, lower = f"{folder}/{entry.name}", entry.name.lower()
-                if lower.endswith(EXTENSIONS) and lower[0] != ".":
-                    names.append(path)
+                if lower.endswith(EXTENSIONS) and lower[0] != "." and not is_visible_folder(entry):
+                    (names if may_be_image(entry) else skipped).append(path)
                 elif lower.endswith((*EXTENSIONS, *UNREADABLE)):
                     skipped.append(path)
                 elif is_visible_folder(entry):
@@ -123,6 +122,15 @@ def list_class(root: Path, name: str) -> FolderIndex:
         path_array(folders),
         np.array(stamps),
     )
+
+
+def may_be_image(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a regular file, or a link to nothing, which is counted as one that cannot be
+    read. Pipes, devices and sockets are not: reading them may never end."""
+    try:
+        return entry.is_file() or not os.path.exists(entry.path)
+    except OSError:  # a link to itself
+        return True
 
 
 def unchanged(root: Path, index: FolderIndex) -> bool:
@@ -145,7 +153,7 @@ def load_index(file: Path) -> FolderIndex | None:
     try:
         with np.load(file, allow_pickle=False) as cached:
             return FolderIndex(*(cached[field] for field in FolderIndex._fields))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+    except Exception:  # damaged bytes, as after a power cut, can make this parser fail in any way
         return None
 
 
@@ -281,8 +289,14 @@ def folder_findings(root: Path, skipped: Paths, others: Mapping[str, Sequence[st
     yield from finding("format", unreadable, formats=formats, install=INSTALL)
     yield from finding("loop", [name for name in names if name.endswith("/")])
     yield from finding("hidden", [name for name in names if os.path.basename(name).startswith(".")])
+    yield from finding("special", [name for name in names if is_special(name)])
     for kind, paths in others.items():
         yield from finding(kind, paths)
+
+
+def is_special(name: str) -> bool:
+    """Return whether a path that was skipped is there, and neither a file nor a folder."""
+    return os.path.exists(name) and not (os.path.isfile(name) or os.path.isdir(name))
 
 
 def is_unreadable(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from vitreous.data.config import Targets
 from vitreous.data.dataset import sparse_rows
 from vitreous.errors import InputError
+from vitreous.outside import finite_number
 
 Label = str | Mapping[str, float]  # one class, or the weights of several
 MANY = 20  # different labels, from which they may be numbers to predict, or captions
@@ -98,7 +98,6 @@ def numbers_of(values: Sequence[Any], where: str) -> NDArray[np.float32]:
 def number_in(text: str) -> float | None:
     """Return the finite number that a text is, or None."""
     try:
-        number = float(text)
+        return finite_number(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None

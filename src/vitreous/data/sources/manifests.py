@@ -8,8 +8,11 @@ or test; without it the images are split class by class.
 
 from __future__ import annotations
 
+import codecs
 import csv
-from collections.abc import Sequence
+import io
+import logging
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -30,9 +33,11 @@ from vitreous.data.sources.labels import (
 )
 from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError, require_packages
+from vitreous.outside import finite_number, read_regular
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 COLUMNS = "the columns path, label and, if wanted, split"
+log = logging.getLogger(__name__)
 
 
 class ManifestRows(NamedTuple):
@@ -103,15 +108,49 @@ def read_manifest(
 def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     """Return (header, fields by line) of CSV, or TSV with tabs; with semicolons where the first line has
     them, as spreadsheets write where the comma is a decimal point. UTF-8, perhaps with a byte-order mark."""
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            delimiter = delimiter_of(file.readline(), "\t" if path.suffix == ".tsv" else ",")
-            file.seek(0)
-            table = list(csv.reader(file, delimiter=delimiter))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 ({error.reason}): save it as UTF-8") from None
+    text, _ = decoded_text(read_table(path), str(path))
+    file = io.StringIO(text, newline="")
+    delimiter = delimiter_of(file.readline(), "\t" if path.suffix == ".tsv" else ",")
+    file.seek(0)
+    table = table_rows(file, delimiter, str(path))
     header = [name.strip().lower() for name in table[0]] if table else []
     return header, {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
+
+
+def read_table(path: Path) -> bytes:
+    """Return the bytes of a regular file. Raises InputError."""
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def decoded_text(content: bytes, where: str) -> tuple[str, str]:
+    """Return (text, encoding) of a table: by its byte-order mark, as UTF-8, or as CP949, in which Korean
+    spreadsheets write; the last two with a notice. Raises InputError: it is none of these."""
+    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "utf-8")
+    for each in dict.fromkeys((encoding, "cp949")):
+        try:
+            text = content.decode(each)
+        except UnicodeDecodeError:
+            continue
+        if each in ("utf-16", "cp949"):
+            log.warning("%s is not UTF-8, and read as %s: check the names in it", where, each.upper())
+        return text, each
+    raise InputError(f"{where} is neither UTF-8 nor UTF-16 nor CP949 (Korean): save it as UTF-8")
+
+
+def table_rows(file: Iterable[str], delimiter: str, where: str) -> list[list[str]]:
+    """Return the rows of a table. Raises InputError: it is not one, or has a field longer than any name."""
+    try:
+        return list(csv.reader(file, delimiter=delimiter))
+    except csv.Error as error:
+        raise InputError(
+            f"{where} is not a table ({error}): close its quotation marks, or give another kind of file"
+        ) from None
 
 
 def delimiter_of(line: str, usual: str) -> str:
@@ -130,12 +169,19 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
 
     try:
         table = parquet.read_table(path)
-    except ArrowInvalid as error:
+    except (ArrowInvalid, OSError) as error:  # OSError: a damaged page
         raise InputError(f"{path} is not a Parquet file: {error}") from None
     rows = zip(*table.to_pydict().values(), strict=True)
-    texts = (["" if value is None else str(value) for value in row] for row in rows)
+    texts = ([text_of(value, str(path)) for value in row] for row in rows)
     header = [name.strip().lower() for name in table.column_names]
     return header, {f"row {number}": row for number, row in enumerate(texts, start=1)}
+
+
+def text_of(value: Any, where: str) -> str:
+    """Return a value of a Parquet file as text. Raises InputError: bytes that are not UTF-8."""
+    if isinstance(value, bytes):
+        return decoded_text(value, where)[0]
+    return "" if value is None else str(value)
 
 
 def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any, tuple[str, ...]]:
@@ -166,7 +212,7 @@ def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
         number = number_in(text)
         try:
             times.append(datetime.fromisoformat(text).timestamp() if number is None else number)
-        except ValueError:
+        except (ValueError, OverflowError):  # of a year that the clock does not have
             raise InputError(
                 f"{line} of {path} has the time {text!r}: write it as 2026-11-22, 2026-11-22T14:30 or as a "
                 "number"
@@ -192,7 +238,7 @@ def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:
     for part in filter(None, (part.strip() for part in text.split(separator))):
         name, colon, number = part.rpartition(":")
         try:
-            weight = float(number) if colon else 1.0
+            weight = finite_number(number) if colon else 1.0
         except ValueError:
             name, colon, weight = part, "", 1.0  # a colon in the class's name
         if not 0 <= weight <= 1:

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
+from vitreous.outside import open_regular, whole_number
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORM = "name-{000..099}.tar"
+MOST_SHARDS = 1_000_000  # that braces may name
 ATTEMPTS = 4  # to fetch a shard, with a longer pause before each
 LISTERS = 16  # threads, which wait for the network
 CHANGES = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
@@ -47,7 +49,13 @@ class Shard(NamedTuple):
 
     def open(self, cache_bytes: float) -> int:
         """Return a descriptor of the file, fetched if it is not here. Raises OSError: it cannot be opened."""
-        return open_cached(self, cache_bytes) if self.remote else os.open(self.location, os.O_RDONLY)
+        return open_cached(self, cache_bytes) if self.remote else open_local(self.location)
+
+
+def open_local(path: str) -> int:
+    """Return a descriptor of a regular file. Raises OSError."""
+    with open_regular(path) as file:
+        return os.dup(file.fileno())
 
 
 class OpenShard:
@@ -90,9 +98,15 @@ def expanded(spec: str) -> list[str]:
     if found is None:
         return []
     first, last = found.groups()
-    if int(first) > int(last):
+    try:
+        low, high = whole_number(first), whole_number(last)
+    except ValueError as error:
+        raise InputError(f"{spec}: {error}: write shards as {FORM}") from None
+    if low > high:
         raise InputError(f"{spec} counts down: write shards as {FORM}")
-    numbers = (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
+    if high - low >= MOST_SHARDS:
+        raise InputError(f"{spec} names {high - low + 1} shards, more than {MOST_SHARDS}: write {FORM}")
+    numbers = (f"{number:0{len(first)}}" for number in range(low, high + 1))
     return [spec[: found.start()] + number + spec[found.end() :] for number in numbers]
 
 

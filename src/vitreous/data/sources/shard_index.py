@@ -27,6 +27,7 @@ from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, cache_folder
+from vitreous.outside import finite_number, whole_number
 
 VERSION = 3  # of the arrays
 SEVERAL = "targets.npz"  # where images have several labels
@@ -110,7 +111,7 @@ def load(folder: Path) -> tuple[ShardIndex, tuple[str, ...]] | None:
 
             return ShardIndex._make([*arrays, load_npz(folder / SEVERAL)]), classes
         return ShardIndex._make([*arrays, np.load(folder / "targets.npy", mmap_mode="r")]), classes
-    except (OSError, ValueError):
+    except Exception:  # damaged bytes, as after a power cut, can make these parsers fail in any way
         return None
 
 
@@ -202,18 +203,22 @@ def members(shard: Shard | str, descriptor: int) -> Iterator[Member]:
     Headers of the usual form are read here, in a tenth of the time that tarfile takes; a shard with others
     (names of over 256 bytes, extended headers) is left to tarfile.
     """
-    plain, offset = list[Member](), 0
+    plain, offset, end = list[Member](), 0, os.fstat(descriptor).st_size
     try:
         while (header := os.pread(descriptor, BLOCK, offset)) and header != bytes(BLOCK):
-            kind, size = header[156:157], int(header[124:136].rstrip(b"\0 ") or b"0", 8)
+            kind, size = header[156:157], whole_number(header[124:136].rstrip(b"\0 ") or b"0", base=8)
             if len(header) < BLOCK or header[257:262] != b"ustar" or kind not in (*PLAIN, *SKIPPED):
                 raise ValueError
-            if sum(header) - sum(header[148:156]) + 8 * 32 != int(header[148:156].strip(b"\0 "), 8):
+            if sum(header) - sum(header[148:156]) + 8 * 32 != whole_number(
+                header[148:156].strip(b"\0 "), base=8
+            ):
                 raise ValueError
             name, prefix = header[:100].partition(b"\0")[0], header[345:500].partition(b"\0")[0]
             if header[257:263] == b"ustar\0" and prefix:
                 name = prefix + b"/" + name
             offset += BLOCK
+            if kind in PLAIN and offset + size > end:
+                raise ValueError  # it is cut
             if kind in PLAIN and not name.endswith(b"/"):
                 plain.append((name.decode("utf-8", "surrogateescape"), offset, size))
             offset += -(-size // BLOCK) * BLOCK if kind in PLAIN else 0
@@ -228,10 +233,14 @@ def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[Member]:
     """Yield what `members` does, of tar files of any form."""
     try:
         with open(descriptor, "rb", closefd=False) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            before, end = -1, os.fstat(descriptor).st_size
             for member in archive:
+                if member.size < 0 or member.offset <= before or member.offset_data + member.size > end:
+                    raise tarfile.ReadError("a file of it does not lie inside it")
+                before = member.offset
                 if member.isreg() and not member.issparse():
                     yield member.name, member.offset_data, member.size
-    except tarfile.TarError as error:
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:  # tarfile takes signs and spaces
         raise InputError(f"{shard} is not a tar file that can be read: {error}") from None
 
 
@@ -265,12 +274,9 @@ def read_label(suffix: str, data: bytes, name: str) -> Label | None:
         if isinstance(label, list):
             return {str(each): 1.0 for each in label}
         if isinstance(label, dict):
-            weights = {each: float(number) for each, number in label.items()}
-            if not all(0 <= weight <= 1 for weight in weights.values()):
-                raise ValueError
-            return weights
+            return {str(each): finite_number(str(number), 0, 1) for each, number in label.items()}
         return None if label is None else str(label)
-    except (UnicodeDecodeError, TypeError, ValueError):  # a JSONDecodeError is a ValueError
+    except (TypeError, ValueError, RecursionError):  # a JSONDecodeError is a ValueError
         raise InputError(
             f'{name} is not a label: write a class, or {{"label": class}} in JSON, where several classes are '
             "a list, or an object of weights between 0 and 1"

@@ -22,6 +22,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Parts
 from vitreous.data.splitting import with_own_parts
 from vitreous.errors import InputError, require_packages
+from vitreous.outside import read_regular
 
 
 def open_digits(config: DataConfig) -> Parts:
@@ -97,6 +98,7 @@ def open_synthetic(rest: str) -> SyntheticImages:
     return SyntheticImages(int(count), int(sides[0]), int(sides[-1]))
 
 
+MOST_UNPACKED = 2**28  # bytes; the largest of these files has 47 million
 SIDE, PIXELS = 32, 32 * 32 * 3
 MNIST_FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -184,11 +186,13 @@ def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
     data = read_unpacked(path)
     if data[:3] != bytes((0, 0, UNSIGNED_BYTE)):
         raise InputError(f"{path} is not an idx file of bytes: fetch it again")
-    sides = np.frombuffer(data, dtype=">u4", count=data[3], offset=4).astype(int)
-    values = np.frombuffer(data, dtype=np.uint8, offset=4 + 4 * data[3])
-    if len(values) != sides.prod():
+    if not 1 <= data[3] <= 4 or len(data) < 4 + 4 * data[3]:
+        raise InputError(f"{path} is not an idx file of images or labels: fetch it again")
+    sides = [int(side) for side in np.frombuffer(data, dtype=">u4", count=data[3], offset=4)]
+    values = np.frombuffer(data[4 + 4 * data[3] :], dtype=np.uint8)
+    if len(values) != math.prod(sides):
         raise InputError(
-            f"{path} has {len(values)} values and not {sides.prod()}: it is truncated, fetch it again"
+            f"{path} has {len(values)} values and not {math.prod(sides)}: it is truncated, fetch it again"
         )
     return values.reshape(sides)
 
@@ -196,8 +200,14 @@ def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
 def read_unpacked(path: Path) -> bytes:
     """A file's bytes, unpacked if it ends in .gz."""
     try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+        data = read_regular(path)
+        if path.suffix != ".gz":
+            return data
+        with gzip.open(io.BytesIO(data)) as file:
+            unpacked = file.read(MOST_UNPACKED + 1)
+        if len(unpacked) > MOST_UNPACKED:
+            raise InputError(f"{path} unpacks to more than {MOST_UNPACKED} bytes: fetch it again")
+        return unpacked
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:

@@ -1,0 +1,76 @@
+"""What comes from outside: files, numbers and names, taken for no more than they are."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+import unicodedata
+from pathlib import Path
+from typing import BinaryIO
+
+LARGEST_FILE = 2**31  # bytes of one image
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file to read it. What hangs or has no end (a pipe, a device, a socket) is not opened, or
+    closed again if it took the file's place. Raises OSError."""
+    check_regular(os.stat(path), path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        check_regular(os.fstat(descriptor), path)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def check_regular(info: os.stat_result, path: str | Path) -> None:
+    """Raise OSError for anything but a regular file."""
+    if stat.S_ISDIR(info.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(info.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_regular(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
+    """Return the bytes of a regular file of at most `largest` bytes. Raises OSError."""
+    with open_regular(path) as file:
+        content = file.read(min(largest, os.fstat(file.fileno()).st_size) + 1)
+        content += file.read(largest + 1 - len(content)) if len(content) <= largest else b""
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"more than {largest} bytes", str(path))
+    return content
+
+
+def whole_number(text: str | bytes, low: int = 0, high: int = 2**63 - 1, base: int = 10) -> int:
+    """Return the number that plain digits write. Raises ValueError: there are others (a sign, a space, an
+    underscore, digits of other scripts), or it is not in low ... high."""
+    written = text.decode("ascii") if isinstance(text, bytes) else text
+    digits = "0123456789"[:base]
+    if not 0 < len(written) <= 20 or written.strip(digits):
+        raise ValueError(f"{written[:20]!r} is not a whole number")
+    number = int(written, base)
+    if not low <= number <= high:
+        raise ValueError(f"{number} is not in {low} ... {high}")
+    return number
+
+
+def finite_number(text: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return the finite number that a text writes. Raises ValueError: none, or one not in low ... high."""
+    number = float(text)
+    if "_" in text or not (math.isfinite(number) and low <= number <= high):
+        raise ValueError(f"{text[:20]!r} is not a finite number in {low:g} ... {high:g}")
+    return number
+
+
+def same_name(name: str) -> str:
+    """Return a name in the form in which names are compared: Unicode's NFC, since a Mac stores Hangul and
+    accents in pieces (NFD), and without spaces around it."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def looks(name: str) -> str:
+    """Return what is equal for names that a person takes for one: form, case, width and spaces aside."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())

@@ -1,0 +1,268 @@
+"""What comes from outside is taken for no more than it is: files that are none, numbers without a range, any
+bytes. Each ends in a bad image or one sentence, at once."""
+
+import contextlib
+import io
+import os
+import socket
+import struct
+import tarfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from vitreous.data.config import DataConfig
+from vitreous.data.decoding import BadImage, EncodedImage, decode, file_digest, read_file
+from vitreous.data.image_list import ImageList, image_list
+from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.sources import open_data
+from vitreous.data.sources.folders import index_folder
+from vitreous.data.sources.manifests import read_manifest
+from vitreous.data.sources.remote import expanded
+from vitreous.data.sources.shard_index import members, read_label
+from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing, as_pil
+from vitreous.outside import finite_number, read_regular, whole_number
+
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def special(kind, path):
+    """Something named like an image that is no file."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with socket.socket(socket.AF_UNIX) as found:
+            found.bind(str(path)[-100:])
+    return path
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_what_is_no_file_is_never_read(photos, kind, monkeypatch):
+    monkeypatch.chdir(photos / "cat")
+    path = special(kind, photos / "cat" / "x.png") if kind != "socket" else photos / "cat" / "x.png"
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as found:
+            found.bind("x.png")
+    splits = open_data(str(photos), DataConfig(test_fraction=0))
+    assert len(splits.train) == 20
+    assert [(each.kind, each.found) for each in splits.train.findings] == [("special", 1)]
+    for read in (read_file, file_digest, lambda path: ImageList([str(path)]).encoded(0)):
+        with pytest.raises(BadImage, match="not a regular file"):
+            read(path)
+    with pytest.raises(InputError, match="cannot read"):
+        as_pil(path)
+    found, _ = image_list(str(path))
+    assert list(dict(evaluation(found).bad)) == [str(path)]
+
+
+def evaluation(images):
+    loader = evaluation_loader(images, preprocessing=Preprocessing(size=(16, 16)), batch_size=8)
+    list(loader)
+    return loader
+
+
+def test_reading_is_bounded(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(100))
+    assert len(read_regular(tmp_path / "a", 100)) == 100
+    with pytest.raises(OSError, match="more than 99 bytes"):
+        read_regular(tmp_path / "a", 99)
+
+
+@given(st.text(max_size=24) | st.integers().map(str) | st.integers(0, 10**9).map(str))
+@QUICK
+def test_a_whole_number_is_digits_alone(text):
+    plain = 0 < len(text) <= 20 and set(text) <= set("0123456789") and int(text) < 2**63
+    if plain:
+        assert whole_number(text) == int(text)
+    else:
+        with pytest.raises(ValueError, match="not"):
+            whole_number(text)
+
+
+@given(st.text(max_size=12) | st.floats().map(str))
+@QUICK
+def test_a_number_is_finite(text):
+    try:
+        number = finite_number(text, 0, 1)
+    except ValueError:
+        return
+    assert 0 <= number <= 1
+
+
+def tar(size_field, content=b"x" * 700):
+    """A tar file of one image whose header has this for its size, with the right checksum."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        info = tarfile.TarInfo("a.jpg")
+        info.size = len(content)
+        archive.addfile(info, io.BytesIO(content))
+    data = bytearray(file.getvalue())
+    data[124:136] = size_field
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    return bytes(data)
+
+
+SIZES = st.sampled_from(
+    [b"-0000001000\0", b"-0000002000\0", b"+0000001274\0", b"0_000001274\0", b" 000001274 \0"]
+)
+
+
+@pytest.mark.timeout(120)
+@given(
+    SIZES
+    | st.binary(min_size=12, max_size=12)
+    | st.text("01234567 -+_\0", min_size=12, max_size=12).map(str.encode)
+)
+@QUICK
+def test_the_files_of_a_tar_lie_inside_it(tmp_path_factory, size):
+    path = tmp_path_factory.getbasetemp() / "made.tar"
+    path.write_bytes(tar(size))
+    with path.open("rb") as file:
+        try:
+            found = list(members(str(path), file.fileno()))
+        except InputError:
+            return
+    assert all(
+        offset >= 0 and length >= 0 and offset + length <= path.stat().st_size for _, offset, length in found
+    )
+    assert len(found) <= path.stat().st_size // 512
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b'{"label": ' * 50_000, b"\xff", b'{"label": {"a": NaN}}']
+)
+def test_a_label_that_is_none(content):
+    with pytest.raises(InputError, match="is not a label"):
+        read_label(".json", content, "a.json")
+
+
+def encode(form):
+    file = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (21, 34, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, form)
+    return file.getvalue()
+
+
+FILES = {form: encode(form) for form in ("JPEG", "PNG", "PPM", "GIF", "BMP", "TIFF", "WEBP")}
+HEADS = [
+    *(b"P6\n%d %d\n255\n" % size for size in ((0, 0), (0, 5), (2**31, 2**31), (10**30, 1))),
+    *(b"P6\n" + b"9" * 5000 + b" 1\n255\n", b"P6\n-1 5\n255\n", b"P5\n1 1\n0\n"),
+]
+
+
+def is_image_or_bad(data):
+    """Whatever the bytes are, there are pixels or a bad image; of both ways to read them."""
+    with contextlib.suppress(BadImage):
+        encoded = EncodedImage(data, "made", 3)
+        assert encoded.pixels().shape == (3, *encoded.size)
+    with contextlib.suppress(BadImage):
+        decode(data, "made")
+    with contextlib.suppress(InputError):
+        as_pil(data)
+
+
+@pytest.mark.parametrize("head", HEADS, ids=range(len(HEADS)))
+def test_a_head_without_pixels(head):
+    is_image_or_bad(head)
+    with pytest.raises(BadImage):
+        EncodedImage(head, "made", 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", FILES)
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_damaged_bytes_are_a_bad_image(form, data):
+    content = bytearray(FILES[form])
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    is_image_or_bad(bytes(content[: data.draw(st.integers(0, len(content)))]))
+
+
+@pytest.mark.parametrize("length", [200, 400, 1000])
+def test_a_png_that_ends_too_early_says_so(length):
+    with pytest.raises(BadImage, match="the file ends too early") as caught:
+        EncodedImage(FILES["PNG"][:length], "made", 3).pixels()
+    assert "EXIF" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_pixels_that_are_not_numbers(value):
+    file, pixels = io.BytesIO(), np.ones((8, 8), np.float32)
+    pixels[3, 4] = value
+    Image.fromarray(pixels).save(file, "TIFF")
+    with pytest.raises(BadImage, match="not numbers"):
+        EncodedImage(file.getvalue(), "made", 3).pixels()
+
+
+ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "cp949"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@given(
+    names=st.lists(st.text("가나다라힣abc 1", min_size=1, max_size=6).map(str.strip).filter(bool), min_size=2)
+)
+@settings(max_examples=25, deadline=None)
+def test_a_table_is_the_same_in_every_encoding(tmp_path_factory, encoding, names):
+    path = tmp_path_factory.getbasetemp() / "manifest.csv"
+    rows = ["path,label", *(f"{number}.png,{name}" for number, name in enumerate(names))]
+    path.write_bytes("\r\n".join(rows).encode(encoding))
+    assert read_manifest(path).labels == names
+
+
+def test_a_table_of_another_encoding_is_said(tmp_path, caplog):
+    path = tmp_path / "manifest.csv"
+    path.write_bytes("path,label\n1.png,고양이\n".encode("cp949"))
+    assert read_manifest(path).labels == ["고양이"]
+    assert "read as CP949" in caplog.text
+    path.write_bytes(b"path,label\n\xff\xff,a\n")
+    with pytest.raises(InputError, match="neither UTF-8 nor UTF-16 nor CP949"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize(
+    "content", ["path,label\n" + "x" * 200_000 + ",a\n", 'path,label\n"a,b\n' + "c,d\n" * 50_000]
+)
+def test_a_table_with_an_endless_field(tmp_path, content):
+    (tmp_path / "m.csv").write_text(content)
+    with pytest.raises(InputError, match="is not a table"):
+        read_manifest(tmp_path / "m.csv")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("spec", ["s-{000..99999999}.tar", "s-{0.." + "9" * 400 + "}.tar", "s-{5..1}.tar"])
+def test_names_of_shards_are_counted_before_they_are_made(spec):
+    with pytest.raises(InputError, match="write"):
+        expanded(spec)
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"\0" * 50])
+def test_a_damaged_index_is_made_again(photos, damage, monkeypatch, tmp_path):
+    """Such as a file without content, as after a power cut."""
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("vitreous.data.sources.folders.LARGE", 1)
+    monkeypatch.setattr("vitreous.data.sources.folders.SETTLED", -(10**12))
+    index_folder(photos, ("cat", "dog"))
+    (file,) = (tmp_path / "cache" / "indexes").glob("*.npz")
+    content = file.read_bytes()
+    for broken in (damage, content[:20], content[:200] + b"\xff" * 40 + content[240:]):
+        file.write_bytes(broken)
+        assert len(index_folder(photos, ("cat", "dog")).paths) == 20
+
+
+def test_an_idx_file_with_sides_beyond_its_bytes(tmp_path):
+    from vitreous.data.sources.small import read_idx
+
+    for sides in ((2**32 - 1,) * 3, (1, 1), ()):
+        head = bytes((0, 0, 8, len(sides))) + struct.pack(f">{len(sides)}I", *sides)
+        (tmp_path / "train-images-idx3-ubyte").write_bytes(head)
+        with pytest.raises(InputError):
+            read_idx(tmp_path, "train-images-idx3-ubyte")
