@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
-ADDONS = ("studies", "learn_page")
+ADDONS = ("segmentation", "text", "studies", "learn_page")
 
 
 class Command(NamedTuple):
@@ -25,6 +25,32 @@ class Command(NamedTuple):
     summary: str
     module: str
     examples: tuple[str, str]
+
+
+class Kind(NamedTuple):
+    """A kind of model: addresses, and what its names are.
+
+    Attributes:
+        config: the class of its configuration.
+        build: a function (config, **attributes) that makes a model, or its class.
+        task: what its models are for.
+        prefix: how the names of its models begin; "" where they have none.
+        named: a function (name) that returns the fields of the configuration that a name stands for.
+        names: those that `list_models` lists.
+        source: where the sizes of these are from.
+        sees: whether it sees images, and has a preprocessing.
+        overridable: whether fields of the configuration can be changed when a model is loaded.
+    """
+
+    config: str
+    build: str
+    task: str
+    prefix: str = ""
+    named: str = ""
+    names: tuple[str, ...] = ()
+    source: str = ""
+    sees: bool = True
+    overridable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +63,7 @@ class Addon:
         names: public names of `vitreous`, with their modules. Type checkers read them in
             `addons/names.pyi`.
         tasks: names of tasks, with the modules in whose `DEFINED` they are.
+        kinds: of models, by the names of their classes.
         formats: addresses of `Format`s, which are asked before those of the core whether a file is theirs.
         sources: for each `KIND` of DATA written `KIND:REST` the address of a function (rest, config) that
             returns its parts.
@@ -52,6 +79,7 @@ class Addon:
     commands: Mapping[str, Command] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
     formats: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     source_forms: tuple[str, ...] = ()
@@ -66,6 +94,18 @@ class Addon:
 def addons() -> Mapping[str, Addon]:
     """Return every add-on, by the name of its folder."""
     return {name: import_module(f"vitreous.addons.{name}").ADDON for name in ADDONS}
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Return the kinds of models of all add-ons, by the names of their classes."""
+    return {name: kind for addon in addons().values() for name, kind in addon.kinds.items()}
+
+
+def kind_of(config: object) -> Kind | None:
+    """Return the kind of model that a configuration is of; None for those of the core."""
+    address = f"{type(config).__module__}:{type(config).__qualname__}"
+    return next((kind for kind in kinds().values() if kind.config == address), None)
 
 
 def folder_of(name: str) -> Path:

@@ -41,7 +41,7 @@ def describe(
     """Describe each stage of a forward pass: shape, parameters, operations, equation; and the memory.
 
     Args:
-        model: a name such as ViT-B/16 or transformer-base, which needs no weights; a run, a checkpoint in
+        model: a name such as ViT-B/16, which needs no weights; a run, a checkpoint in
             any format, or a model.
         batch_size: images in a batch, whose memory is computed.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
@@ -51,16 +51,13 @@ def describe(
     """
     from vitreous.deployment.engines import check_weights
     from vitreous.models.description import describe as describe_model
-    from vitreous.models.names import change, config_of
-    from vitreous.models.sequence_config import NAMED, TransformerConfig
+    from vitreous.models.names import change, config_of, config_of_kind
 
     check_batch_size(batch_size)
     fields = model_fields(settings_tree(settings, config), image_size)
-    if is_fresh(model) and model in NAMED:
-        fields = TransformerConfig.checked(NAMED[model]().model_dump(), fields).model_dump()
-        return describe_model(TransformerConfig(**fields), batch_size=batch_size)
     if is_fresh(model):
-        return describe_model(config_of(model, **fields), batch_size=batch_size)
+        named = config_of_kind(model, fields) or config_of(model, **fields)
+        return describe_model(named, batch_size=batch_size)
     check_weights(model, "describe")
     try:
         opened = resolve_model(model)

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.weights import AnyConfig, Row, meta_model
+from vitreous.checkpoints.weights import Row, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
@@ -58,7 +58,7 @@ class Reading(NamedTuple):
     """A foreign checkpoint, understood: enough to build our model and load its weights."""
 
     source: Source  # its tensors under the names that the rows use
-    config: AnyConfig
+    config: Config
     rows: list[Row]
     preprocessing: Preprocessing | None = None
     labels: list[str] | None = None

@@ -17,29 +17,20 @@ from vitreous.checkpoints.files import Source, model_folder, open_source, read_j
 from vitreous.checkpoints.format import AFTERWARDS, Format, Reading, check_no_overrides
 from vitreous.checkpoints.runs import read_tree, run_folder
 from vitreous.checkpoints.torch_files import write_safetensors
-from vitreous.checkpoints.weights import AnyConfig, AnyModel, meta_model, same, stored
+from vitreous.checkpoints.weights import meta_model, same, stored
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
+from vitreous.extensions import imported, kinds
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
+from vitreous.models.config_parts import Config
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.segmenter import SegmenterConfig
-from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
 from vitreous.models.settings import current_weights, explain, with_current_names
-from vitreous.models.transformer import Captioner, Transformer
 
-KINDS: dict[str, type[AnyConfig]] = {
-    "ViT": ViTConfig,
-    "BiT": BiTConfig,
-    "Segmenter": SegmenterConfig,
-    "Captioner": CaptionerConfig,
-    "Transformer": TransformerConfig,
-}
-# Of a folder written by version 0.1, which did not store the task.
-TASKS = {"Segmenter": "segmentation", "Captioner": "captioning", "Transformer": "translation"}
+CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
 
 
-def save_native(model: AnyModel, folder: str | Path, *, tokenizer: str | None = None) -> Path:
+def save_native(model: Any, folder: str | Path, *, tokenizer: str | None = None) -> Path:
     """Write `model` into `folder`, which is made where it does not exist. All files are complete under other
     names before the first takes its own.
 
@@ -64,7 +55,7 @@ def save_native(model: AnyModel, folder: str | Path, *, tokenizer: str | None = 
     return folder
 
 
-def description(model: AnyModel) -> dict[str, Any]:
+def description(model: Any) -> dict[str, Any]:
     """What `config.json` says."""
     described: dict[str, Any] = {
         "format": "vitreous",
@@ -72,12 +63,12 @@ def description(model: AnyModel) -> dict[str, Any]:
         "task": model.task,
         "model": model.config.model_dump(mode="json"),
     }
-    if not isinstance(model, Transformer):
-        described["preprocessing"] = model.preprocessing.model_dump(mode="json")
-    if not isinstance(model, Transformer | Captioner):
+    if preprocessing := getattr(model, "preprocessing", None):
+        described["preprocessing"] = preprocessing.model_dump(mode="json")
+    if hasattr(model, "labels"):
         described["labels"] = model.labels
-        if model.origin is not None:
-            described["origin"] = model.origin.model_dump(mode="json")
+    if origin := getattr(model, "origin", None):
+        described["origin"] = origin.model_dump(mode="json")
     if (temperature := getattr(model, "temperature", 1.0)) != 1:
         described["temperature"] = temperature
     return described
@@ -105,17 +96,19 @@ def read_native(source: Source) -> Reading:
     """Read what `save_native` wrote. Overrides that touch no weight, such as dropout, are applied."""
     where = f"{source.where}: config.json"
     described = with_current_names(source.config)
-    kind = KINDS.get(str(described.get("kind")))
-    if described.get("format") != "vitreous" or kind is None:
+    name = str(described.get("kind"))
+    kind = kinds().get(name)
+    known: type[Any] | None = imported(kind.config) if kind else CONFIGS.get(name)
+    if described.get("format") != "vitreous" or known is None:
         raise InputError(
             f"{source.where} is not a model folder of vitreous: it has no config.json that says so"
         )
-    if kind in (CaptionerConfig, TransformerConfig):
+    if kind and not kind.overridable:
         check_no_overrides(source)
     try:
-        config = kind.model_validate(described.get("model"))
+        config = known.model_validate(described.get("model"))
         images = described.get("preprocessing")
-        preprocessing = None if kind is TransformerConfig else Preprocessing.model_validate(images)
+        preprocessing = None if kind and not kind.sees else Preprocessing.model_validate(images)
         origin = Origin.model_validate(described["origin"]) if described.get("origin") else None
     except ValidationError as error:
         raise InputError(f"{where}: {explain(error, 'model')}") from None
@@ -125,7 +118,7 @@ def read_native(source: Source) -> Reading:
     ):
         raise InputError(f"{where}: labels must be a list of names")
     if changes := {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}:
-        config = kind.checked(config.model_dump(), changes)
+        config = known.checked(config.model_dump(), changes)
     task = stored_task(source.where, described)
     rows = [same(name, name) for name in source.tensors]
     if "task" not in described:  # version 0.1
@@ -153,7 +146,9 @@ def stored_task(where: str | Path, described: Mapping[str, Any]) -> str | None:
     if folder.name == "model" and (folder.parent / "config.toml").is_file():
         return str(read_tree(folder.parent)["task"])
     headed = described["model"].get("num_classes") is not None
-    return TASKS.get(described["kind"], "classification" if headed else None)
+    if kind := kinds().get(described["kind"]):
+        return kind.task
+    return "classification" if headed else None
 
 
 def is_native(path: str | Path) -> bool:

@@ -21,8 +21,8 @@ from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
-from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
+from vitreous.models.with_encoder import WithEncoder
 
 Size = int | tuple[int, int]
 Resized = TypeVar("Resized", bound=Model)
@@ -30,7 +30,7 @@ HEADED = ("classification", "multilabel", "regression")  # tasks whose head may 
 log = logging.getLogger(__name__)
 
 
-# Weights that are tables of positions, of a ViT or of the one inside a segmenter.
+# Weights that are tables of positions, of a ViT or of the one inside a model.
 POSITION_TABLE = re.compile(r"(encoder\.)?(blocks\.\d+\.)?position\.")
 BIAS_TABLE = re.compile(r"attention\.position\.table$")
 
@@ -78,13 +78,13 @@ def resize(
     changes = {"image_size": image_size, "patch_size": patch_size}
     changes = {name: size for name, size in changes.items() if size is not None}
     check_interpolation(interpolation)
-    if not isinstance(model, ViT | Segmenter) and "patch_size" in changes:
+    if not isinstance(model, ViT | WithEncoder) and "patch_size" in changes:
         raise InputError("a BiT has no patches: leave patch_size out")
     config = model.config.checked(model.config.model_dump(), changes)
     preprocessing = model.preprocessing.model_copy(update={"size": config.image_size})
     resized = meta_model(config, **attributes_of(model) | {"preprocessing": preprocessing})
     weights = stored(model)
-    if isinstance(model, ViT | Segmenter) and isinstance(config, ViTConfig):
+    if isinstance(model, ViT | WithEncoder) and isinstance(config, ViTConfig):
         positions = resized_positions(weights, model.config, config, interpolation)
         weights |= positions | resized_patches(model, config)
     load_weights(resized, weights, where="resize")
@@ -100,9 +100,10 @@ def check_interpolation(name: str) -> None:
 def with_head(model: Model, num_classes: int | None) -> Model:
     """The same body under a new head of zeros for `num_classes` classes, as the paper fine-tunes (section
     3.2); None for no head."""
-    if isinstance(model, Segmenter):
+    if isinstance(model, WithEncoder):
         raise InputError(
-            "a segmenter's classes cannot be changed: train it again with --init, on other masks"
+            f"the classes of a {type(model).__name__} cannot be changed: train it again, on other data, with "
+            "--init"
         )
     config = model.config.checked(model.config.model_dump(), {"num_classes": num_classes})
     task = None if num_classes is None else model.task if model.task in HEADED else "classification"
@@ -179,7 +180,7 @@ def resize_axis(table: Float[Tensor, "n D"], length: int) -> Float[Tensor, "m D"
     return F.interpolate(table.T[None], size=length, mode="linear", align_corners=True)[0].T.contiguous()
 
 
-def resized_patches(model: ViT | Segmenter, config: ViTConfig) -> dict[str, Tensor]:
+def resized_patches(model: ViT | WithEncoder, config: ViTConfig) -> dict[str, Tensor]:
     """The patch projection for the patch size of `config`, by name."""
     if config.patch_size == model.config.patch_size:
         return {}

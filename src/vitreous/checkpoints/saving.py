@@ -26,7 +26,7 @@ from vitreous.checkpoints.whole_files import unfinished
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
-from vitreous.models.segmenter import Segmenter
+from vitreous.models.with_encoder import WithEncoder
 
 OVERWRITE = "choose another path, or pass overwrite=True"
 TOLERANCE = 2e-5  # of the largest output, and of 1 where all are smaller
@@ -76,10 +76,10 @@ def save(
         raise InputError(f"unknown format {format!r}: {nearest(format, list(writers))}")
     if not isinstance(model, Model):
         raise InputError(f"a {type(model).__name__} is saved by its run; save writes models of images alone")
-    if isinstance(model, Segmenter) and format != "vitreous":
+    if isinstance(model, WithEncoder) and format != "vitreous":
         raise InputError(
-            f"format {format} has no place for a segmenter's maps: save its encoder, model.encoder, or use "
-            "format vitreous"
+            f"format {format} has no place for a {type(model).__name__}: save its encoder, model.encoder, or "
+            "use format vitreous"
         )
     writer, path = writers[format], Path(path)
     if writer.suffixes and path.suffix not in writer.suffixes:

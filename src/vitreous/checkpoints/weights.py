@@ -22,13 +22,9 @@ from vitreous.errors import InputError
 from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import MODELS, Model
-from vitreous.models.sequence_config import CaptionerConfig, TransformerConfig
-from vitreous.models.transformer import Captioner, Transformer
+from vitreous.models.config_parts import Config
+from vitreous.models.names import Model, model_of
 from vitreous.models.vit import ViT
-
-AnyModel = Model | Transformer | Captioner
-AnyConfig = ViTConfig | BiTConfig | TransformerConfig | CaptionerConfig
 
 DEEPEST = 4096  # layers
 LONGEST = 2**22  # tokens
@@ -252,7 +248,7 @@ def listing(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
-def meta_model(config: AnyConfig, **attributes: Any) -> Any:
+def meta_model(config: Config, **attributes: Any) -> Any:
     """Build the model of a configuration on the meta device: `load_weights` gives it values.
 
     Args:
@@ -264,16 +260,12 @@ def meta_model(config: AnyConfig, **attributes: Any) -> Any:
     depth = sum(config.layers) if isinstance(config, BiTConfig) else getattr(config, "depth", 0)
     if depth > DEEPEST:
         raise InputError(f"a model of {depth} layers is refused: {DEEPEST} are the most")
-    vit = config.encoder if isinstance(config, CaptionerConfig) else config
+    vit = getattr(config, "encoder", config)  # inside a model around one
     if isinstance(vit, ViTConfig) and vit.sequence_length > LONGEST:
         raise InputError(f"a model of {vit.sequence_length} tokens is refused: {LONGEST} are the most")
     try:
         with torch.device("meta"):
-            if isinstance(config, CaptionerConfig):
-                return Captioner(config, preprocessing=attributes.get("preprocessing")).eval()
-            if isinstance(config, TransformerConfig):
-                return Transformer(config).eval()
-            return MODELS[type(config)](config, **attributes).eval()
+            return model_of(config, **attributes).eval()
     except (RuntimeError, TypeError, OverflowError):  # on this device nothing but a size can fail
         raise InputError("the configuration asks for a tensor larger than any can be") from None
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from vitreous.errors import InputError, LazyModule, cache_folder, nearest, require_packages
+from vitreous.extensions import kinds
 from vitreous.models.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -118,15 +119,17 @@ def open_exported(path: Path) -> Exported:
         raise InputError(
             f"{path} does not say what its model is: write it again with vitreous export"
         ) from None
-    if about["task"] == "segmentation":
-        raise InputError(f"{path} is an exported segmenter, which other programs run: give its run instead")
+    if about["kind"] in kinds():
+        raise InputError(
+            f"{path} is an exported {about['kind']}, which other programs run: give its run instead"
+        )
     return found
 
 
 def open_program(path: Path) -> Program:
     """Open an exported file as a module. Raises InputError: as `open_exported`, or its model is of another
     kind."""
-    from vitreous.checkpoints.native import KINDS
+    from vitreous.checkpoints.native import CONFIGS
     from vitreous.models.program import Program
 
     found = open_exported(path)
@@ -136,7 +139,7 @@ def open_program(path: Path) -> Program:
             "and serve need normalized images, as any .pt2 does: export it without --with-preprocessing"
         )
     try:
-        config = KINDS[found.about["kind"]].model_validate(found.about["model"])
+        config = CONFIGS[found.about["kind"]].model_validate(found.about["model"])
     except (KeyError, ValidationError):
         raise InputError(f"{path} is of a kind of model that is not known here: export it again") from None
     weights = path / "model.bin" if path.is_dir() else path

@@ -40,7 +40,7 @@ from vitreous.deployment.engines import (
 from vitreous.deployment.from_pixels import FromPixels, exact_nodes, exact_operations
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.models.names import Model
-from vitreous.models.segmenter import Segmenter
+from vitreous.models.with_encoder import WithEncoder
 from vitreous.results import Result
 from vitreous.training.precision import evaluation_mode, with_int8_products
 
@@ -63,7 +63,7 @@ class Outputs(nn.Module):
         self.model = model
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> tuple[Tensor, ...]:
-        if isinstance(self.model, Segmenter):
+        if isinstance(self.model, WithEncoder):  # whose outputs are made of tokens, not of the features
             return (self.model(images),)
         features = self.model.features(images)
         return self.model.head(features), features
@@ -208,7 +208,7 @@ def signature(outputs: nn.Module) -> tuple[str, list[str], tuple[str, ...]]:
     """Return the names of the input, of the outputs, and of the input's axes that may have any length."""
     if isinstance(outputs, FromPixels):
         return PIXELS, ["probabilities"], ("batch", "height", "width")
-    names = ["logits"] if isinstance(outputs.model, Segmenter) else ["logits", "features"]
+    names = ["logits"] if isinstance(outputs.model, WithEncoder) else ["logits", "features"]
     return "images", names, ("batch",)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.segmenter import Segmenter
+from vitreous.models.with_encoder import WithEncoder
 
 SUPPORT = {"bilinear": 1.0, "bicubic": 2.0}  # of Pillow's filters, in pixels
 FIXED = 2.0**22  # Pillow's weights are multiples of 1 / FIXED
@@ -30,7 +30,7 @@ class FromPixels(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         how: Preprocessing = model.preprocessing
-        if how.resize == "fit" or how.interpolation not in SUPPORT or isinstance(model, Segmenter):
+        if how.resize == "fit" or how.interpolation not in SUPPORT or isinstance(model, WithEncoder):
             raise InputError(
                 f"--with-preprocessing cannot express {how.resize} and {how.interpolation}: it can crop and "
                 "squash, bilinear and bicubic, for classifiers"

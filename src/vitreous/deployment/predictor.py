@@ -22,7 +22,7 @@ from vitreous.evaluation.outputs import AveragedViews
 from vitreous.evaluation.result import LabelEvaluation
 from vitreous.evaluation.scores import best_threshold
 from vitreous.models.names import Runnable
-from vitreous.models.segmenter import Segmenter
+from vitreous.models.with_encoder import WithEncoder
 
 THRESHOLDS = "thresholds.json"  # beside the weights
 
@@ -79,8 +79,8 @@ class ClassPredictor:
     """
 
     def __init__(self, model: Runnable | AveragedViews, device: str | torch.device = "cpu") -> None:
-        if isinstance(model, Segmenter):
-            raise InputError("the model gives each pixel a class, not the image: use vitreous.predict")
+        if isinstance(model, WithEncoder):
+            raise InputError(f"a {type(model).__name__} does not give an image a class: use vitreous.predict")
         self.labels = output_labels(model)
         self.model = model.to(device).eval()
         self.device = device

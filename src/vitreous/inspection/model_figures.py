@@ -27,8 +27,8 @@ from vitreous.layers.resnet import ResNet
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import Stage, describe
 from vitreous.models.names import Model
-from vitreous.models.segmenter import Segmenter
 from vitreous.models.vit import ViT
+from vitreous.models.with_encoder import WithEncoder
 from vitreous.results import si
 
 MOST_TILES = 16  # position maps along one side of the sheet
@@ -36,7 +36,7 @@ MOST_TILES = 16  # position maps along one side of the sheet
 
 def model_summary(model: Model) -> str:
     """Return the model in a line."""
-    if not isinstance(model, ViT | Segmenter):
+    if not isinstance(model, ViT | WithEncoder):
         return phrase("models.bit", c=model.config)
     stem = words("models.stems")[model.config.stem.kind]
     return phrase("models.vit", c=model.config, stem=f" {stem}" if stem else "")

@@ -24,9 +24,7 @@ from vitreous.layers.embedding import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.memory import Memory, memory_of
-from vitreous.models.names import build_model
-from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.transformer import Captioner, Transformer
+from vitreous.models.names import model_of
 from vitreous.results import Result, byte_size, si, text_table
 
 
@@ -141,7 +139,7 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     """
     shapes = on_meta(model)
     inputs = example_inputs(shapes.config, 1)
-    image = [] if isinstance(shapes, Transformer) else [Stage("image", "x", tuple(inputs[0].shape))]
+    image = [Stage("image", "x", tuple(inputs[0].shape))] if inputs[0].is_floating_point() else []
     memory = memory_of(shapes, example_inputs(shapes.config, batch_size))
     stages = [*image, *StageRecorder(shapes.eval().requires_grad_(False)).run(inputs)]
     return Description(tuple(stages), memory, sequence_of(shapes.config), batch_size)
@@ -156,20 +154,16 @@ def on_meta(model: nn.Module | Config) -> Any:
         }
         shapes |= {id(buffer): buffer.to("meta") for buffer in model.buffers()}
         return copy.deepcopy(model, shapes).eval()
-    build: Any = {TransformerConfig: Transformer, CaptionerConfig: Captioner}.get(type(model), build_model)
     with torch.device("meta"):
-        return build(model).eval()
+        return model_of(model).eval()
 
 
 def example_inputs(config: Any, batch: int) -> tuple[Tensor, ...]:
-    """What the model of a configuration takes: images, images and a text, or two texts of full length."""
+    """What the model of a configuration takes: images; or what the configuration itself says."""
     with torch.device("meta"):
-        if isinstance(config, CaptionerConfig):
-            images = example_inputs(config.encoder, batch)
-            return (*images, torch.zeros(batch, config.decoder.max_length, dtype=torch.long))
-        if isinstance(config, DecoderConfig):
-            text = torch.zeros(batch, config.max_length, dtype=torch.long)
-            return text, text
+        if own := getattr(config, "example_inputs", None):
+            inputs: tuple[Tensor, ...] = own(batch)
+            return inputs
         return (torch.empty(batch, config.channels, *config.image_size),)
 
 
@@ -298,10 +292,7 @@ NORMALIZATIONS: dict[Any, Any] = {
 
 def sequence_of(config: Any) -> tuple[int, int]:
     """The number of tokens and their width; for a BiT the cells of the last feature map."""
-    if isinstance(config, CaptionerConfig):
-        return sequence_of(config.encoder)
-    if isinstance(config, DecoderConfig):
-        return config.max_length, config.width
+    config = getattr(config, "encoder", config)  # inside a model around one
     if isinstance(config, BiTConfig):
         return math.prod(config.grid), config.output_widths[-1]
     return config.sequence_length, config.width

@@ -10,16 +10,17 @@ from typing import Any
 import torch
 
 from vitreous.errors import InputError, nearest
+from vitreous.extensions import imported, kind_of, kinds
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config
 from vitreous.models.program import Program
-from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.settings import merged
 from vitreous.models.vit import ViT
+from vitreous.models.with_encoder import WithEncoder
 
-Model = ViT | BiT | Segmenter
+Model = ViT | BiT | WithEncoder
 Runnable = Model | Program  # gives logits and features
-MODELS: dict[type, Any] = {ViTConfig: ViT, BiTConfig: BiT, SegmenterConfig: Segmenter}
 
 
 # Width, depth, MLP dimension, heads. Ti and S: DeiT (2012.12877). B, L, H: Table 1 of the paper. M:
@@ -50,7 +51,6 @@ SOURCES = {
     "R50+": "2010.11929, section 3.1",
     "R": "AugReg (2106.10270)",
     "BiT-": "BiT (1912.11370)",
-    "Seg-": "Segmenter (2105.05633)",
 }
 
 # Published weights of a size, for --init. They are downloaded once, with the package huggingface_hub.
@@ -74,7 +74,7 @@ PUBLISHED = {
     "R50+ViT-L/32": "hf:timm/vit_large_r50_s32_224.augreg_in21k",
 }
 
-EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1, Seg-B-Mask/16"
+EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1"
 
 
 def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig | BiTConfig:
@@ -87,8 +87,9 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig 
     if match := re.fullmatch(r"BiT-(R\d+)x(\d+)", name):
         check_part("ResNet", match[1], BITS, name)
         return BiTConfig.checked({"layers": BITS[match[1]], "width_factor": float(match[2])}, overrides)
+    if isinstance(config := config_of_kind(name, overrides), ViTConfig):
+        return config
     fields: dict[str, Any] = {"stem": {"kind": "patch"}}
-    kind: type[ViTConfig] = ViTConfig
     if match := re.fullmatch(r"(?:(R\d*)\+)?ViT-([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
         hybrid, size, rows, columns = match.groups()
         if hybrid:
@@ -96,19 +97,32 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig 
             # With patches of 32 pixels, R50 has the four stages of a plain ResNet-50.
             layers = BITS["R50"] if hybrid == "R50" and int(rows) >= 32 else HYBRIDS[hybrid]
             fields["stem"] = {"kind": "resnet", "layers": layers}
-    elif match := re.fullmatch(r"Seg-([A-Za-z]+?)(-Mask)?/(\d+)", name):
-        # 2105.05633, Table 3. The class token takes part in the attention, as in the authors' code.
-        size, mask, rows = match.groups()
-        kind, columns = SegmenterConfig, rows
-        fields["decoder"] = "mask-transformer" if mask else "linear"
     else:
-        hint = nearest(name, list_models())
-        like = f"; {hint}" if hint.startswith("did you mean") else ""
-        raise InputError(f"unknown model {name!r}: names look like {EXAMPLES}{like}")
+        raise unknown_name(name)
+    fields |= sizes(size, name) | {"patch_size": (int(rows), int(columns or rows))}
+    return ViTConfig.checked({}, merged(fields, overrides))
+
+
+def config_of_kind(name: str, overrides: Mapping[str, Any]) -> Config | None:
+    """Return the configuration that a name of an add-on stands for, with any field changed; None where it is
+    no such name. Raises InputError: as `config_of`."""
+    for kind in kinds().values():
+        if kind.prefix and name.startswith(kind.prefix):
+            config: Config = imported(kind.config).checked({}, merged(imported(kind.named)(name), overrides))
+            return config
+    return None
+
+
+def sizes(size: str, name: str) -> dict[str, int]:
+    """Return the fields that a size in a name stands for. Raises InputError: there is no such size."""
     check_part("size", size, SIZES, name)
-    fields |= zip(("width", "depth", "mlp_dim", "heads"), SIZES[size], strict=True)
-    fields["patch_size"] = int(rows), int(columns or rows)
-    return kind.checked({}, merged(fields, overrides))
+    return dict(zip(("width", "depth", "mlp_dim", "heads"), SIZES[size], strict=True))
+
+
+def unknown_name(name: str) -> InputError:
+    hint = nearest(name, list_models())
+    like = f"; {hint}" if hint.startswith("did you mean") else ""
+    return InputError(f"unknown model {name!r}: names look like {EXAMPLES}{like}")
 
 
 def check_part(what: str, part: str, known: Collection[str], name: str) -> None:
@@ -124,7 +138,7 @@ def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTCon
 
 def list_models(pattern: str = "*") -> list[str]:
     """Return the names that `create` takes: of Vision Transformers, of hybrids of section 3.1 and of AugReg,
-    of BiT and of segmenters. Other patch sizes and widths are names as well.
+    of BiT and of add-ons. Other patch sizes and widths are names as well.
 
     Args:
         pattern: with `*` for any characters and `?` for one: `ViT-*`.
@@ -133,14 +147,14 @@ def list_models(pattern: str = "*") -> list[str]:
         *(f"ViT-{size}/{patch}" for size in SIZES for patch in (8, 14, 16, 32)),
         *("R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"),
         *(f"BiT-{depth}x{width}" for depth in BITS for width in (1, 2, 3, 4)),
-        *(f"Seg-{size}{mask}/16" for size in ("Ti", "S", "B", "L") for mask in ("", "-Mask")),
+        *(name for kind in kinds().values() for name in kind.names),
     ]
     return fnmatch.filter(names, pattern)
 
 
 def parameters_of(name: str) -> int:
-    """The parameters with a head of 1000 classes (150 maps for a segmenter), counted without memory. All
-    encoder layers have the same size, which two models of different depth tell."""
+    """The parameters with a head of 1000 classes, counted without memory. All encoder layers have the same
+    size, which two models of different depth tell."""
     config = config_of(name)
     with torch.device("meta"):
         if isinstance(config, BiTConfig):
@@ -154,7 +168,8 @@ def parameters_of(name: str) -> int:
 
 def source_of(name: str) -> str:
     """Where the size that a name stands for is from."""
-    return next(source for start, source in SOURCES.items() if name.startswith(start))
+    known = {kind.prefix: kind.source for kind in kinds().values() if kind.names} | SOURCES
+    return next(source for start, source in known.items() if name.startswith(start))
 
 
 def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: Any) -> Model:
@@ -163,10 +178,10 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: Any
         create("ViT-B/16", num_classes=10, image_size=224, seed=0)
 
     Args:
-        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", "BiT-R50x1", a segmenter
-            "Seg-B-Mask/16", or a configuration.
+        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", "BiT-R50x1", a name of an add-on
+            (see `list_models`), or a configuration.
         seed: of the weights; the same seed draws the same numbers.
-        overrides: any field of `ViTConfig` (or `BiTConfig`, `SegmenterConfig`).
+        overrides: any field of `ViTConfig` (or `BiTConfig`).
 
     Raises:
         InputError: an unknown name or field, or values that do not fit together.
@@ -180,10 +195,20 @@ def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
     """Build the model of a configuration with fresh weights.
 
     Args:
-        attributes: its `preprocessing`, `labels`, `task`, `origin` and `seed`. Without a task, that of a
-            segmenter is segmentation and that of another model with a head classification.
+        attributes: its `preprocessing`, `labels`, `task`, `origin` and `seed`. Without a task, that of a ViT
+            or BiT with a head is classification.
     """
-    if not isinstance(config, SegmenterConfig):
+    if kind_of(config) is None:
         attributes.setdefault("task", None if config.num_classes is None else "classification")
-    model: Model = MODELS[type(config)](config, **attributes)
+    model: Model = model_of(config, **attributes)
     return model
+
+
+def model_of(config: Config, **attributes: Any) -> Any:
+    """Build the model of any configuration, of models that see no images too, with fresh weights."""
+    if kind := kind_of(config):
+        return imported(kind.build)(config, **attributes)
+    if isinstance(config, BiTConfig):
+        return BiT(config, **attributes)
+    assert isinstance(config, ViTConfig)
+    return ViT(config, **attributes)

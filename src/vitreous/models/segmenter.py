@@ -8,8 +8,9 @@ logits = masks, bilinearly at the image's size     (B, classes, H, W)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +23,10 @@ from vitreous.layers.pooling import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Positive, setting
+from vitreous.models.names import sizes, unknown_name
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import Images, ViT
+from vitreous.models.with_encoder import WithEncoder
 
 MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 
@@ -63,7 +66,22 @@ class SegmenterConfig(ViTConfig):
         return ViTConfig(**fields | {"num_classes": None})
 
 
-class Segmenter(nn.Module):
+def named(name: str) -> dict[str, Any]:
+    """Return the fields that a name stands for: Seg-B/16, and Seg-B-Mask/16 with a mask Transformer
+    (2105.05633, Table 3). The class token takes part in the attention, as in the authors' code. Raises
+    InputError: there is no such model."""
+    if not (match := re.fullmatch(r"Seg-([A-Za-z]+?)(-Mask)?/(\d+)", name)):
+        raise unknown_name(name)
+    size, mask, side = match.groups()
+    return {
+        "stem": {"kind": "patch"},
+        "decoder": "mask-transformer" if mask else "linear",
+        **sizes(size, name),
+        "patch_size": (int(side), int(side)),
+    }
+
+
+class Segmenter(WithEncoder):
     """A ViT and a decoder of its patch tokens: a class for each pixel. Class token and registers are used in
     the attention only.
 
@@ -103,20 +121,6 @@ class Segmenter(nn.Module):
         if tuple(side * self.config.cells for side in self.config.grid) != self.config.image_size:
             steps["upsample"] = ("maps at the image's size", "2105.05633, 3.2")
         return steps
-
-    def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
-        """All tokens of the encoder after its final norm."""
-        return self.encoder.tokens(images)
-
-    def intermediates(
-        self, images: Images, layers: Sequence[int] | None = None, *, maps: bool = False, norm: bool = False
-    ) -> list[Float[Tensor, "B T D"]] | list[Float[Tensor, "B D h w"]]:
-        """Return the tokens of the encoder after some layers: see `ViT.intermediates`."""
-        return self.encoder.intermediates(images, layers, maps=maps, norm=norm)
-
-    def features(self, images: Images) -> Float[Tensor, "B D"]:
-        """The pooled tokens of the encoder."""
-        return self.encoder.features(images)
 
     def masks(self, images: Images) -> Float[Tensor, "B classes h w"]:
         """Class logits of each patch, or of each cell of a patch."""

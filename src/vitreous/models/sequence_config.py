@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from pydantic import model_validator
+from torch import Tensor
 
+from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, OrNone, Positive, Probability, setting
 
@@ -55,6 +58,15 @@ class DecoderConfig(Config):
                 )
         return self
 
+    @property
+    def sequence_length(self) -> int:
+        return self.max_length
+
+    def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
+        """Two texts of full length."""
+        text = torch.zeros(batch, self.max_length, dtype=torch.long)
+        return text, text
+
 
 class TransformerConfig(DecoderConfig):
     """The encoder-decoder of "Attention Is All You Need" (1706.03762, Table 3)."""
@@ -85,6 +97,13 @@ class TransformerConfig(DecoderConfig):
 NAMED = {"transformer-base": TransformerConfig.base, "transformer-big": TransformerConfig.big}
 
 
+def named(name: str) -> dict[str, Any]:
+    """Return the fields that a name stands for. Raises InputError: there is no such model."""
+    if name not in NAMED:
+        raise InputError(f"unknown model {name!r}: {nearest(name, list(NAMED))}")
+    return NAMED[name]().model_dump()
+
+
 class CaptionerConfig(Config):
     """Images to text: a Vision Transformer's tokens, read by a decoder."""
 
@@ -96,3 +115,8 @@ class CaptionerConfig(Config):
         if self.encoder.num_classes is not None:
             raise ValueError("a captioner's encoder has no classes: set encoder.num_classes to none")
         return self
+
+    def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
+        """Images, and a text of full length."""
+        text = torch.zeros(batch, self.decoder.max_length, dtype=torch.long)
+        return torch.empty(batch, self.encoder.channels, *self.encoder.image_size), text

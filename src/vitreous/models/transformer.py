@@ -277,6 +277,19 @@ class Captioner(SequenceModel):
         return Memory(self.encoder.tokens(images))
 
 
+def build_sequence_model(
+    config: TransformerConfig | CaptionerConfig,
+    *,
+    preprocessing: Preprocessing | None = None,
+    seed: int = 0,
+    **_: Any,
+) -> Transformer | Captioner:
+    """Build the model of a configuration; a model that writes text has no labels and no temperature."""
+    if isinstance(config, CaptionerConfig):
+        return Captioner(config, preprocessing=preprocessing, seed=seed)
+    return Transformer(config, seed=seed)
+
+
 class EncoderDecoder(nn.Module):
     """The two stacks alone, vectors in and vectors out, as `torch.nn.Transformer` has them."""
 

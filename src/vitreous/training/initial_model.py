@@ -20,8 +20,8 @@ from vitreous.checkpoints.runs import check_finished
 from vitreous.errors import InputError, nearest
 from vitreous.layers.initialization import init_weights
 from vitreous.models.names import Model, build_model
-from vitreous.models.segmenter import Segmenter
 from vitreous.models.settings import merged
+from vitreous.models.with_encoder import WithEncoder
 from vitreous.rng import torch_generator
 from vitreous.training.config import LoRAConfig, RunConfig
 from vitreous.training.settings import AnyRun, configure
@@ -105,9 +105,9 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
     """Copy every weight of `loaded` that `model` has; the head only for the same classes, else it stays zero.
     Raises InputError: the rest does not fit, with the names that are missing or of another shape."""
     mine, theirs = dict(model.named_parameters()), dict(loaded.named_parameters())
-    if isinstance(model, Segmenter) and not isinstance(loaded, Segmenter):
+    if isinstance(model, WithEncoder) and not isinstance(loaded, WithEncoder):
         theirs = {f"encoder.{name}": weight for name, weight in theirs.items()}
-    elif isinstance(loaded, Segmenter) and not isinstance(model, Segmenter):
+    elif isinstance(loaded, WithEncoder) and not isinstance(model, WithEncoder):
         theirs = {name.removeprefix("encoder."): weight for name, weight in theirs.items()}
     same_classes = loaded.labels is not None and loaded.labels == model.labels
     problems = []
@@ -133,7 +133,7 @@ def freeze(model: Model, parts: Sequence[str]) -> None:
         if part == "position.prefix" and "position.table" in known:
             without_prefix_positions(model)
             continue
-        if isinstance(model, Segmenter) and f"encoder.{part}" in known:
+        if isinstance(model, WithEncoder) and f"encoder.{part}" in known:
             part = f"encoder.{part}"
         if part != "backbone" and part not in known:
             raise InputError(f"training.freeze: unknown part {part!r}: {nearest(part, ['backbone', *known])}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.models.segmenter import Segmenter
+from vitreous.models.with_encoder import encoder_of
 from vitreous.training.config import OptimizerConfig
 
 Group = dict[str, Any]
@@ -141,8 +141,7 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
 
 
 def depth(model: nn.Module) -> int:
-    body = model.encoder if isinstance(model, Segmenter) else model
-    blocks = getattr(body, "blocks", None)
+    blocks = getattr(encoder_of(model), "blocks", None)
     if not isinstance(blocks, nn.ModuleList):
         raise InputError(
             f"{type(model).__name__} has no encoder layers: set training.optimizer.layer_decay=none"
@@ -153,7 +152,7 @@ def depth(model: nn.Module) -> int:
 def layer_of(name: str, layers: int) -> int:
     """Return 0 for what makes the tokens, l for encoder layer l, L + 1 for the norm, pooling and head
     (BEiT, 2106.08254; MAE, 2111.06377)."""
-    name = name.removeprefix("encoder.")  # of a segmenter
+    name = name.removeprefix("encoder.")  # of a model around one
     if match := re.match(r"blocks\.(\d+)\.(?!position\.)", name):
         return int(match[1]) + 1
     if name.startswith(("stem.", "prefix", "position.", "embedding_norm.", "blocks.")):

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ValidationError
 
 from vitreous.checkpoints.download import name_on_hub
 from vitreous.errors import InputError, check_utf8
+from vitreous.extensions import kind_of as kind_of_addon
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
-from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.settings import check_names, explain
 from vitreous.models.settings import merged as merged
 from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
@@ -109,8 +109,8 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
         )
     # A name does not set the image size: pad, so that the default size fits every patch.
     whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"pad": True}))
-    if isinstance(whole, SegmenterConfig) and not issubclass(run.vit, SegmenterConfig):
-        raise InputError(f"{model['name']} gives each pixel a class: train it with --task segmentation")
+    if (kind := kind_of_addon(whole)) and not issubclass(run.vit, type(whole)):
+        raise InputError(f"{model['name']} is a model for {kind.task}: train it with --task {kind.task}")
     rest = {key: value for key, value in model.items() if key != "name"}
     architecture = whole.model_dump(exclude={"image_size", "channels", "num_classes", "pad"})
     return {**tree, "model": merged(architecture, rest)}
