@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 from jinja2 import meta
+from vitreous.deployment.serving.endpoints import Limits
+from vitreous.deployment.serving.images import Classifier
+from vitreous.deployment.serving.page import Examples, page_of
 
 import vitreous as vt
 from vitreous.data.findings import NOTES, WARNINGS
 from vitreous.data.image_samples import target_in_words
-from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.images import Classifier
-from vitreous.deployment.serving.page import Examples, page_of
 from vitreous.errors import InputError
 from vitreous.inspection.model_figures import stage_words
 from vitreous.languages import (

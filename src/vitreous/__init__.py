@@ -31,7 +31,6 @@ _CORE = {
     "calibrate": "vitreous.api.deploying",
     "export": "vitreous.api.deploying",
     "optimize": "vitreous.api.deploying",
-    "serve": "vitreous.api.deploying",
     "embed": "vitreous.api.features",
     "probe": "vitreous.api.features",
     "attribute": "vitreous.api.inspecting",

@@ -13,7 +13,6 @@ from vitreous.api.cross_validation import cross_validate as cross_validate
 from vitreous.api.deploying import calibrate as calibrate
 from vitreous.api.deploying import export as export
 from vitreous.api.deploying import optimize as optimize
-from vitreous.api.deploying import serve as serve
 from vitreous.api.features import embed as embed
 from vitreous.api.features import probe as probe
 from vitreous.api.inspecting import attribute as attribute

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
-ADDONS = ("segmentation", "text", "studies", "learn_page")
+ADDONS = ("serving", "segmentation", "text", "studies", "learn_page")
 
 
 class Command(NamedTuple):

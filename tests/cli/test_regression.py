@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from vitreous.deployment.serving.endpoints import Limits, NoParameters, Question
 
 import vitreous as vt
 from vitreous.data.dataset import ArrayImages
 from vitreous.data.image_samples import Batch
-from vitreous.deployment.serving.endpoints import Limits, NoParameters, Question
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.inspection.images import png
 from vitreous.tasks import task_named

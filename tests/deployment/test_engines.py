@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from vitreous.deployment.serving.endpoints import Limits
+from vitreous.tasks.serving import open_served
 
 import vitreous as vt
 from vitreous.api.deploying import open_to_serve
 from vitreous.cli import run
 from vitreous.deployment.answering import probabilities
 from vitreous.deployment.engines import open_exported
-from vitreous.deployment.serving.endpoints import Limits
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import scale_head
-from vitreous.tasks.serving import open_served
 
 ENDINGS = (".onnx", ".pt2")
 

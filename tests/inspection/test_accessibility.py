@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-
-import vitreous as vt
-from vitreous.data.text.parallel import number_pairs
 from vitreous.deployment.serving.app import Hosted, build_app
 from vitreous.deployment.serving.endpoints import Limits
 from vitreous.deployment.serving.page import docs_page, page_of
 from vitreous.deployment.serving.running import one_thread
-from vitreous.languages import speaking
 from vitreous.tasks.serving import open_served
+
+import vitreous as vt
+from vitreous.data.text.parallel import number_pairs
+from vitreous.languages import speaking
 
 pytestmark = pytest.mark.slow
 

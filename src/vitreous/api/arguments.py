@@ -125,7 +125,7 @@ def path_of_run(model: Any) -> Any:
 
 
 def named_path(model: Any) -> str:
-    """Return the name of MODEL, which other processes open. Raises InputError: a model in memory."""
+    """Return the name of MODEL, which is opened again later. Raises InputError: a model in memory."""
     path = path_of_run(model)
     if not isinstance(path, str | Path):
         kind = type(model).__name__

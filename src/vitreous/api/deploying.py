@@ -1,10 +1,9 @@
-"""`vitreous.calibrate`, `optimize`, `export` and `serve`: from a trained model to one that is used."""
+"""`vitreous.calibrate`, `optimize` and `export`: from a trained model to one that is used."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from vitreous.api.arguments import (
     file_stem,
     model_fields,
     model_name,
-    named_path,
     path_of_run,
     progress_bar,
     resolve_model,
@@ -24,7 +22,7 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.errors import InputError, check_free, require_packages
+from vitreous.errors import InputError, check_free
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -229,122 +227,3 @@ def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Seq
     source = None if data is None else data_source(data, task.targets)
     held = task.to_calibrate(model_name(model), opened, source, {})
     return calibration_images(opened, held.examples, pixels=pixels)
-
-
-def open_to_serve(
-    spec: str, *, limits: Any, number: int, device: str, precision: str, fields: Mapping[str, Any]
-) -> Any:
-    """Open a model to be served; without PyTorch what `vitreous.optimize` has chosen, or an exported file."""
-    from vitreous.deployment.answering import open_torchless, optimized
-    from vitreous.deployment.serving.exported import open_exported_classifier
-
-    plain = precision in ("auto", "fp32") and device in ("auto", "cpu") and not fields
-    chosen = optimized(spec) if plain and precision == "auto" else None
-    file = chosen.file if chosen and chosen.file else Path(spec)
-    if plain and (found := open_torchless(file)):
-        if chosen:
-            say(chosen.sentence)
-        return open_exported_classifier(found, spec, most_pixels=limits.pixels)
-    from vitreous.tasks.answering import task_of
-    from vitreous.tasks.serving import open_served
-    from vitreous.training.precision import pick_device
-
-    if task := task_of(spec):
-        task.check_options("serve", image_size=fields.get("image_size"), set=dict(fields))
-    how = {"device": pick_device(device), "precision": precision, "limits": limits, "number": number}
-    return open_served(spec, say=say, **how, **fields)
-
-
-def print_address(url: str, about: Mapping[str, Any]) -> None:
-    """Print where a model is served."""
-    print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
-
-
-def serve(
-    model: Any,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    max_batch: int = 32,
-    max_wait: int | float = 5.0,
-    queue: int = 256,
-    deadline: int | float = 60.0,
-    allow_host: Sequence[str] | None = None,
-    token_file: str | Path | None = None,
-    tls_cert: str | Path | None = None,
-    tls_key: str | Path | None = None,
-    metrics_port: int | None = None,
-    access_log: bool = False,
-    workers: int | None = None,
-    precision: str = "auto",
-    image_size: ImageSize | None = None,
-    device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    ready: Callable[[str, dict[str, Any]], None] = print_address,
-    language: str | None = None,
-) -> None:
-    """Answer over HTTP until Ctrl-C, with a web page.
-
-    Args:
-        model: a run of any task that answers, a checkpoint in any format, or a model name; or several,
-            {"a": run, "b": run}, whose addresses begin with /models/a and /models/b.
-        host: address to listen at: 127.0.0.1, or 0.0.0.0 to be reached from other machines.
-        port: port to listen at; 0 for any that is free.
-        max_batch: most images or texts in a batch.
-        max_wait: milliseconds that a request waits for others, to share a batch.
-        queue: maximum queued images or texts; beyond it the server answers 503.
-        deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
-        allow_host: names in the Host header that are answered beside localhost; a server that other machines
-            reach answers for any name unless some are given.
-        token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
-        tls_cert: a file with a certificate, for https.
-        tls_key: the file with the certificate's key.
-        metrics_port: a separate port for /metrics, for Prometheus.
-        access_log: write a line of JSON on stderr for each request.
-        workers: processes that serve at the same address; on a CPU they share the weights. Each has limits of
-            its own. SIGHUP to the process that started them loads the models again, without losing a request.
-            By default this process serves.
-        ready: called with the address and what is served, once it answers; by default it is printed.
-
-    Raises:
-        InputError: a model that cannot be served, a port that is taken, or a package that is missing.
-    """
-    numbers = {"max-batch": max_batch, "queue": queue, "deadline": deadline, "workers": workers}
-    for name, value in {**numbers, "max-wait": max_wait}.items():
-        least = 0 if name == "max-wait" else 1
-        if value is not None and value < least:
-            raise InputError(f"--{name} {value:g} is too low: use {least} or more")
-    if (tls_cert is None) != (tls_key is None):
-        raise InputError("--tls-cert and --tls-key go together: give both")
-    packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
-    require_packages(*packages, extra="serve", what="serving")
-    from vitreous.deployment.serving import running
-    from vitreous.deployment.serving.endpoints import Limits
-    from vitreous.deployment.serving.exported import serve_models
-
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
-    specs = {name: named_path(each) for name, each in models.items()}
-    fields = model_fields(settings_tree(settings, config), image_size)
-    serve_here = partial(
-        serve_models,
-        specs,
-        open_one=partial(open_to_serve, device=device, precision=precision, fields=fields),
-        limits=Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline),
-        hosts=running.hosts_of(host, allow_host or ()),
-        token=None if token_file is None else running.read_token(Path(token_file)),
-        tls=running.Tls(Path(tls_cert), Path(tls_key)) if tls_cert and tls_key else None,
-        log_access=access_log,
-        language=language,
-    )
-    opened = running.bind(host, port)
-    announce = partial(ready, running.address_of(opened, "https" if tls_cert else "http"))
-    with opened:
-        if workers is None:
-            serve_here(opened, announce, metrics_at=(host, metrics_port))
-            return
-        from vitreous.deployment.serving.workers import shared_counters, supervise
-
-        with shared_counters(), running.metrics_at(host, metrics_port):
-            serve_there = partial(serve_here, metrics_at=(host, None) if metrics_port is None else None)
-            supervise(serve_there, opened, workers, ready=announce)

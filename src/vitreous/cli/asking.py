@@ -1,9 +1,8 @@
-"""`vitreous evaluate`, `predict`, `embed`, `probe` and `serve`: what a model makes of data."""
+"""`vitreous evaluate`, `predict`, `embed` and `probe`: what a model makes of data."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,6 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import (
-    EXPORTED,
-    MODEL_HELP,
     AnyModel,
     Images,
     Int,
@@ -25,8 +22,6 @@ from vitreous.cli.options import (
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
-
-NAME = re.compile(r"[\w.-]+", re.ASCII)  # of one of several models
 
 
 @options_of(vt.evaluate)
@@ -134,45 +129,3 @@ def probe(
     print_table(("probe", "accuracy", "95 % interval", *result.baselines), rows)
     print(f"\nfeatures in {result.extracting:.1f} s, probes in {result.fitting:.1f} s")
     print(f"few-shot intervals: over {draws} samples of the shots; the others: over the test images")
-
-
-@options_of(vt.serve, workers=Int)
-def serve(
-    *models: Annotated[
-        str, Parameter(help=f"{MODEL_HELP}{EXPORTED}; several, each with a name: a=runs/one b=runs/two")
-    ],
-    json: Json = False,
-    **options: Any,
-) -> int:
-    """Answer over HTTP what a model says of images or texts; with a web page."""
-    named = named_models(models)
-
-    def ready(url: str, about: dict[str, Any]) -> None:
-        if not about.get("trained", True):
-            print(f"vitreous: {models[0]} has fresh weights: its answers mean nothing yet", file=sys.stderr)
-        if options.get("host", "127.0.0.1") in ("0.0.0.0", "::") and "token_file" not in options:
-            print(
-                "vitreous: every machine that reaches this one can use the server: give --token-file, and "
-                "--allow-host",
-                file=sys.stderr,
-            )
-        if json:
-            print_json({"url": url, **about})
-        else:
-            print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
-
-    vt.serve(named, ready=ready, **options)
-    return 0
-
-
-def named_models(models: Sequence[str]) -> str | dict[str, str]:
-    """Return one model, or several by their names. Raises InputError for names that are missing or twice."""
-    if len(models) == 1 and ("=" not in models[0] or Path(models[0]).exists()):
-        return models[0]
-    pairs = [each.partition("=") for each in models]
-    names = [name for name, _, _ in pairs]
-    if not models or not all(NAME.fullmatch(name) and model for name, _, model in pairs):
-        raise InputError("say what to serve: vitreous serve RUN, or several as vitreous serve a=RUN b=RUN")
-    if len(set(names)) < len(names):
-        raise InputError(f"{max(names, key=names.count)} names two models: give each a name of its own")
-    return {name: model for name, _, model in pairs}

@@ -5,7 +5,7 @@ running      start, resume and train a run: the same functions for every task
 answering    open, evaluate and ask a model, likewise
 classification, regression, segmentation, text, pretraining    the tasks
 
-Commands, the server and the Python functions dispatch through `task_named`. A new task is a module or a
+Commands and the Python functions dispatch through `task_named`. A new task is a module or a
 folder here, and a row below; or one of an add-on, and a row of its `tasks`.
 """
 

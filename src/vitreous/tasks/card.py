@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vitreous.tasks.running import RunResult
 
 TEMPLATE = Path(__file__).with_suffix(".md")  # with names in braces
-IMAGES = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
+IMAGES: dict[str, str] = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
 MOST_CLASSES = 50  # that a card names
 
 

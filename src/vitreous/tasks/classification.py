@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,6 @@ from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import ClassPredictor, write_thresholds
-from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.baselines import Baseline, digits_baselines
 from vitreous.evaluation.calibration import calibrate_model, scale_head
@@ -27,7 +25,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import save_confusion
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
-from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask
+from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
@@ -65,7 +63,6 @@ class Classification(ImageTask):
         "evaluate": READING | {"--config", "--tta"},
         "predict": READING | {"--top", "--out", "--tta", "--threshold"},
         "inspect": INSPECTING,
-        "serve": OPENING,
     }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
@@ -161,19 +158,6 @@ class Classification(ImageTask):
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
         """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""
         return partial(ClassPredictor(answerer, device).predict, **options)
-
-    def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
-        from vitreous.deployment.serving.images import Classifier
-
-        return Classifier(answerer, device, most_pixels=limits.pixels)
-
-    def examples(self, config: RunConfig, count: int) -> Sequence[Any]:
-        """Return a held-out digit of each class."""
-        if config.source != self.default_source:
-            return ()
-        images = cast(ImageDataset, open_data(config.source, config.data).test)
-        first = [int(np.flatnonzero(images.targets == number)[0]) for number in range(len(images.classes))]
-        return [images.image(row) for row in first]
 
 
 class MultiLabel(Classification):

@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
 DRAWN = {"split_seed", "split_by", "time", "group_by", "folds", "fold", "exclude", "split_file"}
 DRAWN |= {"test_fraction", "validation_fraction"}
-OPENING = frozenset({"--image-size", "--set"})
-READING = OPENING | {"--workers"}
-INSPECTING = OPENING | {"--label", "--patch", "--compare", "--attributions"}
-TRAINING = frozenset(
+OPENING: frozenset[str] = frozenset({"--image-size", "--set"})
+READING: frozenset[str] = OPENING | {"--workers"}
+INSPECTING: frozenset[str] = OPENING | {"--label", "--patch", "--compare", "--attributions"}
+TRAINING: frozenset[str] = frozenset(
     {"--model", "--init", "--image-size", "--minutes", "--workers", "--strict", "--group-by"}
     | {"--split-by-time", "--exclude"}
 )

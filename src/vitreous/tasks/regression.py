@@ -19,8 +19,6 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
-from vitreous.deployment.serving.endpoints import Answer, Endpoint, Limits, NoParameters, Question, Served
-from vitreous.deployment.serving.images import Classifier
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Outputs, compute_outputs, regression_outputs
 from vitreous.evaluation.paired import ExampleScores
@@ -30,7 +28,7 @@ from vitreous.languages import phrase
 from vitreous.models.config_parts import Config, setting
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
-from vitreous.tasks.images import INSPECTING, OPENING, READING, TRAINING, ImageTask
+from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.task import Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -143,7 +141,7 @@ def scores_of(
 
 
 class PredictedNumber(BaseModel):
-    """The number of an image, as `vitreous predict --json` and the server give it."""
+    """The number of an image, as `vitreous predict --json` gives it."""
 
     path: str
     value: float = Field(description="the predicted number, in the unit of the training labels")
@@ -153,25 +151,6 @@ class PredictedNumber(BaseModel):
 
     def line(self) -> str:
         return f"{self.path}  {self.value:.6g}"
-
-
-class Regressor(Classifier):
-    """Answers with a number."""
-
-    task = "regression"
-
-    def offered(self) -> list[Endpoint]:
-        summary = "The number of each image, as vitreous predict --json gives it"
-        number = Endpoint("predict", "predictions", summary, NoParameters, PredictedNumber, self.predict)
-        return [number, *(each for each in super().offered() if each.name != "predict")]
-
-    def facts(self) -> dict[str, Any]:
-        return super().facts() | {"labels": []}  # the output is a number, not a class
-
-    @torch.inference_mode()
-    def predict(self, questions: Sequence[Question]) -> list[Answer]:
-        values = regression_outputs(self.model, self.images(questions)).flatten().tolist()
-        return [{"path": each.name, "value": v} for each, v in zip(questions, values, strict=True)]
 
 
 class Regression(ImageTask):
@@ -195,7 +174,6 @@ class Regression(ImageTask):
         "evaluate": READING | {"--config", "--tta"},
         "predict": READING | {"--out", "--tta"},
         "inspect": INSPECTING,
-        "serve": OPENING,
     }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
@@ -279,9 +257,6 @@ class Regression(ImageTask):
             return [PredictedNumber(path=name, value=each) for name, each in zip(names, values, strict=True)]
 
         return numbers
-
-    def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
-        return Regressor(answerer, device, most_pixels=limits.pixels)
 
 
 MOST_ROWS = 60  # of the table of the plot

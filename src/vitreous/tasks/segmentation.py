@@ -17,7 +17,7 @@ from torch import nn
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.segmentation.digit_pages import DIGIT_PAGES, open_digit_pages
+from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
 from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.segmentation.masked import (
     IGNORED,
@@ -31,7 +31,6 @@ from vitreous.data.segmentation.masked import (
     palette,
 )
 from vitreous.deployment.predictor import class_shares, output_labels
-from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter, masks_of
@@ -161,7 +160,6 @@ class Segmentation(ImageTask):
         "evaluate": READING | {"--config"},
         "predict": OPENING | {"--out"},
         "inspect": frozenset({"--patch", "--image-size"}),
-        "serve": OPENING,
     }
     inspected = 12
     answer_folder = "segmented"
@@ -258,19 +256,6 @@ class Segmentation(ImageTask):
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         classes = output_labels(answerer)
         return {"classes": classes, "palette": palette(len(classes)).tolist()}
-
-    def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
-        from vitreous.deployment.serving.images import ImageSegmenter
-
-        return ImageSegmenter(answerer, device, most_pixels=limits.pixels)
-
-    def examples(self, config: SegmentationConfig, count: int) -> Sequence[Image.Image]:
-        """Return pages of held-out digits."""
-        if config.source != DIGIT_PAGES:
-            return ()
-        pages = open_digit_pages(config.data).test
-        assert pages is not None  # open_digit_pages insists on it
-        return [pages.image(row) for row in range(count)]
 
 
 def overlay_of(mask: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a task is: everything that commands, the server and the Python functions need to know about one."""
+"""What a task is: everything that commands and the Python functions need to know about one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from vitreous.data.config import Targets
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import BadFiles
 from vitreous.deployment.answering import Answer
-from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.card import Card
@@ -226,14 +225,6 @@ class Task(ABC):
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         """Return what the answers to several images have in common."""
         return {}
-
-    def serve(self, answerer: Any, device: torch.device, limits: Limits) -> Served:
-        """Return the model as the server asks it."""
-        raise InputError(f"{self.noun} cannot be served")
-
-    def examples(self, config: Any, count: int) -> Sequence[Any]:
-        """Return held-out examples of a run on bundled data, for visitors to try; images or texts."""
-        return ()
 
 
 def module_of(answerer: Any) -> nn.Module:

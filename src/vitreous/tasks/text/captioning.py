@@ -8,14 +8,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
 from PIL import Image
 from torch import nn
 
-from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.sources.small import open_digits
 from vitreous.data.text.captions import (
     Captions,
     CaptionSplits,
@@ -23,10 +19,9 @@ from vitreous.data.text.captions import (
     encode_captions,
     open_captions,
 )
-from vitreous.data.text.digit_lines import DIGIT_LINES, compose, digit_line_loader
+from vitreous.data.text.digit_lines import DIGIT_LINES, digit_line_loader
 from vitreous.data.text.tokenizer import Tokenizer
 from vitreous.data.workers import loading_workers
-from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.outputs import image_batches
 from vitreous.evaluation.text_models import Reader
 from vitreous.evaluation.texts import CaptioningEvaluation, evaluate_reader
@@ -141,20 +136,6 @@ class Captioning(TextTask):
             texts = answerer.read([image for _, image in some], batch_size=batch_size)
             for (row, _), found in zip(some, texts, strict=True):
                 yield Caption(images.name(row), found.text, found.score)
-
-    def serve(self, answerer: Reader, device: torch.device, limits: Limits) -> Served:
-        from vitreous.deployment.serving.writing import ImageReader
-
-        return ImageReader(answerer, most_pixels=limits.pixels)
-
-    def examples(self, config: CaptioningConfig, count: int) -> Sequence[Image.Image]:
-        """Return lines of held-out digits."""
-        if config.source != DIGIT_LINES:
-            return ()
-        _, _, digits = open_digits(DataConfig(split_seed=config.seed))
-        assert digits is not None  # a share is held out by default
-        lines, _ = compose(digits, count, np.random.default_rng((config.seed, 1)))
-        return [lines.image(row) for row in range(count)]
 
 
 def first_images(captions: Captions, count: int) -> Iterator[tuple[Image.Image, str]]:

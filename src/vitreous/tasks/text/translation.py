@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import nn
 
 from vitreous.data.text.batches import encode_pairs, pair_loader
 from vitreous.data.text.parallel import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.data.text.tokenizer import Tokenizer
-from vitreous.deployment.serving.endpoints import Limits, Served
 from vitreous.evaluation.text_models import Translator
 from vitreous.evaluation.texts import TranslationEvaluation, evaluate_translator
 from vitreous.models.transformer import Transformer
@@ -97,23 +95,6 @@ class Translation(TextTask):
 
     def more(self, trained: Trained) -> dict[str, Any]:
         return {**super().more(trained), "example": trained.data.test[0].source}
-
-    def serve(self, answerer: Translator, device: torch.device, limits: Limits) -> Served:
-        from vitreous.deployment.serving.writing import TextTranslator
-
-        return TextTranslator(answerer)
-
-    def examples(self, config: TranslationConfig, count: int) -> Sequence[str]:
-        """Return held-out numbers, or sentences of the grammar."""
-        if config.source not in (NUMBERS, GRAMMAR):
-            return ()
-        pairs = self.open_data(config).test
-        if config.source == GRAMMAR:
-            return [pair.source for pair in pairs[:count]]
-        # A step that is not a multiple of the six directions, so that each is seen; short ones are easier to
-        # follow.
-        rows = range(0, len(pairs) // 8, max(len(pairs) // 8 // count, 7) // 6 * 6 + 1)
-        return [pairs[row].source for row in rows][:count]
 
 
 DEFINED = (Translation(),)

@@ -1,0 +1,392 @@
+"""The HTTP side of a served model: its addresses, and the way of a request through them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from pydantic import BaseModel, Field, create_model
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from vitreous import __version__
+from vitreous.addons.serving.batching import Asker, Batcher, Room, Turns
+from vitreous.addons.serving.limits import LEFT, Access, Guard, Limits, Refused
+from vitreous.addons.serving.models import Answer, Endpoint, Failed, Question, ServedModel, parse
+from vitreous.addons.serving.uploads import Upload, read_images
+from vitreous.data.decoding import BadImage
+from vitreous.data.workers import one_core, worker_count
+from vitreous.errors import InputError
+
+# The page carries its styles and scripts in itself and asks only the server that it came from.
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-cache",
+}
+OPEN = frozenset({"/", "/healthz"})  # without a token
+LARGE = 2_000_000  # pixels of an image that takes long to decode
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        histogram = partial(Histogram, labelnames=["endpoint"], registry=registry)
+        labels = ["endpoint", "status"]
+        self.requests = Counter("vitreous_requests", "Answered requests", labels, registry=registry)
+        arriving = "From a request's first byte to its answer"
+        self.seconds = histogram("vitreous_request_seconds", arriving, buckets=SECONDS)
+        self.sizes = histogram("vitreous_batch_size", "Images computed together", buckets=SIZES)
+        self.computing = histogram("vitreous_batch_seconds", "Time of the model for a batch", buckets=SECONDS)
+        self.queue = Gauge("vitreous_queue", "Images accepted and not yet answered", registry=registry)
+        ProcessCollector(registry=registry)  # memory, CPU time, open files
+
+    def request(self, endpoint: str, status: int, seconds: float) -> None:
+        self.requests.labels(endpoint, str(status)).inc()
+        self.seconds.labels(endpoint).observe(seconds)
+
+    def batch(self, endpoint: str, size: int, seconds: float) -> None:
+        self.sizes.labels(endpoint).observe(size)
+        self.computing.labels(endpoint).observe(seconds)
+
+
+class Loaded(NamedTuple):
+    """A model that is ready: what answers, what is known of it from outside, and its page."""
+
+    model: ServedModel
+    about: Mapping[str, Any]
+    page: str
+
+
+class Server:
+    """What the requests share."""
+
+    def __init__(self, loaded: Loaded, limits: Limits, model_thread: Executor) -> None:
+        self.model_thread = model_thread
+        # A request with more images than the queue takes could never be admitted: it is too large.
+        self.limits = limits._replace(images=min(limits.images, limits.queue))
+        self.metrics = Metrics()
+        self.room = Room(limits.queue, limits.full_status, changed=self.metrics.queue.set)
+        self.numbers = itertools.count()
+        self.loading = asyncio.Lock()  # while another model is loaded
+        self.use(loaded)
+
+    def use(self, loaded: Loaded) -> None:
+        """Answer new requests with this model; those that were accepted keep the one before."""
+        self.loaded = loaded
+        self.batchers = {
+            endpoint.name: Batcher[Question, Answer](
+                endpoint.answer,
+                executor=self.model_thread,
+                max_batch=self.limits.max_batch if endpoint.together else 1,
+                max_wait=self.limits.max_wait if endpoint.together else 0.0,
+                observe=partial(self.metrics.batch, f"/v1/{endpoint.name}"),
+            )
+            for endpoint in loaded.model.endpoints
+        }
+
+    def replace(self, loaded: Loaded) -> None:
+        """As `use`. Raises InputError: the model has other addresses."""
+        if addresses(loaded.model) != addresses(self.loaded.model):
+            raise InputError("the new model answers other questions: start another server for it")
+        self.use(loaded)
+
+    def facts(self) -> dict[str, Any]:
+        """What GET /v1/model says."""
+        model = self.loaded.model
+        return {
+            **self.loaded.about,
+            **model.facts(),
+            "endpoints": [f"/v1/{each.name}" for each in model.endpoints],
+            "limits": self.limits._asdict(),
+            "version": __version__,
+        }
+
+    @asynccontextmanager
+    async def running(self, app: FastAPI) -> AsyncIterator[None]:
+        """The lifespan of the application: threads that decode images. Large images have threads of their
+        own, one fewer, so that small ones never wait for them."""
+        cores = worker_count(None)
+        fewer = max(cores - 1, 1)
+        self.small_turns, self.large_turns = Turns(cores), Turns(fewer)
+        with (
+            ThreadPoolExecutor(cores, "vitreous-decode", initializer=one_core) as self.small_threads,
+            ThreadPoolExecutor(fewer, "vitreous-large", initializer=one_core) as self.large_threads,
+        ):
+            yield
+
+    async def answers(
+        self, request: Request, endpoint: str, uploads: Sequence[Upload], parameters: Any
+    ) -> list[Answer]:
+        """The answers to all images of a request, in order.
+
+        Raises:
+            Refused: the queue is full, or it takes too long.
+            ClientDisconnect: the client went away.
+        """
+        client = request.client.host if request.client else ""
+        asker, model, batcher = Asker(client, next(self.numbers)), self.loaded.model, self.batchers[endpoint]
+
+        async def answer(upload: Upload) -> Answer:
+            try:
+                pixels = await self.decode(model, upload, asker)
+            except BadImage as bad:
+                return Failed(path=upload.name, reason=bad.reason)
+            return await batcher.ask(Question(upload.name, pixels, parameters), asker)
+
+        with self.room.admit(len(uploads)):
+            try:
+                async with asyncio.timeout(self.limits.deadline):
+                    return await while_connected(request, all_of(map(answer, uploads)))
+            except TimeoutError:
+                seconds = f"{self.limits.deadline:g} s"
+                raise Refused(504, f"the answer took longer than {seconds}: send less at once") from None
+
+    async def decode(self, model: ServedModel, upload: Upload, asker: Asker) -> Any:
+        """The pixels of an image, when it is the client's turn. Raises BadImage."""
+        loop = asyncio.get_running_loop()
+
+        def open_and_prepare_small() -> Any:
+            opened = model.open(upload.data, upload.name)
+            large = opened.size[0] * opened.size[1] > LARGE
+            return (opened, None) if large else (None, model.prepare(opened))
+
+        async with self.small_turns.turn(asker):
+            opened, pixels = await loop.run_in_executor(self.small_threads, open_and_prepare_small)
+        if opened is None:
+            return pixels
+        async with self.large_turns.turn(asker):
+            return await loop.run_in_executor(self.large_threads, model.prepare, opened)
+
+
+def addresses(model: ServedModel) -> list[tuple[str, type]]:
+    """What a model is asked at, and the form of its answers."""
+    return [(each.name, each.item) for each in model.endpoints]
+
+
+def build_app(
+    loaded: Loaded,
+    *,
+    model_thread: Executor,
+    limits: Limits = Limits(),  # noqa: B008 - immutable
+    hosts: Collection[str] | None = None,
+    token: str | None = None,
+) -> FastAPI:
+    """The application of a model.
+
+    Args:
+        model_thread: one thread, which runs the model. It should be the one that loaded it: OpenMP's threads
+            wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
+            process's threads have computed on all cores.
+        hosts, token: see `Access`.
+    """
+    server = Server(loaded, limits, model_thread)
+    app = FastAPI(
+        title=f"vitreous serve {loaded.about['name']}",
+        version=__version__,
+        description="Every address, what it takes and what it answers.",
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+        lifespan=server.running,
+    )
+    app.state.server = server
+    for endpoint in loaded.model.endpoints:
+        add_endpoint(app, server, endpoint)
+    add_facts(app, server)
+    offered = [f"POST /v1/{each.name}" for each in loaded.model.endpoints]
+    say_errors(app, ", ".join([*offered, "GET /v1/model", "GET /openapi.json", "GET /"]))
+    app.add_middleware(
+        Guard,
+        limits=server.limits,
+        access=Access(hosts, token, OPEN),
+        observe=server.metrics.request,
+    )
+    return app
+
+
+def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
+    """POST /v1/NAME, and its documentation."""
+
+    async def handle(request: Request) -> Response:
+        uploads = await read_images(request, server.limits)
+        parameters = parse(uploads.parameters, endpoint.parameters)
+        png = getattr(parameters, "format", "json") == "png"
+        if png and len(uploads.images) > 1:
+            raise Refused(400, f"format=png answers one image, not {len(uploads.images)}: send one")
+        answers = await server.answers(request, endpoint.name, uploads.images, parameters)
+        return answered(endpoint.key, answers)
+
+    envelope = create_model(
+        f"{endpoint.name.title()}Answers",
+        **{endpoint.key: (list[endpoint.item], ...), "failed": (list[Failed], ...)},  # type: ignore[call-overload]
+    )
+    good: dict[str, Any] = {"model": envelope}
+    if "format" in endpoint.parameters.model_fields:
+        good["content"] = {"image/png": {"schema": FILE}}
+    path = f"/v1/{endpoint.name}"
+    app.add_api_route(
+        path,
+        handle,
+        methods=["POST"],
+        name=endpoint.name,
+        operation_id=f"post {path}",
+        summary=endpoint.summary,
+        response_class=JSONResponse,
+        responses={
+            200: good,
+            **{status: {"model": Problem, "description": words} for status, words in REFUSALS.items()},
+        },
+        openapi_extra={"parameters": query_parameters(endpoint), "requestBody": IMAGES},
+    )
+
+
+def answered(key: str, answers: Sequence[Answer]) -> Response:
+    """The answers and the failures; a refusal where there are failures alone, which says the name of the
+    first."""
+    failed = [each for each in answers if isinstance(each, Failed)]
+    if len(failed) == len(answers):
+        more = f"; {len(failed) - 1} more cannot be answered either" if len(failed) > 1 else ""
+        raise Refused(422, f"{failed[0].path[:200]}: {failed[0].reason}{more}")
+    good = [each for each in answers if not isinstance(each, Failed)]
+    if isinstance(good[0], bytes):
+        return Response(good[0], media_type="image/png")
+    return Response(to_json({key: good, "failed": failed}), media_type="application/json")
+
+
+def add_facts(app: FastAPI, server: Server) -> None:
+    """What is answered without an image: the model, health, counters, the page."""
+
+    @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size")
+    async def model() -> dict[str, Any]:
+        return server.facts()
+
+    @app.get("/healthz", summary="Whether the server is up")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/metrics", summary="Counters for Prometheus", response_class=Response)
+    async def metrics() -> Response:
+        text = generate_latest(server.metrics.registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(server.loaded.page, headers=PAGE_HEADERS)
+
+
+def say_errors(app: FastAPI, offered: str) -> None:
+    """Answer everything that goes wrong with one sentence."""
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> JSONResponse:
+        return error.response()
+
+    @app.exception_handler(InputError)
+    async def wrong_input(request: Request, error: InputError) -> JSONResponse:
+        return Refused(422, str(error)).response()
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        sentence = str(error.detail)
+        if error.status_code in (404, 405):
+            sentence = f"{request.method} {request.url.path[:200]} does not exist; available are {offered}"
+        return Refused(error.status_code, sentence, **dict(error.headers or {})).response()
+
+    @app.exception_handler(ClientDisconnect)
+    async def left(request: Request, error: ClientDisconnect) -> JSONResponse:
+        return Refused(LEFT, "the client went away").response()
+
+
+async def all_of(work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """What each of `work` returns. Cancelled, or when one fails unforeseen, the others are given up."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+    """What `work` returns. Raises ClientDisconnect when the client left, and the work was given up."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(disconnected(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+async def disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+# --- OpenAPI -----------------------------------------------------------------------------------------------
+
+
+class Problem(BaseModel):
+    """What every refusal looks like."""
+
+    error: str = Field(description="one sentence: what is wrong, and what to do")
+
+
+REFUSALS = {
+    400: "the body cannot be understood",
+    401: "a token is needed",
+    403: "a page of another server asks",
+    404: "no such address",
+    408: "the body takes too long to arrive",
+    413: "too large, or too many",
+    415: "a content type that cannot be read",
+    421: "a host that the server does not answer for",
+    422: "no image that can be answered, or a parameter that does not do",
+    429: "the queue is full, with --full-status 429: ask again after Retry-After seconds",
+    503: "the queue is full: ask again after Retry-After seconds; or the server is stopping",
+    504: "no answer within the time that a request may take",
+}
+FILE = {"type": "string", "format": "binary", "minLength": 1}
+FILES = {"type": "array", "items": FILE, "minItems": 1}
+IMAGES = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {"type": "object", "required": ["files"], "properties": {"files": FILES}}
+        },
+        "image/*": {"schema": FILE},
+    },
+}
+
+
+def query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """The parameters of the query; the same names do in a form."""
+    schema = endpoint.parameters.model_json_schema()
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": False,
+            "description": field.pop("description", ""),
+            "schema": field,
+        }
+        for name, field in schema.get("properties", {}).items()
+    ]

@@ -1,0 +1,198 @@
+"""Who may ask, how much and how fast: checked around every request, before and while its body arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+LEFT = 499  # nginx's status for a client that went away before its answer
+CROWDED = "the server holds as many bytes of requests as it may: ask again in 1 s"
+
+
+class Limits(NamedTuple):
+    """How much clients may send, how long they may take, and how much is computed together."""
+
+    body: int = 32 * 2**20  # bytes of a request
+    memory: int = 256 * 2**20  # bytes of all bodies that are held at once
+    images: int = 64  # of a request
+    pixels: int = 64_000_000  # of one image
+    connections: int = 1000  # at once
+    header_seconds: float = 10.0  # until a request's headers are there
+    stalled: float = 10.0  # seconds without a byte of a body that is not complete
+    seconds: float = 120.0  # until the whole body is there
+    deadline: float = 60.0  # seconds from the whole body to the answer
+    max_batch: int = 32  # images that are computed together
+    max_wait: float = 0.005  # seconds that an image waits for others
+    queue: int = 256  # images that may be accepted and not yet answered
+    full_status: int = 503  # of the answer while the queue is full
+
+
+class Refused(Exception):
+    """A request that is not answered: the status and one sentence."""
+
+    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def response(self) -> JSONResponse:
+        """The one form of every error."""
+        return JSONResponse({"error": " ".join(str(self).split())}, self.status, self.headers)
+
+
+class Body:
+    """The bytes of one request that have arrived."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.complete = False
+        self.dropped = False
+        self.patience: asyncio.Timeout | None = None  # of the chunk that is waited for
+
+
+class Memory:
+    """The bodies that are held at once, at most so many bytes.
+
+    Where another one needs room, the largest that is still arriving gives way: a client that sends much and
+    slowly does not keep others out.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.bodies: set[Body] = set()
+
+    def grow(self, body: Body, size: int) -> None:
+        """Hold `size` more bytes of a body. Raises Refused where there is no room for them."""
+        body.size += size
+        self.bodies.add(body)
+        while sum(each.size for each in self.bodies) > self.most:
+            arriving = (each for each in self.bodies if not each.complete)
+            largest = max(arriving, key=lambda each: each.size, default=body)
+            self.bodies.discard(largest)
+            if largest is body:
+                raise Refused(503, CROWDED, Retry_After="1", Connection="close")
+            largest.dropped = True
+            if largest.patience:
+                largest.patience.reschedule(0)
+
+
+class Access:
+    """Who may ask.
+
+    Args:
+        hosts: the names in the Host header that are answered; None: any. Without it a page elsewhere could
+            reach a server on this machine by binding a name of its own to its address (DNS rebinding).
+        token: what `Authorization: Bearer` has to hold; None: nothing.
+        open_paths: addresses that need no token.
+    """
+
+    def __init__(self, hosts: Collection[str] | None, token: str | None, open_paths: Collection[str]) -> None:
+        self.hosts, self.token, self.open_paths = hosts, token, open_paths
+
+    def check(self, scope: Scope, headers: Headers) -> None:
+        """Raises Refused for a request that is not answered."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        try:
+            name, page = urlsplit(f"//{host}").hostname or "", urlsplit(origin or "")
+            page_host = page.hostname
+        except ValueError:  # brackets without an address in them
+            raise Refused(400, "the header Host or Origin is not an address") from None
+        if self.hosts is not None and name not in self.hosts:
+            raise Refused(421, f"the server does not answer for the host {name[:100]!r}: see --allow-host")
+        same = page.netloc == host or page_host in (self.hosts or ())
+        if origin is not None and scope["method"] not in ("GET", "HEAD") and not same:
+            raise Refused(403, "pages of other servers may not ask this one: see --allow-host")
+        if self.token is None or scope["path"] in self.open_paths:
+            return
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token.encode()):
+            sentence = "the server needs a token: send the header Authorization: Bearer TOKEN"
+            raise Refused(401, sentence, WWW_Authenticate="Bearer")
+
+
+class Guard:
+    """ASGI middleware: refuses who may not ask, and bodies that are too large or too slow while they arrive;
+    answers an unforeseen error with a sentence (the traceback goes to the log).
+
+    Args:
+        observe: called after each request with its address, the status and the seconds.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, limits: Limits, access: Access, observe: Callable[[str, int, float], None]
+    ) -> None:
+        self.app = app
+        self.limits = limits
+        self.access = access
+        self.observe = observe
+        self.memory = Memory(limits.memory)
+        self.large = f"the body is over the {limits.body / 2**20:g} MiB that are allowed"
+        self.slow = (
+            f"the body did not arrive within {limits.seconds:g} s, or stood still for {limits.stalled:g} s: "
+            "send less at once, or over a faster line"
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), LEFT
+        headers, body, now = Headers(scope=scope), Body(), asyncio.get_running_loop().time
+        latest = now() + self.limits.seconds
+
+        async def limited() -> Message:
+            # After the body only a disconnect can come, and the answer may take its time.
+            until = None if body.complete else min(latest, now() + self.limits.stalled)
+            try:
+                async with asyncio.timeout_at(until) as body.patience:
+                    message = await receive()
+            except TimeoutError:
+                if body.dropped:
+                    raise Refused(503, CROWDED, Retry_After="1", Connection="close") from None
+                raise Refused(408, self.slow, Connection="close") from None
+            finally:
+                body.patience = None
+            if not body.complete:
+                self.memory.grow(body, len(message.get("body", b"")))
+                body.complete = not message.get("more_body", False)
+            if body.size > self.limits.body:
+                raise Refused(413, self.large, Connection="close")
+            return message
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            self.access.check(scope, headers)
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length[:20]) > self.limits.body:
+                raise Refused(413, self.large, Connection="close")
+            await self.app(scope, limited, watched)
+        except Refused as refused:
+            await refused.response()(scope, receive, watched)
+        except asyncio.CancelledError:  # a server that was asked to stop has waited long enough
+            if status == LEFT:
+                stopping = Refused(503, "the server stops before it could answer")
+                await stopping.response()(scope, receive, watched)
+        except Exception:
+            log.exception("%s %r failed", scope["method"], scope["path"])
+            if status == LEFT:  # nothing was sent yet
+                failure = Refused(500, "the server failed on this request; its log says why")
+                await failure.response()(scope, receive, watched)
+        finally:
+            self.memory.bodies.discard(body)
+            address = getattr(scope.get("route"), "path", "other")
+            self.observe(address, status, time.perf_counter() - began)

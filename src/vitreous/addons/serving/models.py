@@ -1,0 +1,364 @@
+"""What a model of images answers: its class or its number, its features, and where it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from torch import Tensor
+
+from vitreous.data.decoding import BadImage, EncodedImage, open_image, plain_size
+from vitreous.data.transforms import evaluation_pixels
+from vitreous.deployment.answering import Prediction
+from vitreous.deployment.predictor import ClassPredictor, output_labels
+from vitreous.errors import InputError, nearest
+from vitreous.evaluation.outputs import regression_outputs
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.images import enlarged, overlay, png, rgb
+from vitreous.inspection.measures import readout_attention, readout_of, rollout_map, to_grid
+from vitreous.inspection.relevance import relevance
+from vitreous.languages import phrase
+from vitreous.models.config_parts import Config
+from vitreous.models.names import Runnable
+from vitreous.models.settings import explain
+from vitreous.models.vit import ViT
+from vitreous.tasks.regression import PredictedNumber
+from vitreous.training.precision import computing, with_cast_weights
+
+MOST_RATIO = 100  # of an image's longer side to its shorter one
+MOST_RESIZED = 16_000_000  # pixels of an image when its shorter side has the model's size
+SHOWN = 512  # pixels of an overlay's longer side, at least
+DIGITS = 6  # significant ones of a weight: more than an eye or a plot can tell
+NOT_FINITE = "the model's answer is not a finite number: its weights are damaged, or too large for bf16"
+
+
+class Failed(BaseModel):
+    """An image that has no answer, and why."""
+
+    path: str
+    reason: str
+
+
+class Question(NamedTuple):
+    """One image at the model's size, what it is called, and how it is to be answered."""
+
+    name: str
+    pixels: Tensor  # uint8 (C, H, W)
+    parameters: Any
+
+
+Answer = dict[str, Any] | bytes | Failed  # bytes: a PNG
+
+
+class Endpoint(NamedTuple):
+    """One address."""
+
+    name: str  # after /v1/
+    key: str  # of the list of answers
+    summary: str  # for the documentation
+    parameters: type[Config]
+    item: type  # the form of one answer
+    answer: Callable[[Sequence[Question]], list[Answer]]
+    together: bool = True  # whether questions are answered in batches; else one at a time
+
+
+class NoParameters(Config):
+    """Nothing can be chosen."""
+
+
+class Top(Config):
+    top: Annotated[int, Field(ge=1, description="how many of the most probable labels to return")] = 5
+
+
+class FeaturesAnswer(BaseModel):
+    path: str
+    features: list[float] = Field(description="what the head receives")
+
+
+class Look(Config):
+    """Which attention."""
+
+    kind: Annotated[
+        Literal["rollout", "attention", "evidence"],
+        Field(
+            description="rollout of all layers (arXiv 2005.00928), attention of one layer, or evidence for a "
+            "class (arXiv 2103.15679)"
+        ),
+    ] = "rollout"
+    layer: Annotated[
+        int | None, Field(ge=1, description="of kind=attention, from 1; by default the last")
+    ] = None
+    head: Annotated[int, Field(ge=0, description="of kind=attention, from 1; 0 is the mean of all")] = 0
+    label: Annotated[str | None, Field(description="of kind=evidence; by default the model's answer")] = None
+    patch: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[1-9]\d{0,3}x[1-9]\d{0,3}$",
+            description="of kind=rollout and kind=attention: the patch that asks, ROWxCOLUMN from 1, as 3x5; "
+            "by default what the head reads",
+        ),
+    ] = None
+    format: Annotated[Literal["json", "png"], Field(description="png: heat over the image; of one image")] = (
+        "json"
+    )
+
+    @model_validator(mode="after")
+    def _nothing_without_effect(self) -> Look:
+        kinds = {"layer": "attention", "head": "attention", "label": "evidence"}
+        for name, kind in kinds.items():
+            if name in self.model_fields_set and self.kind != kind:
+                raise ValueError(
+                    f"{name} has no effect with kind={self.kind}: use kind={kind}, or leave it out"
+                )
+        if self.patch and self.kind == "evidence":
+            raise ValueError("patch has no effect with kind=evidence: leave it out")
+        return self
+
+
+class LookAnswer(BaseModel):
+    path: str
+    kind: str
+    of: str = Field(description="whose attention it is, or the label that evidence is for")
+    grid: tuple[int, int] = Field(description="rows and columns of patches")
+    values: list[list[float]] = Field(description="a weight for each patch, row by row")
+
+
+def parse(given: dict[str, Any], kind: type[Config]) -> Any:
+    """The parameters of a request. Raises InputError: an unknown name, or a value that does not do."""
+    known = list(kind.model_fields)
+    for name in given:
+        if name not in known:
+            end = nearest(name, known) if known else "there are none here"
+            raise InputError(f"unknown parameter {name!r}: {end}")
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise InputError(explain(error, "parameter").removeprefix("parameter.")) from None
+
+
+class ImageHeader(NamedTuple):
+    """An image of which only the header has been read: a file's bytes or Pillow's image, its name, and its
+    size (H, W) before it is rotated."""
+
+    stored: bytes | Image.Image
+    name: str
+    size: tuple[int, int]
+
+
+class ServedModel:
+    """A model without a head: its features, and where it looks.
+
+    Args:
+        precision: of predictions and features, "fp32" or "bf16"; attention is computed in float32.
+        most_pixels: of an image that is sent.
+    """
+
+    page = "classification"  # the words of its page, in the catalog
+
+    def __init__(self, model: Runnable, device: torch.device, *, precision: str, most_pixels: int) -> None:
+        self.model = model.to(device).eval()
+        self.device, self.precision, self.most_pixels = device, precision, most_pixels
+        # In bf16 the weights are cast once, and not again in every batch.
+        self.answering: Any = with_cast_weights(self.model) if precision == "bf16" else self.model
+        self.labels: list[str] = []
+        self.endpoints = tuple(self.offered())
+
+    def offered(self) -> list[Endpoint]:
+        """What this model can be asked; the first is the page's."""
+        summary = "What the head receives of images: their features"
+        offered = [Endpoint("embed", "features", summary, NoParameters, FeaturesAnswer, self.features)]
+        if isinstance(self.model, ViT):
+            summary = "Where the model looks: rollout, attention of a layer, or evidence for a class"
+            offered.append(
+                Endpoint("attention", "attention", summary, Look, LookAnswer, self.look, together=False)
+            )
+        return offered
+
+    def open(self, data: bytes, name: str) -> ImageHeader:
+        """An image whose header allows it; no pixel is decoded. Raises BadImage."""
+        preprocessing = self.model.preprocessing
+        stored: bytes | Image.Image = data
+        size = plain_size(data, preprocessing.channels)
+        if size is None:
+            stored = image = open_image(data, name)
+            size = (image.height, image.width)
+        height, width = size
+        if height * width > self.most_pixels:
+            raise BadImage(name, f"{width}x{height} pixels are over the {self.most_pixels} that are allowed")
+        tall, wide = preprocessing.rescaled(size)
+        if max(size) > MOST_RATIO * min(size) or tall * wide > MOST_RESIZED:
+            raise BadImage(
+                name, f"{width}x{height} pixels are too narrow: sides may differ {MOST_RATIO}-fold"
+            )
+        return ImageHeader(stored, name, size)
+
+    def prepare(self, opened: ImageHeader) -> Tensor:
+        """What `vitreous predict` makes of an image: its pixels at the model's size. Raises BadImage."""
+        encoded = EncodedImage(opened.stored, opened.name, self.model.preprocessing.channels)
+        return evaluation_pixels(encoded, self.model.preprocessing)
+
+    def batch(self, questions: Sequence[Question]) -> Float[Tensor, "B C H W"]:
+        """The images of questions, normalized."""
+        pixels = torch.stack([each.pixels for each in questions]).to(self.device)
+        return self.model.preprocessing.normalize(pixels)
+
+    def features(self, questions: Sequence[Question]) -> list[Answer]:
+        with torch.inference_mode(), computing(self.precision, self.device):
+            rows = self.answering.features(self.batch(questions)).float().flatten(1)
+        return [
+            {"path": each.name, "features": row.tolist()}
+            if finite
+            else Failed(path=each.name, reason=NOT_FINITE)
+            for each, row, finite in zip(questions, rows, rows.isfinite().all(dim=1).tolist(), strict=True)
+        ]
+
+    def look(self, questions: Sequence[Question]) -> list[Answer]:
+        """The map of one image; as a PNG, or as numbers."""
+        (question,) = questions
+        wanted: Look = question.parameters
+        assert isinstance(self.model, ViT)  # else it is not offered
+        of, values = attention_map(self.model, self.batch(questions), wanted)
+        if not values.isfinite().all():
+            return [Failed(path=question.name, reason=NOT_FINITE)]
+        if wanted.format == "png":
+            image = enlarged(rgb(question.pixels), SHOWN)
+            return [png(overlay(image, values.float().cpu()))]
+        rows = [[float(f"{value:.{DIGITS}g}") for value in row] for row in values.tolist()]
+        grid = list(self.model.config.grid)
+        return [{"path": question.name, "kind": wanted.kind, "of": of, "grid": grid, "values": rows}]
+
+    def facts(self) -> dict[str, Any]:
+        """What GET /v1/model says of the model itself."""
+        facts: dict[str, Any] = {
+            "labels": self.labels,
+            "preprocessing": self.model.preprocessing.model_dump(mode="json"),
+        }
+        if isinstance(self.model, ViT):
+            facts |= {"layers": self.model.config.depth, "heads": self.model.config.heads}
+        return facts
+
+    def warm_up(self) -> None:
+        """Ask everything once: kernels are chosen and memory is allocated before the first request. Raises
+        InputError: the answer is not finite."""
+        gray = np.full((*self.model.preprocessing.size, 3), 128, dtype=np.uint8)
+        pixels = self.prepare(self.open(png(gray), "warm-up"))
+        for endpoint in self.endpoints:
+            (answer,) = endpoint.answer([Question("warm-up", pixels, parse({}, endpoint.parameters))])
+            if isinstance(answer, Failed):
+                raise InputError(f"the model cannot be served: for a gray image {answer.reason}")
+
+
+class Classifier(ServedModel):
+    """Labels with probabilities, beside what a model without a head answers."""
+
+    def offered(self) -> list[Endpoint]:
+        self.predictor = ClassPredictor(self.answering, self.device)
+        self.labels = self.predictor.labels
+        summary = "The most probable labels of images, as vitreous predict --json gives them"
+        return [
+            Endpoint("predict", "predictions", summary, Top, Prediction, self.predict),
+            *super().offered(),
+        ]
+
+    def predict(self, questions: Sequence[Question]) -> list[Answer]:
+        with computing(self.precision, self.device):
+            probabilities = self.predictor.probabilities(self.batch(questions))
+        most = max(each.parameters.top for each in questions)
+        choices = self.predictor.most_probable(probabilities, most)
+        return [
+            Prediction.of(each.name, found[: each.parameters.top]).to_json()
+            if finite
+            else Failed(path=each.name, reason=NOT_FINITE)
+            for each, found, finite in zip(
+                questions, choices, probabilities.isfinite().all(dim=1).tolist(), strict=True
+            )
+        ]
+
+
+class Regressor(ServedModel):
+    """A number, beside what a model without a head answers."""
+
+    page = "regression"
+
+    def offered(self) -> list[Endpoint]:
+        summary = "The number of each image, as vitreous predict --json gives it"
+        return [
+            Endpoint("predict", "predictions", summary, NoParameters, PredictedNumber, self.predict),
+            *super().offered(),
+        ]
+
+    def predict(self, questions: Sequence[Question]) -> list[Answer]:
+        with torch.inference_mode(), computing(self.precision, self.device):
+            values = regression_outputs(self.answering, self.batch(questions)).flatten()
+        return [
+            {"path": each.name, "value": value}
+            if np.isfinite(value)
+            else Failed(path=each.name, reason=NOT_FINITE)
+            for each, value in zip(questions, values.tolist(), strict=True)
+        ]
+
+
+# Which tasks can be served, and how.
+KINDS = {"classification": Classifier, "multilabel": Classifier, "regression": Regressor}
+
+
+def served_model(task: str, noun: str, model: Runnable, device: torch.device, **how: Any) -> ServedModel:
+    """Return a model of a task as the server asks it. Raises InputError: models of the task are not served.
+
+    Args:
+        noun: what such a model is called in the message.
+        how: precision and most_pixels.
+    """
+    if task not in KINDS:
+        raise InputError(f"{noun} cannot be served: vitreous predict answers for files")
+    kind = ServedModel if model.config.num_classes is None else KINDS[task]
+    return kind(model, device, **how)
+
+
+def attention_map(
+    model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look
+) -> tuple[str, Float[Tensor, "rows columns"]]:
+    """The name of what asks, or the label that evidence is for; and a weight for each patch. Raises
+    InputError: no such layer, head, patch or class."""
+    config = model.config
+    if wanted.kind == "evidence":
+        labels, label = output_labels(model), wanted.label
+        if label is None:
+            with torch.inference_mode():
+                label = labels[int(model(images).argmax(dim=-1))]
+        if label not in labels:
+            raise InputError(f"the model has no class {label!r}: {nearest(label, labels)}")
+        found = relevance(model, images.clone(), torch.tensor([labels.index(label)]))
+        return label, found.patches[0].cpu()
+
+    with torch.inference_mode():
+        if wanted.patch is None:
+            of, asking = phrase(f"readouts.{config.pooling}"), readout_of(model, images)
+        else:
+            row, column = map(int, wanted.patch.split("x"))
+            rows, columns = config.grid
+            if row > rows or column > columns:
+                raise InputError(
+                    f"there is no patch {wanted.patch}: the grid has {rows} rows and {columns} columns"
+                )
+            of, asking = f"the patch in row {row}, column {column}", torch.zeros(1, config.sequence_length)
+            asking[0, config.num_prefix_tokens + (row - 1) * columns + column - 1] = 1
+        if wanted.kind == "rollout":
+            return of, rollout_map(model, images, asking)[0]
+
+        layer = wanted.layer or config.depth
+        if layer > config.depth:
+            raise InputError(f"layer {layer} is not there: the model has {config.depth}")
+        if wanted.head > config.heads:
+            raise InputError(f"head {wanted.head} is not there: layer {layer} has {config.heads}")
+        with capture_attention(
+            model, reduce=lambda maps: readout_attention(maps.float(), asking).cpu()
+        ) as attention:
+            model(images)
+        heads = attention.maps[layer - 1][0]  # (heads, T)
+        return of, to_grid(heads[wanted.head - 1] if wanted.head else heads.mean(dim=0), config)

@@ -1,0 +1,78 @@
+"""The web page of a served model, which asks its own server only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from vitreous import __version__
+from vitreous.addons.serving.models import ServedModel
+from vitreous.languages import CURRENT, phrase, words
+
+EXAMPLE = """curl -F files=@image.png ADDRESS/v1/{name}
+
+import httpx
+with open("image.png", "rb") as file:
+    print(httpx.post("ADDRESS/v1/{name}", files={{"files": file}}).json())"""
+
+
+@cache
+def templates() -> Environment:
+    """The page's template, and the frame and the style of all pages."""
+    environment = Environment(
+        loader=ChoiceLoader(
+            [
+                PackageLoader("vitreous.addons.serving", "templates"),
+                PackageLoader("vitreous.inspection", "templates"),
+            ]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"phrase": phrase, "language": CURRENT.get}
+    return environment
+
+
+def page_of(served: ServedModel, about: Mapping[str, Any]) -> str:
+    """The page's HTML."""
+    facts, model = served.facts(), served.model
+    pooling = getattr(model.config, "pooling", None)
+    height, width = model.preprocessing.size
+    shown = {
+        "parameters": f"{about['parameters']:,}",
+        "input": phrase("serve.facts.pixels", height=height, width=width),
+        **({"classes": str(len(served.labels))} if served.labels else {}),
+        "precision": phrase("serve.facts.on", precision=about["precision"], device=about["device"]),
+    }
+    offered = [each.name for each in served.endpoints]
+    settings = {
+        "words": words("serve.script"),
+        "trained": about["trained"],
+        "main": offered[0],  # predict; embed without a head
+        "key": served.endpoints[0].key,
+        "exclusive": model.task != "multilabel",  # probabilities add up to 1
+        "readout": pooling and phrase(f"readouts.{pooling}"),
+        "classes": len(served.labels),
+        "named": bool(model.labels),  # else the labels are numbers
+        "grid": getattr(model.config, "grid", []),
+    }
+    return (
+        templates()
+        .get_template("serve.html.j2")
+        .render(
+            title=about["name"],
+            about=about,
+            kind=served.page,
+            facts=facts,
+            offered=offered,
+            commands=EXAMPLE.format(name=offered[0]),
+            facts_shown={phrase(f"serve.facts.{name}"): value for name, value in shown.items()},
+            settings=settings,
+            version=__version__,
+        )
+    )

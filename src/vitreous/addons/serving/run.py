@@ -1,0 +1,363 @@
+"""`vitreous.serve`: opening the model, the address and its connections, loading the model again, and stopping
+when all that was accepted has been answered."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import math
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from vitreous.addons.serving.app import Loaded, Server, build_app
+from vitreous.addons.serving.limits import Limits
+from vitreous.addons.serving.models import served_model
+from vitreous.addons.serving.page import page_of
+from vitreous.api.arguments import fastest, named_path, say
+from vitreous.checkpoints.weights import meta_model
+from vitreous.data.workers import one_core
+from vitreous.errors import InputError
+from vitreous.evaluation.outputs import automatic_precision
+from vitreous.languages import speaking
+from vitreous.models.program import Program
+from vitreous.tasks.answering import has_weights, open_answerer
+from vitreous.training.precision import pick_device
+
+log = logging.getLogger(__name__)
+PATIENCE = 60  # seconds for what was accepted, once the server is asked to stop
+BACKLOG = 2048
+FILES = 64  # that are open beside connections
+SHORTEST = 16  # characters of a token
+TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+# --- the model ---------------------------------------------------------------------------------------------
+
+
+def load(spec: str, *, device: str, precision: str, limits: Limits, language: str | None) -> Loaded:
+    """Open the model that MODEL means, and make its page. Raises InputError: nothing there, damaged, or a
+    model of a kind that is not served."""
+    place = pick_device(device)
+    fast = fastest(spec, precision, device, {})
+    task, model = open_answerer(fast, fresh=True)
+    path = Path(spec).expanduser()
+    folder = path / "model" if (path / "model").is_dir() else path
+    if isinstance(model, Program) and precision == "bf16":
+        raise InputError(f"{model.path} computes in the precision it was written in: use fp32")
+    chosen = automatic_precision(model, None, precision, place, folder=folder, say=say)
+    served = served_model(task.name, task.noun, model, place, precision=chosen, most_pixels=limits.pixels)
+    counted = meta_model(model.config) if isinstance(model, Program) else model
+    about = {
+        "task": task.name,
+        "name": path.resolve().name if path.exists() else spec,
+        "trained": has_weights(spec),
+        "parameters": sum(each.numel() for each in counted.parameters()),
+        "device": str(place),
+        "precision": chosen,
+    }
+    with speaking(language):
+        return Loaded(served, about, page_of(served, about))
+
+
+# --- the server --------------------------------------------------------------------------------------------
+
+
+def print_address(url: str, about: dict[str, Any]) -> None:
+    """Print where a model is served."""
+    print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+
+
+def serve(
+    model: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    max_batch: int = 32,
+    max_wait: int | float = 5.0,
+    queue: int = 256,
+    full_status: int = 503,
+    deadline: int | float = 60.0,
+    allow_host: Sequence[str] | None = None,
+    token_file: str | Path | None = None,
+    precision: str = "auto",
+    device: str = "auto",
+    language: str | None = None,
+    ready: Callable[[str, dict[str, Any]], None] = print_address,
+) -> None:
+    """Answer over HTTP until Ctrl-C, with a web page. SIGHUP loads the model again, without losing a request.
+
+    Args:
+        model: a run of classification or regression, a checkpoint of such a model in any format, an encoder,
+            an exported file, or a model name.
+        host: address to listen at: 127.0.0.1, or 0.0.0.0 to be reached from other machines.
+        port: port to listen at; 0 for any that is free.
+        max_batch: most images in a batch.
+        max_wait: milliseconds that an image waits for others, to share a batch.
+        queue: maximum queued images; beyond it the server answers 503 with Retry-After.
+        full_status: the status while the queue is full: 503, or 429 for clients that wait only then.
+        deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
+        allow_host: names in the Host header that are answered beside localhost; a server that other machines
+            reach answers for any name unless some are given.
+        token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
+        ready: called with the address and what is served, once it answers; by default it is printed.
+
+    Raises:
+        InputError: a model that cannot be served, a port that is taken, or a package that is missing.
+    """
+    least = {"max_batch": 1, "max_wait": 0, "queue": 1, "deadline": 1}
+    given = {"max_batch": max_batch, "max_wait": max_wait, "queue": queue, "deadline": deadline}
+    for name, value in given.items():
+        if not least[name] <= value < math.inf:
+            raise InputError(f"--{name.replace('_', '-')} {value:g} is not a number of {least[name]} or more")
+    if full_status not in (503, 429):
+        raise InputError(f"--full-status {full_status} is not 503 or 429")
+    limits = Limits(
+        max_batch=max_batch,
+        max_wait=max_wait / 1000,
+        queue=queue,
+        deadline=deadline,
+        full_status=full_status,
+    )
+    hosts = hosts_of(host, allow_host or ())
+    token = None if token_file is None else read_token(Path(token_file))
+    load_model = partial(
+        load, named_path(model), device=device, precision=precision, limits=limits, language=language
+    )
+    with bind(host, port) as opened, ThreadPoolExecutor(1, "vitreous-model") as model_thread:
+        loaded = model_thread.submit(load_model).result()
+        model_thread.submit(loaded.model.warm_up).result()
+        app = build_app(loaded, model_thread=model_thread, limits=limits, hosts=hosts, token=token)
+        run(app, opened, load_model, limits=limits, ready=lambda url: ready(url, dict(loaded.about)))
+
+
+def run(
+    app: FastAPI,
+    opened: socket.socket,
+    load_model: Callable[[], Loaded],
+    *,
+    limits: Limits,
+    ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGTERM, which ends in a return, or Ctrl-C, which ends in KeyboardInterrupt; both after
+    what was accepted has been answered.
+
+    Data that is not HTTP never reaches `app`: uvicorn answers it with a line of text.
+
+    Args:
+        load_model: opens the model again, on SIGHUP.
+        ready: called with the address once the server answers there.
+
+    Raises:
+        InputError: another process took the address meanwhile.
+    """
+    try:
+        opened.listen(BACKLOG)
+    except OSError as error:
+        raise InputError(refused(error, *opened.getsockname()[:2])) from None
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # else a line for each form that is torn
+
+    async def serving() -> None:
+        on_hangup(partial(load_again, app.state.server, load_model))
+        await answer_until_stopped(server_of(app, limits), opened, partial(ready, address_of(opened)))
+
+    # uvicorn stops gracefully and then raises the signal again, for the handler before it.
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        asyncio.run(serving())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def answer_until_stopped(
+    server: uvicorn.Server, opened: socket.socket, ready: Callable[[], None]
+) -> None:
+    serving = asyncio.create_task(server.serve([opened]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    if server.started:
+        ready()
+    await serving
+
+
+def on_hangup(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do some work in this loop on each SIGHUP."""
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+    def begin() -> None:
+        task = loop.create_task(work())
+        tasks.add(task)  # else it may be collected before it is done
+        task.add_done_callback(tasks.discard)
+
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        loop.add_signal_handler(signal.SIGHUP, begin)
+
+
+async def load_again(server: Server, load_model: Callable[[], Loaded]) -> None:
+    """Load the model beside the one that answers, and let it take its place; that one is kept where the new
+    one cannot be served."""
+    loop = asyncio.get_running_loop()
+    async with server.loading:
+        try:
+            with ThreadPoolExecutor(1, "vitreous-load", initializer=one_core) as thread:
+                loaded = await loop.run_in_executor(thread, load_model)
+            await loop.run_in_executor(server.model_thread, loaded.model.warm_up)
+            server.replace(loaded)
+        except Exception as error:
+            log.error("%s; the model that answers is kept", error, exc_info=not isinstance(error, InputError))
+        else:
+            log.warning("the model is loaded again")
+
+
+# --- the address -------------------------------------------------------------------------------------------
+
+
+def hosts_of(host: str, allowed: Sequence[str]) -> frozenset[str] | None:
+    """The names that a server on `host` answers for, in lower case; None: any, where others can reach it and
+    none is given."""
+    if host not in LOOPBACK and not allowed:
+        return None
+    return frozenset(each.lower() for each in (host, *allowed, *LOOPBACK))
+
+
+def read_token(path: Path) -> str:
+    """The token in a file. Raises InputError for a file without one, or with a short one."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read --token-file {path}: {error}") from None
+    if len(token) < SHORTEST or not token.isascii() or not token.isprintable():
+        raise InputError(
+            f"the token in {path} is not {SHORTEST} or more printable ASCII characters: make one with "
+            "openssl rand -hex 32"
+        )
+    return token
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at an address. It does not listen yet, so that no client waits for a model that still loads.
+    Raises InputError: no such address, or it is taken."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"--port {port} is not a port: use 1 to 65535, or 0 for any that is free")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError):
+        raise InputError(
+            f"--host {host!r} is not an address of this machine: use 127.0.0.1 or 0.0.0.0"
+        ) from None
+    opened = socket.socket(family, kind, protocol)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(address)
+    except OSError as error:
+        opened.close()
+        raise InputError(refused(error, host, port)) from None
+    return opened
+
+
+def refused(error: OSError, host: str, port: int) -> str:
+    """Why an address cannot be had."""
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use: stop what runs there, or choose another with --port {port + 1}"
+    return f"cannot serve at {host}:{port} ({error.strerror or error}): choose another --port or --host"
+
+
+def address_of(opened: socket.socket) -> str:
+    """http://HOST:PORT, with a host that a browser on this machine can open."""
+    host, port = opened.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{host}:{port}"
+
+
+# --- connections -------------------------------------------------------------------------------------------
+
+
+class GuardedConnection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+    """uvicorn's connection, with a deadline for a request's headers and a limit to how many there are.
+
+    Where there are as many as there may be, one gives way: that for whose client the server has waited
+    longest, for headers or for the rest of a body. A request that is being answered never does.
+    """
+
+    limits: ClassVar[Limits] = Limits()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self.late: asyncio.TimerHandle | None = None
+        self.expect_headers()
+        if len(self.connections) > self.limits.connections:
+            waited = (each for each in self.connections if each.waits())
+            min(waited, key=lambda each: each.since, default=self).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.headers_arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self.expect_headers()
+        else:
+            self.headers_arrived()
+
+    def waits(self) -> bool:
+        """Whether it is the client's turn to send."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def expect_headers(self) -> None:
+        """Give the client some seconds from its first byte on."""
+        if self.late is None:
+            self.since = self.loop.time()
+            self.late = self.loop.call_later(self.limits.header_seconds, self.give_up)
+
+    def headers_arrived(self) -> None:
+        if self.late is not None:
+            self.late.cancel()
+            self.late = None
+
+    def give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(TOO_LATE)
+            self.transport.close()
+
+
+def server_of(app: FastAPI, limits: Limits) -> uvicorn.Server:
+    """uvicorn's server with limited connections."""
+    limited = limits._replace(connections=most_connections(limits.connections))
+    config = uvicorn.Config(
+        app,
+        http=type("Connection", (GuardedConnection,), {"limits": limited}),
+        log_config=None,
+        log_level=logging.ERROR,  # else each client that does not speak HTTP writes a line
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=PATIENCE,
+    )
+    return uvicorn.Server(config)
+
+
+def most_connections(wanted: int) -> int:
+    """How many connections there are files for, with some left for other files; as many as wanted at most."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(soft - FILES, 1)
+    return wanted

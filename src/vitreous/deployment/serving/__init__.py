@@ -1,1 +1,0 @@
-"""Serving a model over HTTP: an API, dynamic batching, and a web page."""

@@ -1,1 +1,0 @@
-{% include "serve_classification.js" %}

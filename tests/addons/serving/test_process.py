@@ -1,0 +1,137 @@
+"""`vitreous serve` as a process of its own: it starts, answers, ends well."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image
+
+import vitreous as vt
+from vitreous.checkpoints import save
+from vitreous.cli import run
+from vitreous.errors import InputError
+
+from .conftest import form, make_vit
+
+
+def large() -> bytes:
+    """Few bytes that take a tenth of a second to decode."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (5000, 4000)).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+LARGE, IMAGES = large(), 8
+# A server that answers no image while there is a file.
+GATED = """
+import sys, time
+from pathlib import Path
+from vitreous.cli import main
+from vitreous.addons.serving.images import Classifier
+
+gate, predict = Path(sys.argv.pop(1)), Classifier.predict
+
+def gated(self, questions):
+    while gate.exists():
+        time.sleep(0.01)
+    return predict(self, questions)
+
+Classifier.predict = gated
+main()
+"""
+
+
+def takes_requests(url: str) -> bool:
+    try:
+        httpx.get(url + "/healthz", timeout=1000)
+    except httpx.TransportError as error:
+        return not isinstance(error, httpx.ConnectError)
+    return True
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("serve") / "tiny"
+    save(make_vit(), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
+def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int, tmp_path: Path) -> None:
+    gate = tmp_path / "closed"
+    serve = ["serve", str(checkpoint), "--port", "0", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-c", GATED, str(gate), *serve],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What runs in the background may ignore Ctrl-C, and its child would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        told = json.loads(process.stdout.readline())
+        assert (told["task"], told["name"], told["trained"]) == ("classification", "tiny", True)
+        assert httpx.get(told["url"] + "/healthz", timeout=1000).json() == {"status": "ok"}
+        assert "<!doctype html>" in httpx.get(told["url"], timeout=1000).text
+        gate.touch()
+        answers: list[httpx.Response] = []
+        asking = threading.Thread(
+            target=lambda: answers.append(
+                httpx.post(told["url"] + "/v1/predict", timeout=1000, **form(*[("x.png", LARGE)] * IMAGES))
+            )
+        )
+        asking.start()
+        with httpx.Client(base_url=told["url"], timeout=1000) as watcher:
+            while f"vitreous_queue {IMAGES}.0" not in watcher.get("/metrics").text:
+                assert asking.is_alive()
+        process.send_signal(how)
+        while takes_requests(told["url"]):
+            pass
+        gate.unlink()
+        asking.join()
+        assert process.wait(timeout=1000) == code
+        assert process.stdout.read() == ""  # exactly one JSON object
+        assert "Traceback" not in process.stderr.read()
+    assert answers[0].status_code == 200, answers[0].text
+    assert [each["path"] for each in answers[0].json()["predictions"]] == ["x.png"] * IMAGES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "'nowhere' is not an existing file or folder"),
+        (["{model}", "--port", "99999"], "is not a port"),
+        (["{model}", "--host", "no.such.host.invalid"], "not an address of this machine"),
+        (["{model}", "--port", "{taken}"], "is in use"),
+        (["{model}", "--max-batch", "0"], "--max-batch 0 is too low"),
+        (["{model}", "--device", "tpu9"], "unknown device"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        filled = [each.format(model=checkpoint, taken=port) for each in arguments]
+        assert run(["serve", "--port", "0", *filled] if "--port" not in filled else ["serve", *filled]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_extra_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vitreous.errors.is_installed", lambda name: name != "uvicorn")
+    with pytest.raises(InputError, match=r"serving needs uvicorn: pip install 'vitreous\[serve\]'"):
+        vt.serve("ViT-Ti/16")

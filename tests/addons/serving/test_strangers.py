@@ -1,0 +1,294 @@
+"""What strangers may send: nothing of it stops the server for others."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import struct
+import threading
+import time
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from vitreous.addons.serving.batching import LONGEST, Asker, Batcher
+from vitreous.addons.serving.limits import Body, Limits, Memory, Refused
+from vitreous.addons.serving.models import Classifier
+from vitreous.addons.serving.run import hosts_of, read_token
+from vitreous.data.decoding import BadImage
+from vitreous.errors import InputError
+
+from .conftest import (
+    THREAD,
+    app_of,
+    at_an_address,
+    error_of,
+    form,
+    get,
+    image,
+    make_classifier,
+    post,
+    talk,
+    with_answer,
+)
+from .test_api import bomb
+
+JSON = {"content-type": "application/json"}
+
+
+def narrow(rows: int) -> bytes:
+    """A PNG of one column, in some hundred bytes."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 1, rows, 8, 0, 0, 0, 0)
+    body = zlib.compress(bytes(2 * rows), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+# --- cost before work --------------------------------------------------------------------------------------
+
+
+def test_a_narrow_image_is_refused_by_its_header(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resized so that its one column has the model's width, it would take gigabytes."""
+    monkeypatch.setattr(classifier, "prepare", lambda opened: pytest.fail("its pixels are decoded"))
+    answer = post(app_of(classifier), "/v1/predict", **form(("narrow.png", narrow(30_000))))
+    assert answer.status_code == 422
+    assert "1x30000 pixels are too narrow" in error_of(answer)
+
+
+def test_no_pixel_is_decoded_before_the_header_is_checked_and_room_is_made(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow reads a PNG's EXIF data by decoding it: 63 million pixels, in the threads of small images."""
+    from PIL import ImageFile
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("its pixels are decoded"))
+    assert classifier.open(image(), "x.png").size == (30, 40)
+    with pytest.raises(BadImage, match="5000x5000 pixels are over"):
+        classifier.open(bomb(), "bomb.png")
+
+
+def test_a_length_over_the_limit_is_refused_before_the_body(classifier: Classifier) -> None:
+    async def promised(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            pytest.fail("the body is read")
+            yield b""
+
+        headers = {"content-type": "image/png", "content-length": str(10**9)}
+        return await client.post("/v1/predict", content=chunks(), headers=headers)
+
+    answer = talk(app_of(classifier), promised)
+    assert answer.status_code == 413
+    assert "the body is over the 32 MiB" in error_of(answer)
+
+
+# --- admission ---------------------------------------------------------------------------------------------
+
+
+def test_a_body_that_stands_still_is_given_up(classifier: Classifier) -> None:
+    async def silent(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            yield image()[:100]
+            await asyncio.sleep(600)
+
+        return await client.post("/v1/predict", content=chunks(), headers={"content-type": "image/png"})
+
+    began = time.perf_counter()
+    answer = talk(app_of(classifier, limits=Limits(stalled=0.2)), silent)
+    assert answer.status_code == 408
+    assert "stood still for 0.2 s" in error_of(answer)
+    assert time.perf_counter() - began < 300
+
+
+def test_the_largest_body_that_still_arrives_gives_way(classifier: Classifier) -> None:
+    """Many large uploads that never end keep out neither memory's bound nor small requests."""
+    limits = Limits(body=50_000, memory=60_000)
+
+    async def crowd(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
+        async def unfinished() -> Any:
+            yield bytes(50_000)
+            await asyncio.sleep(600)
+
+        slow = client.post("/v1/predict", content=unfinished(), headers={"content-type": "image/png"})
+        waiting = asyncio.create_task(slow)
+        await asyncio.sleep(0.2)
+        small = Image.new("RGB", (300, 300))
+        buffer = io.BytesIO()
+        small.save(buffer, "BMP")
+        padded = image(size=(80, 60))[:50_000]
+        answer = await client.post(
+            "/v1/predict", content=padded + bytes(40_000 - len(padded)), headers={"content-type": "image/png"}
+        )
+        return await waiting, answer
+
+    dropped, answered = talk(app_of(classifier, limits=limits), crowd)
+    assert (dropped.status_code, answered.status_code) == (503, 200)
+    assert "as many bytes of requests" in error_of(dropped)
+
+
+def test_bodies_that_are_answered_never_give_way() -> None:
+    memory, first, second = Memory(100), Body(), Body()
+    memory.grow(first, 80)
+    first.complete = True
+    with pytest.raises(Refused):
+        memory.grow(second, 30)
+    assert not first.dropped
+    memory.bodies.discard(first)
+    memory.grow(Body(), 60)
+
+
+def test_silent_connections_leave_others_served(classifier: Classifier) -> None:
+    limits = Limits(connections=40, header_seconds=600)
+    app = app_of(classifier, limits=limits)
+    with at_an_address(app, limits) as url, ExitStack() as stack:
+        place = ("127.0.0.1", int(url.rpartition(":")[2]))
+        for number in range(100):
+            silent = stack.enter_context(socket.create_connection(place))
+            if number % 2:
+                silent.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nabc")
+        for _ in range(5):
+            began = time.perf_counter()
+            assert httpx.get(url + "/healthz", timeout=300).status_code == 200
+            assert time.perf_counter() - began < 60
+
+
+def test_headers_that_do_not_arrive_are_given_up(classifier: Classifier) -> None:
+    limits = Limits(header_seconds=0.3)
+    with at_an_address(app_of(classifier), limits) as url:
+        place = ("127.0.0.1", int(url.rpartition(":")[2]))
+        for start in (b"", b"GET /healthz HTTP/1.1\r\nHost: "):
+            with socket.create_connection(place, timeout=30) as slow:
+                slow.sendall(start)
+                assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
+        with socket.create_connection(place, timeout=30) as kept:  # the next request of a connection, too
+            kept.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = b""
+            while b'"ok"' not in answer:
+                answer += kept.recv(1000)
+            kept.sendall(b"GET /healthz")
+            assert kept.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_answer_that_takes_too_long_is_given_up() -> None:
+    gate = threading.Event()
+    served = with_answer(make_classifier(), lambda questions: gate.wait(20))
+
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        late = await client.post("/v1/predict", **form(("x.png", image())))
+        gate.set()
+        return late
+
+    late = talk(app_of(served, limits=Limits(deadline=0.3)), ask)
+    assert late.status_code == 504
+    assert "longer than 0.3 s" in error_of(late)
+
+
+def test_a_small_image_does_not_wait_for_large_ones(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, original = threading.Event(), classifier.prepare
+
+    def slow(opened: Any) -> Any:
+        if opened.size[0] > 1000:
+            gate.wait(60)
+        return original(opened)
+
+    monkeypatch.setattr(classifier, "prepare", slow)
+    monkeypatch.setattr(classifier, "most_pixels", 10**8)
+    large = image(size=(2000, 1500), kind="JPEG")
+
+    async def ask(client: httpx.AsyncClient) -> list[int]:
+        files = form(*[(f"{number}.jpg", large) for number in range(16)])
+        expensive = asyncio.create_task(client.post("/v1/predict", **files))
+        await asyncio.sleep(0.3)
+        cheap = await asyncio.wait_for(client.post("/v1/predict", **form(("x.png", image()))), 30)
+        assert not expensive.done()
+        gate.set()
+        return [cheap.status_code, (await expensive).status_code]
+
+    assert talk(app_of(classifier), ask) == [200, 200]
+
+
+@pytest.mark.slow
+def test_requests_take_turns_and_batches_are_short() -> None:
+    batches: list[list[int]] = []
+
+    def work(questions: Any) -> list[int]:
+        batches.append(list(questions))
+        time.sleep(LONGEST / 4 * len(questions))
+        return list(questions)
+
+    async def ask() -> None:
+        batcher = Batcher[int, int](work, executor=THREAD, max_batch=4, max_wait=0.0)
+        many = [asyncio.create_task(batcher.ask(number, Asker("client", 1))) for number in range(12)]
+        await asyncio.sleep(0)
+        one = asyncio.create_task(batcher.ask(100, Asker("client", 2)))
+        await asyncio.gather(one, *many)
+
+    asyncio.run(ask())
+    assert 100 in batches[0] + batches[1]  # not after all twelve
+    assert max(map(len, batches[1:])) <= 4
+    assert sorted(number for batch in batches for number in batch) == [*range(12), 100]
+
+
+# --- who may ask -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "words"),
+    [
+        ({"host": "evil.example"}, 421, "does not answer for the host 'evil.example'"),
+        ({"host": "[::1"}, 400, "not an address"),
+        ({"host": "localhost:8000", "origin": "http://evil.example"}, 403, "pages of other servers"),
+        ({"host": "localhost:8000", "origin": "null"}, 403, "pages of other servers"),
+        ({"host": "localhost:8000", "origin": "http://localhost:8000"}, 200, ""),
+        ({"host": "127.0.0.1:8000"}, 200, ""),
+        ({"host": "LOCALHOST"}, 200, ""),
+    ],
+)
+def test_a_page_elsewhere_cannot_use_the_server(
+    classifier: Classifier, headers: dict[str, str], status: int, words: str
+) -> None:
+    app = app_of(classifier, hosts=hosts_of("127.0.0.1", ()))
+    answer = post(app, "/v1/predict", **form(("x.png", image())), headers=headers)
+    assert answer.status_code == status
+    assert status == 200 or words in error_of(answer)
+
+
+def test_hosts_that_are_answered() -> None:
+    assert hosts_of("0.0.0.0", ()) is None
+    assert "models.example" in (hosts_of("0.0.0.0", ["Models.Example"]) or ())
+
+
+def test_a_token_is_needed_for_all_but_health_and_page(classifier: Classifier, tmp_path: Path) -> None:
+    app = app_of(classifier, token="0123456789abcdef")
+    for path in ("/", "/healthz"):
+        assert get(app, path).status_code == 200, path
+    request = form(("x.png", image()))
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic 0123456789abcdef"}):
+        refused = post(app, "/v1/predict", **request, headers=headers)
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert "0123456789abcdef" not in error_of(refused)
+    for path in ("/v1/model", "/metrics", "/openapi.json"):
+        assert get(app, path).status_code == 401, path
+    good = {"authorization": "Bearer 0123456789abcdef"}
+    assert post(app, "/v1/predict", **request, headers=good).status_code == 200
+
+
+@pytest.mark.parametrize("text", ["", "short", "0123456789\x1babcdef", "schlüssel-und-schloss"])
+def test_a_token_that_is_none(text: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(text)
+    with pytest.raises(InputError, match="16 or more printable"):
+        read_token(tmp_path / "token")
+    with pytest.raises(InputError, match="cannot read --token-file"):
+        read_token(tmp_path / "none")
