@@ -43,8 +43,7 @@ from PIL import Image
 from record import write_results
 
 import vitreous as vt
-from vitreous.deployment.serving.endpoints import Question
-from vitreous.deployment.serving.images import Classifier, Top
+from vitreous.addons.serving.models import Classifier, Question, Top
 
 CLIENTS = (1, 8, 32)
 WAYS = {"unbatched": ["--max-batch", "1", "--max-wait", "0"], "batched": []}
@@ -85,10 +84,19 @@ def models(folder: Path) -> dict[str, tuple[Path, bytes]]:
     return {name: (folder / name.replace("/", "-"), data) for name, (_, data) in made.items()}
 
 
+def classifier(path: Path) -> Classifier:
+    """A model as the server asks it."""
+    return Classifier(vt.load(path), torch.device("cpu"), precision="fp32", most_pixels=10**9)
+
+
+def decoded(served: Classifier, data: bytes) -> torch.Tensor:
+    return served.prepare(served.open(data, "x"))
+
+
 def loop(path: Path, data: bytes, seconds: float) -> dict[str, float]:
     """Decode and classify, again and again, in this process."""
-    served = Classifier(vt.load(path), torch.device("cpu"), most_pixels=10**9)
-    question = lambda: served.predict([Question("x", served.decode(data, "x"), Top())])  # noqa: E731
+    served = classifier(path)
+    question = lambda: served.predict([Question("x", decoded(served, data), Top())])  # noqa: E731
     question()  # warm
     latencies = []
     began = time.perf_counter()
@@ -187,13 +195,13 @@ def measure(name: str, path: Path, data: bytes, *, seconds: float, slices: int) 
 
 def engine_alone(path: Path, data: bytes, seconds: float, batch: int = 32) -> float:
     """Images a second of the same decoding threads and model without a server."""
-    served = Classifier(vt.load(path), torch.device("cpu"), most_pixels=10**9)
+    served = classifier(path)
     done, began = 0, time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count(), initializer=lambda: torch.set_num_threads(1)) as threads:
-        ahead = [threads.submit(served.decode, data, "x") for _ in range(2 * batch)]
+        ahead = [threads.submit(decoded, served, data) for _ in range(2 * batch)]
         while time.perf_counter() - began < seconds:
             some, ahead = ahead[:batch], ahead[batch:]
-            ahead += [threads.submit(served.decode, data, "x") for _ in range(batch)]
+            ahead += [threads.submit(decoded, served, data) for _ in range(batch)]
             served.predict([Question("x", each.result(), Top()) for each in some])
             done += batch
     return done / (time.perf_counter() - began)

@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 import torch
 from jinja2 import meta
-from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.images import Classifier
-from vitreous.deployment.serving.page import Examples, page_of
 
 import vitreous as vt
 from vitreous.data.findings import NOTES, WARNINGS
@@ -211,23 +208,6 @@ def test_a_korean_diagram_of_a_model_has_no_english_stages() -> None:
     assert english == {"LayerNorm", "GroupNorm"}
     assert "헤드 2개, 19x8" in found
     assert {stage_words(stage.written_shape) for stage in stages} == {stage.written_shape for stage in stages}
-
-
-def test_a_korean_page_of_the_server_has_no_english_words(run: vt.Run) -> None:
-    served = Classifier(run.model, torch.device("cpu"), most_pixels=10_000)
-    about = {
-        "name": "run",
-        "trained": True,
-        "parameters": 1,
-        "device": "cpu",
-        "precision": "fp32",
-        "license": None,
-    }
-    with speaking("ko"):
-        page = page_of(served, about, Examples("digits"), Limits())
-    assert '<html lang="ko">' in page
-    assert "이미지 선택" in page
-    assert english_on(page) == set()
 
 
 @pytest.mark.slow

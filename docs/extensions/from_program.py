@@ -31,12 +31,18 @@ HEADS = {
         "commands": ("Option", "Value", "Default", "Meaning"),
         "fields": ("Field", "Type", "Default", "Meaning"),
         "zoo": ("Name", "Image", "Parameters (M)", "GMACs", "Weights in fp32 (MB)"),
+        "parameters": ("Parameter", "Default", "Meaning"),
+        "answer": ("Answer", "Type", "Meaning"),
+        "refusals": ("Status", "Reason"),
         "families": ("Family", "Format", "Read: difference", "Written: difference", "Written file opened by"),
     },
     "ko": {
         "commands": ("옵션", "값", "기본값", "설명"),
         "fields": ("필드", "타입", "기본값", "설명"),
         "zoo": ("이름", "이미지", "파라미터(백만)", "GMACs", "fp32 가중치(MB)"),
+        "parameters": ("매개변수", "기본값", "설명"),
+        "answer": ("응답", "타입", "설명"),
+        "refusals": ("상태 코드", "이유"),
         "families": ("계열", "형식", "읽기: 차이", "쓰기: 차이", "쓴 파일을 연 코드"),
     },
 }
@@ -182,6 +188,78 @@ class CheckpointFamilies(Generated):
         return [table(self.heads("families"), rows)]
 
 
+class HttpReference(Generated):
+    """A section for each address of a served classifier, from its OpenAPI description: parameters and the
+    fields of the answer; and the statuses of refusals."""
+
+    def run(self) -> list[nodes.Node]:
+        described = openapi()
+        operations = [
+            (f"{method.upper()} {path}", operation)
+            for path, methods in described["paths"].items()
+            for method, operation in methods.items()
+        ]
+        refusals = next(each["responses"] for _, each in operations if "requestBody" in each)
+        rows = [
+            [paragraph(f"`{status}`"), paragraph(each["description"])]
+            for status, each in refusals.items()
+            if status != "200"
+        ]
+        sections = [self.of_operation(*each, described) for each in operations]
+        return [*sections, table(self.heads("refusals"), rows)]
+
+    def of_operation(self, title: str, operation: dict[str, Any], described: dict[str, Any]) -> nodes.section:
+        parts: list[nodes.Node] = [paragraph(operation["summary"] + ".")]
+        if "requestBody" in operation:
+            kinds = ", ".join(f"`{kind}`" for kind in operation["requestBody"]["content"])
+            parts.append(paragraph(kinds))
+        if given := operation.get("parameters"):
+            rows = [[f"`{each['name']}`", default_of(each["schema"]), each["description"]] for each in given]
+            parts.append(table(self.heads("parameters"), [list(map(paragraph, row)) for row in rows]))
+        content = operation["responses"]["200"].get("content", {}).get("application/json", {})
+        if rows := list(answer_fields(described, content.get("schema", {}))):
+            parts.append(table(self.heads("answer"), [list(map(paragraph, row)) for row in rows]))
+        return section(title, parts)
+
+
+def default_of(schema: dict[str, Any]) -> str:
+    """A parameter's default, where it has one."""
+    return "" if schema.get("default") is None else f"`{schema['default']}`"
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI description of a served classifier."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import torch
+
+    from vitreous.addons.serving.app import Loaded, build_app
+    from vitreous.addons.serving.models import Classifier
+
+    model = vitreous.create("ViT-Ti/16", num_classes=2, image_size=32)
+    served = Classifier(model, torch.device("cpu"), precision="fp32", most_pixels=1)
+    with ThreadPoolExecutor(1) as thread:
+        return build_app(Loaded(served, {"name": "MODEL"}, ""), model_thread=thread).openapi()
+
+
+def answer_fields(described: dict[str, Any], part: dict[str, Any], name: str = "") -> Iterator[list[str]]:
+    """The fields of a JSON answer, as a path, a type and a description; those of lists and objects below
+    them."""
+    if "$ref" in part:
+        part = described["components"]["schemas"][part["$ref"].rpartition("/")[2]]
+    for each in part.get("anyOf", ()):
+        if each.get("type") != "null":
+            part = {**each, **part}
+            break
+    if name and "type" in part:
+        yield [f"`{name}`", part["type"], part.get("description", "")]
+    items = part.get("items")
+    if isinstance(items, dict) and "$ref" in items:
+        yield from list(answer_fields(described, items, name + "[]"))[1:]
+    for key, inner in part.get("properties", {}).items():
+        yield from answer_fields(described, inner, f"{name}.{key}".strip("."))
+
+
 class Recipes(Generated):
     """A section for each recipe: the comment at the top of its file as prose, its command as a block."""
 
@@ -294,6 +372,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("model-zoo", ModelZoo)
     app.add_directive("checkpoint-families", CheckpointFamilies)
     app.add_directive("recipes", Recipes)
+    app.add_directive("http-reference", HttpReference)
     app.connect("autodoc-process-docstring", docstring, priority=400)
     app.connect("include-read", links)
     app.add_lexer("csv", TextLexer)

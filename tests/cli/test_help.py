@@ -138,6 +138,8 @@ LACKING = {
     "serve": {
         "--seed": NOT_RANDOM,
         "--batch-size": "it is --max-batch: batches are as large as requests make them",
+        "--workers": "one process, whose threads are as many as there are cores",
+        "--config --set": "vitreous convert makes a checkpoint that needs neither",
     },
     "study": {
         "--seed": "--seeds is how many",

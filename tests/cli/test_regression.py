@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from vitreous.deployment.serving.endpoints import Limits, NoParameters, Question
 
 import vitreous as vt
 from vitreous.data.dataset import ArrayImages
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.outputs import AveragedViews
-from vitreous.inspection.images import png
 from vitreous.tasks import task_named
 from vitreous.tasks.regression import (
     RegressionConfig,
@@ -167,14 +165,6 @@ def test_a_validation_of_equal_numbers_is_scored_by_the_error():
     assert np.isnan(scores_of(equal, equal + 1)[0])  # though their mean is not 0.1 exactly
 
 
-def served(model, images):
-    """What the server answers in bf16."""
-    server = task_named("regression").serve(model, CPU, Limits())
-    server.lower()
-    questions = [Question("a.png", server.decode(png(each), "a.png"), NoParameters()) for each in images]
-    return [each["value"] for each in server.endpoints[0].answer(questions)]
-
-
 def evaluated(model, images):
     data = ArrayImages(images, np.arange(len(images)), (), name="years")
     with computing("bf16", CPU):
@@ -193,7 +183,6 @@ WAYS = {
     "predict": predicted,
     "Predictor": lambda model, images: predicted(with_cast_weights(model), images),
     "--tta": lambda model, images: evaluated(AveragedViews(model, mirrored=False), images),
-    "serve": served,
 }
 
 

@@ -1,4 +1,4 @@
-"""An exported file is a MODEL: it predicts, evaluates, embeds, serves and is measured by its own engine."""
+"""An exported file is a MODEL: it predicts, evaluates, embeds and is measured by its own engine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from vitreous.deployment.serving.endpoints import Limits
-from vitreous.tasks.serving import open_served
 
 import vitreous as vt
-from vitreous.api.deploying import open_to_serve
 from vitreous.cli import run
 from vitreous.deployment.answering import probabilities
 from vitreous.deployment.engines import open_exported
@@ -108,9 +105,6 @@ def test_a_program_with_preprocessing_answers_any_number_of_images(
     program, photos = str(tmp_path / "pixels.onnx"), str(files["photos"])
     monkeypatch.setattr("vitreous.deployment.answering.MANY", 5)
     assert len(vt.predict(program, photos, precision="fp32", progress=False)) == 9
-    limits = Limits(max_batch=2, max_wait=0.0, queue=2, deadline=9.0)
-    opened = open_to_serve(program, limits=limits, number=0, device="cpu", precision="fp32", fields={})
-    assert [each.name for each in opened.served.endpoints] == ["predict"]
     assert run(["predict", program, photos, "--threshold", "0.5"]) == 2
     assert "--threshold, --out and commands but for" in capsys.readouterr().err
 
@@ -210,14 +204,6 @@ def test_numbers_are_those_of_the_model(
         ]
         errors = [each.calibration.ece for each in evaluated]
         assert errors[1] == pytest.approx(errors[0], abs=1e-4)
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_a_program_is_served(files: dict[str, Path], ending: str) -> None:
-    opened = open_served(str(files[ending]), device=torch.device("cpu"))
-    assert [each.name for each in opened.served.endpoints] == ["predict", "embed"]
-    assert opened.served.facts()["labels"] == ["ant", "bee", "cat"]
-    assert opened.about["trained"]
 
 
 def test_a_program_is_measured_beside_its_model(files: dict[str, Path]) -> None:

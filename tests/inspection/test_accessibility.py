@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from vitreous.deployment.serving.app import Hosted, build_app
-from vitreous.deployment.serving.endpoints import Limits
-from vitreous.deployment.serving.page import docs_page, page_of
-from vitreous.deployment.serving.running import one_thread
-from vitreous.tasks.serving import open_served
 
 import vitreous as vt
+from vitreous.addons.serving.limits import Limits
+from vitreous.addons.serving.run import load
 from vitreous.data.text.parallel import number_pairs
-from vitreous.languages import speaking
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +26,6 @@ NAMES = (
     "untrained",
     "two-models",
     "served",
-    "documentation",
     "captioning",
     "translation",
     "segmentation",
@@ -53,13 +47,8 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     trained = vt.inspect(run, pixels, out=folder / "trained", **options)
     fresh = vt.inspect("ViT-Ti/16", pixels, image_size=32, out=folder / "fresh", **options)
     both = vt.inspect(run, pixels, compare=run, out=folder / "both", **options)
-    served = open_served(str(run.path), device=torch.device("cpu"))
-    with speaking(request.param), one_thread() as thread:
-        page = page_of(served.served, served.about, served.examples, Limits())
-        app = build_app([Hosted("run", served.served, served.about, page)], model_thread=thread)
-        documentation = docs_page(app.openapi())
-    (folder / "serve.html").write_text(page, encoding="utf-8")
-    (folder / "docs.html").write_text(documentation, encoding="utf-8")
+    served = load(str(run.path), device="cpu", precision="fp32", limits=Limits(), language=request.param)
+    (folder / "serve.html").write_text(served.page, encoding="utf-8")
     (folder / "lines").mkdir()
     for number in range(12):
         pixels = np.random.default_rng(number).integers(0, 255, (20, 60), dtype=np.uint8)
@@ -88,7 +77,6 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "untrained": fresh.report,
         "two-models": both.report,
         "served": folder / "serve.html",
-        "documentation": folder / "docs.html",
         "captioning": captioning.report,
         "translation": translation.report,
         "segmentation": segmentation.report,
@@ -108,7 +96,7 @@ def test_a_page_is_usable_by_everyone(browser: Any, pages: dict[str, Path], name
     page.goto(pages[name].as_uri(), timeout=1_000_000)
     page.wait_for_timeout(300)
     assert violations(Axe().run(page)) == []
-    if name not in ("served", "documentation"):
+    if name != "served":
         check_words(page)
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size(PHONE)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from vitreous.addons.serving.endpoints import Question, parse
-from vitreous.addons.serving.images import Classifier, ImageSegmenter
-from vitreous.addons.serving.writing import ImageReader, TextTranslator
-from vitreous.tasks.serving import examples_of, license, open_served
+from PIL import Image
 
+import vitreous as vt
+from vitreous.addons.serving.limits import Limits
+from vitreous.addons.serving.models import Classifier, Question, Regressor, ServedModel, parse
+from vitreous.addons.serving.run import load
 from vitreous.checkpoints import save
-from vitreous.checkpoints.native import save_native
 from vitreous.errors import InputError
-from vitreous.tasks import task_named
+from vitreous.models.segmenter import Segmenter, SegmenterConfig
 
-from .conftest import CPU, image, make_vit
+from .conftest import CPU, HOW, image, make_vit
 
 
 @pytest.fixture
@@ -26,67 +27,78 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "tiny"
 
 
-def test_each_kind_is_found_by_its_content(
-    tmp_path: Path, reader: ImageReader, translator: TextTranslator, segmenter: ImageSegmenter
-) -> None:
-    save_native(reader.model, tmp_path / "a", tokenizer=reader.reader.tokenizer.to_json())
-    save_native(translator.model, tmp_path / "b", tokenizer=translator.translator.tokenizer.to_json())
-    save(segmenter.model, tmp_path / "c")
-    for name, task in (("a", "captioning"), ("b", "translation"), ("c", "segmentation")):
-        opened = open_served(str(tmp_path / name), device=CPU)
-        assert opened.served.task == task
-        assert opened.about["name"] == name
-    with pytest.raises(InputError, match="its image_size cannot be changed"):
-        open_served(str(tmp_path / "a"), device=CPU, image_size=(8, 8))
+def loaded(spec: Path | str, precision: str = "fp32") -> Any:
+    return load(str(spec), device="cpu", precision=precision, limits=Limits(), language=None)
+
+
+def asked(served: ServedModel, endpoint: str) -> Any:
+    """What one image is answered."""
+    pixels = served.prepare(served.open(image(), "x"))
+    found = next(each for each in served.endpoints if each.name == endpoint)
+    (answer,) = found.answer([Question("x", pixels, parse({}, found.parameters))])
+    return answer
 
 
 def test_a_name_is_served_but_said_to_be_fresh() -> None:
-    opened = open_served("ViT-Ti/16", device=CPU, image_size=(32, 32))
-    assert (opened.about["trained"], opened.about["name"]) == (False, "ViT-Ti/16")
-    assert opened.served.facts()["preprocessing"]["size"] == [32, 32]
+    about = loaded("ViT-Ti/16").about
+    assert (about["trained"], about["name"], about["task"]) == (False, "ViT-Ti/16", "classification")
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
+    config = SegmenterConfig(
+        image_size=16, patch_size=4, width=16, depth=1, heads=2, mlp_dim=16, num_classes=4
+    )
+    save(Segmenter(config, labels=["ground", "ant", "bee", "cat"]), tmp_path / "masks")
+    with pytest.raises(InputError, match="cannot be served: vitreous predict answers for files"):
+        loaded(tmp_path / "masks")
+
+
+@pytest.mark.parametrize("ending", [".onnx", ".pt2"])
+def test_an_exported_file_is_served(checkpoint: Path, tmp_path: Path, ending: str) -> None:
+    vt.export(checkpoint, tmp_path / f"program{ending}", progress=False)
+    found = loaded(tmp_path / f"program{ending}", "auto")
+    assert [each.name for each in found.model.endpoints] == ["predict", "embed"]
+    assert (found.model.labels, found.about["trained"]) == (["ant", "bee", "cat"], True)
+    plain = asked(loaded(checkpoint).model, "predict")
+    answer = asked(found.model, "predict")
+    assert answer["label"] == plain["label"]
+    assert answer["probability"] == pytest.approx(plain["probability"], abs=1e-5)
+    with pytest.raises(InputError, match="in the precision it was written in"):
+        loaded(tmp_path / f"program{ending}", "bf16")
 
 
 def test_bf16_is_near_fp32(checkpoint: Path) -> None:
-    answers = []
-    for precision in ("fp32", "bf16"):
-        served = open_served(str(checkpoint), device=CPU, precision=precision).served
-        endpoint = next(each for each in served.endpoints if each.name == "embed")
-        question = Question("x", served.decode(image(), "x"), parse({}, endpoint.parameters))
-        answers.append(torch.tensor(endpoint.answer([question])[0]["features"]))
-    full, half = answers
+    full, half = (
+        torch.tensor(asked(loaded(checkpoint, precision).model, "embed")["features"])
+        for precision in ("fp32", "bf16")
+    )
     error = ((half - full).norm() / full.norm()).item()
     assert 0 < error < 0.05
 
 
-@pytest.mark.parametrize(
-    ("card", "named"),
-    [
-        ("---\nlicense: apache-2.0\ntags: [x]\n---\n# A model\n", "apache-2.0"),
-        ("# A model\n\n| License | `MIT` |\n", "MIT"),
-        ("# A model\n\nWhoever reads this needs no license to smile.\n", None),
-    ],
-)
-def test_the_license_is_what_the_card_names(checkpoint: Path, card: str, named: str | None) -> None:
-    (checkpoint / "README.md").write_text(card)
-    assert license(checkpoint) == named
-
-
-def test_a_configuration_that_cannot_be_read_costs_the_examples_alone(checkpoint: Path) -> None:
-    (checkpoint / "config.toml").write_text("source = 3\nstrange = true\n[model]\nwidth = 8\n")
-    assert examples_of(str(checkpoint), task_named("classification")).images == ()
-
-
-def test_weights_in_bf16_are_cast_once_and_answer_alike(classifier: Classifier) -> None:
-    served = Classifier(copy.deepcopy(classifier.model), CPU, most_pixels=10_000)
-    images = served.model.preprocessing.normalize(served.decode(image(), "x")[None])
+def test_weights_in_bf16_are_cast_once_and_answer_alike() -> None:
+    served = Classifier(make_vit(), CPU, **HOW | {"precision": "bf16"})
+    images = served.model.preprocessing.normalize(served.prepare(served.open(image(), "x"))[None])
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         expected = served.model(images).float().softmax(dim=-1)
-    served.lower()
-    assert served.answering.head.weight.dtype == torch.bfloat16  # type: ignore[union-attr]
+    assert served.answering.head.weight.dtype == torch.bfloat16
     assert {each.dtype for each in served.model.parameters()} == {torch.float32}  # attention looks at these
-    question = Question("x", served.decode(image(), "x"), parse({"top": 3}, served.endpoints[0].parameters))
-    (found,) = served.endpoints[0].answer([question])
-    by_label = {each["label"]: each["probability"] for each in found["top"]}  # type: ignore[index]
+    by_label = {each["label"]: each["probability"] for each in asked(served, "predict")["top"]}
     assert [by_label[label] for label in ("ant", "bee", "cat")] == pytest.approx(expected[0].tolist())
-    (tensors,) = served.tensors.answer([question])
-    assert tensors["probabilities"] == pytest.approx(expected[0].tolist())  # type: ignore[index]
+
+
+def test_bf16_does_not_round_the_unit_of_a_number() -> None:
+    model = make_vit(classes=1)
+    model.task = "regression"
+    with torch.no_grad():
+        model.head.weight *= 20
+        model.head.bias += 1950
+    served = Regressor(model, CPU, **HOW | {"precision": "bf16"})
+    pixels = np.asarray(Image.fromarray(np.full((16, 16, 3), 90, np.uint8)))
+    with torch.inference_mode():
+        exact = model(model.preprocessing([Image.fromarray(pixels)])).item()
+    question = Question("x", torch.tensor(pixels).permute(2, 0, 1), None)
+    (answer,) = served.predict([question])
+    assert isinstance(answer, dict)
+    assert answer["value"] == pytest.approx(exact, abs=3)  # bf16 itself has every eighth year alone
+    assert answer["value"] % 8

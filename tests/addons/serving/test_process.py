@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
 from PIL import Image
 
 import vitreous as vt
@@ -20,7 +25,7 @@ from vitreous.checkpoints import save
 from vitreous.cli import run
 from vitreous.errors import InputError
 
-from .conftest import form, make_vit
+from .conftest import form, image, make_vit
 
 
 def large() -> bytes:
@@ -36,7 +41,7 @@ GATED = """
 import sys, time
 from pathlib import Path
 from vitreous.cli import main
-from vitreous.addons.serving.images import Classifier
+from vitreous.addons.serving.models import Classifier
 
 gate, predict = Path(sys.argv.pop(1)), Classifier.predict
 
@@ -115,8 +120,13 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int, tmp
         (["{model}", "--port", "99999"], "is not a port"),
         (["{model}", "--host", "no.such.host.invalid"], "not an address of this machine"),
         (["{model}", "--port", "{taken}"], "is in use"),
-        (["{model}", "--max-batch", "0"], "--max-batch 0 is too low"),
+        (["{model}", "--max-batch", "0"], "--max-batch 0 is not a number of 1 or more"),
         (["{model}", "--device", "tpu9"], "unknown device"),
+        (["{model}", "--deadline", "nan"], "--deadline nan is not a number of 1 or more"),
+        (["{model}", "--max-wait", "nan"], "--max-wait nan is not a number of 0 or more"),
+        (["{model}", "--max-wait", "inf"], "--max-wait inf is not a number of 0 or more"),
+        (["{model}", "--full-status", "500"], "--full-status 500 is not 503 or 429"),
+        (["{model}", "--token-file", "none"], "cannot read --token-file none"),
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(
@@ -135,3 +145,84 @@ def test_a_missing_extra_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("vitreous.errors.is_installed", lambda name: name != "uvicorn")
     with pytest.raises(InputError, match=r"serving needs uvicorn: pip install 'vitreous\[serve\]'"):
         vt.serve("ViT-Ti/16")
+
+
+def test_a_model_in_memory_is_refused() -> None:
+    with pytest.raises(InputError, match="type Linear is not served from memory"):
+        vt.serve(torch.nn.Linear(2, 2))
+
+
+# --- loading the model again -------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server's process and its address."""
+    command = [sys.executable, "-m", "vitreous", "serve", str(model), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield process, json.loads(process.stdout.readline())["url"]
+        finally:
+            process.terminate()
+
+
+def replace_model(old: Path, model: vt.ViT) -> None:
+    """Another model where the old one was, in one step."""
+    save(model, old.with_name("next"))
+    os.rename(old, old.with_name(f"before-{time.monotonic_ns()}"))
+    os.rename(old.with_name("next"), old)
+
+
+def test_loading_again_loses_no_request(tmp_path: Path) -> None:
+    """Two clients ask without a pause while the model is loaded again, and while it cannot be; each request
+    has a connection of its own, and is never repeated."""
+    model, place = make_vit(), tmp_path / "tiny"
+    save(model, place)
+    wrong: list[str] = []
+    labels: list[str] = []
+    ended = threading.Event()
+
+    def client(url: str) -> None:
+        while not ended.is_set():
+            try:
+                answer = httpx.post(url + "/v1/predict", timeout=300, **form(("x.png", image())))
+                labels.append(answer.json()["predictions"][0]["label"])
+            except Exception as error:
+                wrong.append(repr(error))
+
+    def until(line: str) -> None:
+        assert process.stderr
+        found = ""
+        while line not in found:
+            found = process.stderr.readline()
+            assert found, f"the server ended before {line!r}"
+
+    with started(place) as (process, url):
+        clients = [threading.Thread(target=client, args=(url,), daemon=True) for _ in range(2)]
+        for each in clients:
+            each.start()
+        model.labels = [f"new {name}" for name in model.labels or ()]
+        replace_model(place, model)
+        process.send_signal(signal.SIGHUP)
+        until("the model is loaded again")
+        count = len(labels)
+        while len(labels) < count + 5:
+            time.sleep(0.01)
+        assert labels[-1].startswith("new")
+        (place / "config.json").write_text("{}")  # a model that cannot be opened changes nothing
+        process.send_signal(signal.SIGHUP)
+        until("the model that answers is kept")
+        replace_model(place, make_vit(classes=None))  # nor does one with other addresses
+        process.send_signal(signal.SIGHUP)
+        until("the new model answers other questions")
+        count = len(labels)
+        while len(labels) < count + 5:
+            time.sleep(0.01)
+        ended.set()
+        for each in clients:
+            each.join()
+        process.terminate()
+        assert process.wait(200) == 0
+    assert wrong == []
+    assert {label.startswith("new") for label in labels} == {True, False}

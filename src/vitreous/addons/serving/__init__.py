@@ -16,6 +16,6 @@ ADDON = Addon(
             ("vitreous serve runs/mine", "vitreous serve ViT-Ti/16 --port 8080 --json"),
         )
     },
-    names={"serve": "vitreous.addons.serving.run"},
+    names={"serve": "vitreous.addons.serving.api"},
     words=True,
 )

@@ -1,15 +1,14 @@
-"""`vitreous.serve`: opening the model, the address and its connections, loading the model again, and stopping
-when all that was accepted has been answered."""
+"""Opening the model and serving it at an address: its connections, loading the model again, and stopping when
+all that was accepted has been answered."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import logging
-import math
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from vitreous.addons.serving.app import Loaded, Server, build_app
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import served_model
 from vitreous.addons.serving.page import page_of
-from vitreous.api.arguments import fastest, named_path, say
+from vitreous.api.arguments import fastest, say
 from vitreous.checkpoints.weights import meta_model
 from vitreous.data.workers import one_core
 from vitreous.errors import InputError
@@ -70,84 +69,17 @@ def load(spec: str, *, device: str, precision: str, limits: Limits, language: st
         return Loaded(served, about, page_of(served, about))
 
 
-# --- the server --------------------------------------------------------------------------------------------
+# --- the server ------------------------------------------------------------------------------------------
 
 
-def print_address(url: str, about: dict[str, Any]) -> None:
-    """Print where a model is served."""
-    print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
-
-
-def serve(
-    model: Any,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    max_batch: int = 32,
-    max_wait: int | float = 5.0,
-    queue: int = 256,
-    full_status: int = 503,
-    deadline: int | float = 60.0,
-    allow_host: Sequence[str] | None = None,
-    token_file: str | Path | None = None,
-    precision: str = "auto",
-    device: str = "auto",
-    language: str | None = None,
-    ready: Callable[[str, dict[str, Any]], None] = print_address,
-) -> None:
-    """Answer over HTTP until Ctrl-C, with a web page. SIGHUP loads the model again, without losing a request.
-
-    Args:
-        model: a run of classification or regression, a checkpoint of such a model in any format, an encoder,
-            an exported file, or a model name.
-        host: address to listen at: 127.0.0.1, or 0.0.0.0 to be reached from other machines.
-        port: port to listen at; 0 for any that is free.
-        max_batch: most images in a batch.
-        max_wait: milliseconds that an image waits for others, to share a batch.
-        queue: maximum queued images; beyond it the server answers 503 with Retry-After.
-        full_status: the status while the queue is full: 503, or 429 for clients that wait only then.
-        deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
-        allow_host: names in the Host header that are answered beside localhost; a server that other machines
-            reach answers for any name unless some are given.
-        token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
-        ready: called with the address and what is served, once it answers; by default it is printed.
-
-    Raises:
-        InputError: a model that cannot be served, a port that is taken, or a package that is missing.
-    """
-    least = {"max_batch": 1, "max_wait": 0, "queue": 1, "deadline": 1}
-    given = {"max_batch": max_batch, "max_wait": max_wait, "queue": queue, "deadline": deadline}
-    for name, value in given.items():
-        if not least[name] <= value < math.inf:
-            raise InputError(f"--{name.replace('_', '-')} {value:g} is not a number of {least[name]} or more")
-    if full_status not in (503, 429):
-        raise InputError(f"--full-status {full_status} is not 503 or 429")
-    limits = Limits(
-        max_batch=max_batch,
-        max_wait=max_wait / 1000,
-        queue=queue,
-        deadline=deadline,
-        full_status=full_status,
-    )
-    hosts = hosts_of(host, allow_host or ())
-    token = None if token_file is None else read_token(Path(token_file))
-    load_model = partial(
-        load, named_path(model), device=device, precision=precision, limits=limits, language=language
-    )
-    with bind(host, port) as opened, ThreadPoolExecutor(1, "vitreous-model") as model_thread:
-        loaded = model_thread.submit(load_model).result()
-        model_thread.submit(loaded.model.warm_up).result()
-        app = build_app(loaded, model_thread=model_thread, limits=limits, hosts=hosts, token=token)
-        run(app, opened, load_model, limits=limits, ready=lambda url: ready(url, dict(loaded.about)))
-
-
-def run(
-    app: FastAPI,
-    opened: socket.socket,
+def serve_model(
     load_model: Callable[[], Loaded],
+    opened: socket.socket,
     *,
     limits: Limits,
-    ready: Callable[[str], None],
+    hosts: Collection[str] | None,
+    token: str | None,
+    ready: Callable[[str, dict[str, Any]], None],
 ) -> None:
     """Serve until SIGTERM, which ends in a return, or Ctrl-C, which ends in KeyboardInterrupt; both after
     what was accepted has been answered.
@@ -155,28 +87,34 @@ def run(
     Data that is not HTTP never reaches `app`: uvicorn answers it with a line of text.
 
     Args:
-        load_model: opens the model again, on SIGHUP.
-        ready: called with the address once the server answers there.
+        load_model: opens the model; on SIGHUP again.
+        hosts, token: see `Access`.
+        ready: called with the address and what is served, once it answers.
 
     Raises:
         InputError: another process took the address meanwhile.
     """
-    try:
-        opened.listen(BACKLOG)
-    except OSError as error:
-        raise InputError(refused(error, *opened.getsockname()[:2])) from None
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # else a line for each form that is torn
+    with ThreadPoolExecutor(1, "vitreous-model") as model_thread:
+        loaded = model_thread.submit(load_model).result()
+        model_thread.submit(loaded.model.warm_up).result()
+        app = build_app(loaded, model_thread=model_thread, limits=limits, hosts=hosts, token=token)
+        try:
+            opened.listen(BACKLOG)
+        except OSError as error:
+            raise InputError(refused(error, *opened.getsockname()[:2])) from None
+        logging.getLogger("python_multipart").setLevel(logging.ERROR)  # else a line for each torn form
 
-    async def serving() -> None:
-        on_hangup(partial(load_again, app.state.server, load_model))
-        await answer_until_stopped(server_of(app, limits), opened, partial(ready, address_of(opened)))
+        async def serving() -> None:
+            on_hangup(partial(load_again, app.state.server, load_model))
+            announce = partial(ready, address_of(opened), dict(loaded.about))
+            await answer_until_stopped(server_of(app, limits), opened, announce)
 
-    # uvicorn stops gracefully and then raises the signal again, for the handler before it.
-    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
-    try:
-        asyncio.run(serving())
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        # uvicorn stops gracefully and then raises the signal again, for the handler before it.
+        before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+        try:
+            asyncio.run(serving())
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 async def answer_until_stopped(
