@@ -202,6 +202,8 @@ def test_loading_again_loses_no_request(tmp_path: Path) -> None:
         clients = [threading.Thread(target=client, args=(url,), daemon=True) for _ in range(2)]
         for each in clients:
             each.start()
+        while not labels:
+            time.sleep(0.01)
         model.labels = [f"new {name}" for name in model.labels or ()]
         replace_model(place, model)
         process.send_signal(signal.SIGHUP)
