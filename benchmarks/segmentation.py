@@ -20,12 +20,12 @@ import torch.nn.functional as F
 from record import write_results
 from torch import Tensor, nn
 
-from vitreous.data.segmentation.digit_pages import CLASSES
-from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter
+from vitreous.addons.segmentation.digit_pages import CLASSES
+from vitreous.addons.segmentation.evaluation import SegmentationEvaluation, evaluate_segmenter
+from vitreous.addons.segmentation.task import segmentation
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn
-from vitreous.tasks.segmentation import segmentation
 from vitreous.tasks.task import Plan
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner

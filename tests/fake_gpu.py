@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import vitreous as vt
+from vitreous.addons.segmentation.masked import MaskBatch
 from vitreous.addons.studies.laboratory import Laboratory
 from vitreous.addons.studies.sequences import with_key_size
 from vitreous.addons.studies.study import Trial
@@ -33,7 +34,6 @@ from vitreous.checkpoints.resizing import with_head
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig
 from vitreous.data.image_samples import Batch
-from vitreous.data.segmentation.masked import MaskBatch
 from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.evaluation.outputs import summaries
 from vitreous.models.names import config_of

@@ -63,8 +63,6 @@ _CORE = {
     "create": "vitreous.models.names",
     "list_models": "vitreous.models.names",
     "Preprocessing": "vitreous.models.preprocessing",
-    "Segmenter": "vitreous.models.segmenter",
-    "SegmenterConfig": "vitreous.models.segmenter",
     "TransformerConfig": "vitreous.models.sequence_config",
     "Captioner": "vitreous.models.transformer",
     "Transformer": "vitreous.models.transformer",

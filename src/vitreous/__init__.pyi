@@ -45,8 +45,6 @@ from vitreous.models.config import ViTConfig as ViTConfig
 from vitreous.models.names import create as create
 from vitreous.models.names import list_models as list_models
 from vitreous.models.preprocessing import Preprocessing as Preprocessing
-from vitreous.models.segmenter import Segmenter as Segmenter
-from vitreous.models.segmenter import SegmenterConfig as SegmenterConfig
 from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
 from vitreous.models.transformer import Captioner as Captioner
 from vitreous.models.transformer import Transformer as Transformer

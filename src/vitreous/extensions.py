@@ -8,7 +8,7 @@ what it needs with `imported`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -70,6 +70,11 @@ class Addon:
         source_forms: how DATA of these kinds is written, in messages.
         recipes: files of recipes of `train`, by their places in its folder.
         caches: kinds of what it keeps in the cache, each with what that is.
+        checks: for each task that `data check` knows the address of a function (data, workers=) that returns
+            its report.
+        recognizes: for each task the address of a function (classes) that says whether what was taken for
+            classes are folders of data of that task.
+        pipelines: of each task, what the Hugging Face hub calls it.
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
         imports: other add-ons that it imports.
@@ -85,6 +90,9 @@ class Addon:
     source_forms: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
     caches: Mapping[str, str] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
+    recognizes: Mapping[str, str] = field(default_factory=dict)
+    pipelines: Mapping[str, str] = field(default_factory=dict)
     pages_of_runs: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     words: bool = False
@@ -117,6 +125,12 @@ def imported(address: str) -> Any:
     """Return what has the address "module:name"."""
     module, _, name = address.partition(":")
     return getattr(import_module(module), name)
+
+
+def task_of_folders(classes: Collection[str]) -> str | None:
+    """Return the task of an add-on, where what was taken for classes are the folders of its data."""
+    rows = (row for addon in addons().values() for row in addon.recognizes.items())
+    return next((task for task, address in rows if imported(address)(classes)), None)
 
 
 def contributed(what: str) -> Iterator[Any]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitreous.addons.segmentation.checking import check_masks
 from vitreous.cli import run
-from vitreous.data.segmentation.checking import check_masks
 from vitreous.data.text.captions import check_texts
 
 

@@ -5,10 +5,10 @@ import csv
 import numpy as np
 import pytest
 
+from vitreous.addons.segmentation.folders import open_masked
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, named_parts
 from vitreous.data.decoding import fingerprint
-from vitreous.data.segmentation.folders import open_masked
 from vitreous.data.sources import open_data
 from vitreous.data.split import data_notes, read_split, unseen_images, write_split
 from vitreous.data.splitting import name_hashes, split, validation_fraction

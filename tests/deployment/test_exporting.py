@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import vitreous as vt
+from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.checkpoints.saving import largest_difference
 from vitreous.cli import run
 from vitreous.deployment import exporting
@@ -22,7 +23,6 @@ from vitreous.deployment.exporting import export
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
-from vitreous.models.segmenter import SegmenterConfig
 
 TINY: dict[str, Any] = {
     "image_size": 16,
@@ -179,7 +179,7 @@ def test_onnx_programs(kind: str, tmp_path: Path) -> None:
     assert json.loads(about["task"]) == model.task
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
     if kind == "Segmenter":
-        with pytest.raises(InputError, match="exported segmenter"):
+        with pytest.raises(InputError, match="exported Segmenter"):
             open_image_model(written.path)
 
 

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 import vitreous as vt
 from answered import answered
 from vitreous.addons.learn_page.page import reason_against
+from vitreous.addons.segmentation.evaluation import SegmentationEvaluation
 from vitreous.data.dataset import ArrayImages
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
@@ -24,7 +25,6 @@ from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
-from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.runs.evaluation_figures import (
     classes_table,

@@ -12,18 +12,18 @@ import pytest
 import torch
 from PIL import Image
 
+from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
+from vitreous.addons.segmentation.task import SegmentationConfig
 from vitreous.checkpoints.native import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.segmenter import Segmenter, SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.tasks.pretraining.rules import PretrainingRunConfig
-from vitreous.tasks.segmentation import SegmentationConfig
 from vitreous.tasks.text.task import CaptioningConfig, TranslationConfig
 from vitreous.training.diagnosis import collapse
 from vitreous.training.run import Run
@@ -208,5 +208,5 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
 
 def test_images_and_masks_are_told_from_classes(tmp_path: Path) -> None:
     (finding,) = examine_data(str(folder_of(tmp_path, ("images", "masks"))))
-    assert finding.kind == "masks"
+    assert finding.kind == "other task"
     assert "--task segmentation" in finding.fix

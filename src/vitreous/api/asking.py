@@ -116,7 +116,7 @@ def predict(
     config: str | Path | None = None,
     progress: bool = True,
 ) -> Predictions:
-    """Classify images, write their text, or find the class of each pixel, as the task of the model is.
+    """Ask a model about images: their classes, numbers, or what else the task of the model gives.
 
     Args:
         model: a run, any checkpoint with a head, or a model.
@@ -130,14 +130,14 @@ def predict(
             with them, mirror images; five or ten times the work.
         out: where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each image
             as it is answered; or a folder, which gets a Parquet file for each part of the images, and is
-            continued where it has some. For segmentation: the folder for the masks, by default a new one in
-            segmented/.
+            continued where it has some. Where the answers are images: the folder for them, by default a new
+            one.
         engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
             folder.
         actors: number of Ray actors, each with a model; by default one for each GPU or machine.
 
     Returns:
-        The answers, but for those that are in `out`. A segmenter in memory, without `out`, returns masks.
+        The answers, but for those that are in `out`.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import ImageSize, Settings, model_fields, settings_tree
 from vitreous.errors import InputError, nearest, utf8_name, writing_to
+from vitreous.extensions import addons, imported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +51,7 @@ def check_data(
 
     Args:
         data: a dataset in any form that `train` takes.
-        task: classification; captioning, of a manifest whose label is the text; or segmentation, of a folder
-            with images/ and masks/.
+        task: classification, or another whose data have checks.
         quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
         report: an HTML page to write, which shows the images that were found; a CSV file of the same name
             lists those that a training should exclude. They replace such a page and such a list alone.
@@ -61,10 +61,10 @@ def check_data(
             of such a report would be replaced.
     """
     from vitreous.data.checking import quarantined
-    from vitreous.data.segmentation.checking import check_masks
     from vitreous.data.text.captions import check_texts
 
-    checks = {"captioning": check_texts, "segmentation": check_masks}
+    checks = {"captioning": check_texts}
+    checks |= {task: imported(where) for addon in addons().values() for task, where in addon.checks.items()}
     if task == "classification":
         found = check_classes(data, None if report is None else Path(report), workers, language)
     elif task not in checks:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from vitreous import __version__
 from vitreous.errors import InputError
+from vitreous.extensions import addons
 from vitreous.models.config import Origin
 from vitreous.models.names import Model
 
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
     from vitreous.checkpoints.format import Format
 
 LIBRARIES = {"timm": "timm", "huggingface": "transformers"}  # whose from_pretrained opens the folder
-PIPELINES = {
+PIPELINES: dict[str | None, str] = {
     None: "image-feature-extraction",
     "classification": "image-classification",
     "multilabel": "image-classification",
-    "segmentation": "image-segmentation",
 }
 USES = {
     "timm": 'model = timm.create_model("local-dir:{path}", pretrained=True)',
@@ -32,7 +32,7 @@ CARD = Path(__file__).with_suffix(".md")  # with names in braces
 def write_card(model: Model, folder: Path, format: Format, name: str, license: str | None) -> None:
     """Write README.md: what the model is, where its weights come from, under which license, and what of that
     was assumed."""
-    config, origin = model.config, model.origin
+    config, origin, kind = model.config, model.origin, type(model).__name__
     license = license or (origin.license if origin else None)
     height, width = config.image_size
     outputs = f", {config.num_classes} outputs" if config.num_classes else ""
@@ -50,7 +50,7 @@ def write_card(model: Model, folder: Path, format: Format, name: str, license: s
     text = CARD.read_text(encoding="utf-8").format(
         header="\n".join(header(model, license, library)),
         name=name,
-        kind={"ViT": "Vision Transformer", "BiT": "ResNet (BiT)"}.get(type(model).__name__, "Segmenter"),
+        kind={"ViT": "Vision Transformer", "BiT": "ResNet (BiT)"}.get(kind, kind),
         height=height,
         width=width,
         outputs=outputs,
@@ -67,8 +67,9 @@ def header(model: Model, license: str | None, library: str) -> Iterator[str]:
     yield f"library_name: {library}"
     if license:
         yield f"license: {license}"
-    if model.task in PIPELINES:
-        yield f"pipeline_tag: {PIPELINES[model.task]}"
+    pipelines = {task: tag for addon in addons().values() for task, tag in addon.pipelines.items()}
+    if tag := (PIPELINES | pipelines).get(model.task):
+        yield f"pipeline_tag: {tag}"
     if model.origin and (source := re.match(r"hf:([\w.-]+/[\w.-]+)", model.origin.source)):
         yield f"base_model: {source[1]}"
     yield "tags: [vision-transformer, vitreous]"

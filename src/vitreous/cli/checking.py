@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -59,10 +59,7 @@ def verify(
     return 1 if found.equal is False else 0
 
 
-TASK = Parameter(metavar="TEXT", show_choices=False)
-
-
-@options_of(vt.check_data, task=Annotated[Literal["classification", "captioning", "segmentation"], TASK])
+@options_of(vt.check_data)
 def check(data: str, /, *, json: Json = False, **options: Any) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels."""
     if "language" in options and "report" not in options:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from vitreous.data.dataset import ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
-from vitreous.data.segmentation.folders import IMAGES, MASKS
 from vitreous.data.split import EXCLUDE, findings_of
 from vitreous.data.survey import (
     DataSurvey,
@@ -26,6 +25,7 @@ from vitreous.data.survey import (
     survey_images,
 )
 from vitreous.errors import InputError, writing_to
+from vitreous.extensions import task_of_folders
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
@@ -161,8 +161,8 @@ def digests(images: ImageDataset) -> Iterator[tuple[int, str]]:
 def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Finding]:
     """Yield what the labels alone tell. counts: images of each class."""
     classes = splits.train.classes
-    if looks_masked(classes):
-        yield from finding("masks", classes, classes=classes)
+    if task := task_of_folders(classes):
+        yield from finding("other task", classes, classes=classes, task=task)
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
         yield from finding("texts", single, classes=len(counts))
@@ -176,18 +176,12 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         yield from sorted_split(splits.train, part, name)
 
 
-def looks_masked(classes: Collection[str]) -> bool:
-    """Return whether what was taken for classes are the folders of images and of their masks."""
-    first, second = set(classes) & set(IMAGES), set(classes) & set(MASKS)
-    return len(classes) == 2 and bool(first and second)
-
-
 def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
     """A class that is hardly ever shown is hardly ever learned."""
     largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
     most, fewest = counts[largest], counts[smallest]
     if most > IMBALANCE * fewest:
-        names = {"largest": largest, "smallest": smallest}
+        names: dict[str, Any] = {"largest": largest, "smallest": smallest}
         ratio = round(most / max(fewest, 1))
         yield from finding("imbalance", [largest, smallest], ratio, most=most, fewest=fewest, **names)
 

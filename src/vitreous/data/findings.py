@@ -14,10 +14,11 @@ SHOWN = 100  # images named in a finding
 
 Severity = Literal["error", "warning", "note"]
 
-# By its name in the catalog of languages, which has what was seen and what to do; all others are errors.
+# By its name in the catalog of languages, which has what was seen and what to do; all others are errors, but
+# for those of add-ons, which say it where they are found.
 NOTES = {
     *("excluded", "hidden", "system", "duplicate", "near-duplicate", "gray", "suspect-label"),
-    *("rare character", "long text", "without image", "rare"),
+    *("rare character", "long text"),
 }
 WARNINGS = {
     *(
@@ -30,13 +31,13 @@ WARNINGS = {
         "special",
         "repaired",
         "tiny",
-        "masks",
+        "other task",
         "texts",
     ),
     *("few", "imbalance"),
     *("unrecorded split", "new images", "added images", "gone images", "changed images"),
     *("relabeled images", "moved images", "not excluded"),
-    *("no text", "unseen character", "unseen", "ignored"),
+    *("no text", "unseen character"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
     *("explained", "overfitting", "other looks", "not learning.early", "blank images.flat", "patch size"),
     *("image size.small", "image size.large"),
@@ -51,6 +52,7 @@ class Finding:
     values: Mapping[str, Any] = field(default_factory=dict)  # that its sentences need
     found: int = 1  # how often
     images: tuple[Any, ...] = ()  # names of the images, or of pairs of them; the first hundred
+    stated: Severity | None = None  # where it is not in a list above
 
     @property
     def kind(self) -> str:
@@ -60,6 +62,8 @@ class Finding:
     @property
     def severity(self) -> Severity:
         """An error spoils the training or its accuracy, a warning may, and a note does not."""
+        if self.stated:
+            return self.stated
         return "note" if self.name in NOTES else "warning" if self.name in WARNINGS else "error"
 
     @property
@@ -84,7 +88,12 @@ class Finding:
 
 
 def finding(
-    name: str, /, images: Sequence[Any] | None = None, found: int | None = None, **values: Any
+    name: str,
+    /,
+    images: Sequence[Any] | None = None,
+    found: int | None = None,
+    severity: Severity | None = None,
+    **values: Any,
 ) -> Iterator[Finding]:
     """Yield a finding, unless nothing was found.
 
@@ -92,12 +101,13 @@ def finding(
         name: in the catalog of languages.
         images: those concerned; bytes of a name that are not UTF-8 are shown as \\xff.
         found: how many; by default as many as there are images, one where these are not given.
+        severity: of a finding of an add-on.
         values: that the sentences need.
     """
     if found is None:
         found = 1 if images is None else len(images)
     if found:
-        yield Finding(name, values, found, tuple(map(shown_name, (images or ())[:SHOWN])))
+        yield Finding(name, values, found, tuple(map(shown_name, (images or ())[:SHOWN])), severity)
 
 
 def shown_name(image: Any) -> Any:

@@ -8,13 +8,11 @@ from contextlib import suppress
 from itertools import compress, repeat
 from pathlib import Path
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.data.segmentation.masked import Mask
 from vitreous.deployment.answering import Choice, Prediction, sha256_of
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.classification import MultiLabelEvaluation
@@ -137,9 +135,3 @@ class ClassPredictor:
             tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))
             for row in zip(values.tolist(), classes.tolist(), strict=True)
         ]
-
-
-def class_shares(mask: Mask, classes: Sequence[str]) -> dict[str, float]:
-    """Return the share of the pixels of each class that occurs in a mask, largest first."""
-    counts = np.bincount(mask.ravel(), minlength=len(classes)) / mask.size
-    return {classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]}

@@ -63,6 +63,7 @@ class ClassificationEvaluation(LabelEvaluation):
     """
 
     task = "classification"
+    gap = ("gap", "accuracy", "accuracy")
     per_example = ("targets", "predictions", "confidence", "true_probability", "in_top5", "probabilities")
 
     predictions: Int[np.ndarray, " N"]

@@ -84,6 +84,8 @@ class Evaluation(Result):
     task: ClassVar[str]
     of: ClassVar[str] = "images"
     per_example: ClassVar[tuple[str, ...]] = ()
+    # What is measured in training and on the test set: a sentence, the key in metrics.jsonl, and the metric.
+    gap: ClassVar[tuple[str, str, str] | None] = None
 
     names: Sequence[str]
     indices: Any = ()

@@ -90,9 +90,10 @@ class Choice(NamedTuple):
     imposed: tuple[str, ...] = ()  # fields of its model that a checkpoint does not change
 
 
-def packaged_config(kind: type[AnyConfig], name: str, settings: Tree | None = None) -> AnyConfig:
-    """Return the configuration of recipes/NAME.toml, with what the data decide over it."""
-    text = (Path(__file__).parent / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+def packaged_config(kind: type[AnyConfig], recipe: str | Path, settings: Tree | None = None) -> AnyConfig:
+    """Return the configuration of a file, by default recipes/NAME.toml, with what the data decide over it."""
+    file = recipe if isinstance(recipe, Path) else Path(__file__).parent / "recipes" / f"{recipe}.toml"
+    text = file.read_text(encoding="utf-8")
     return configure(kind(), tomllib.loads(text), settings or {})
 
 

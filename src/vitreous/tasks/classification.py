@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from vitreous.data.checking import looks_masked
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, ContactSheet
@@ -23,6 +22,7 @@ from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvalu
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import save_confusion
+from vitreous.extensions import task_of_folders
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
@@ -71,9 +71,9 @@ class Classification(ImageTask):
     def choose(
         self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
     ) -> Choice:
-        if looks_masked(data.train.classes):
+        if task := task_of_folders(data.train.classes):
             raise InputError(
-                f"{source} holds images and their masks: add --task segmentation; or, should these be two "
+                f"{source} has the folders of data for {task}: add --task {task}; or, should these be "
                 "classes, give their folders other names"
             )
         return super().choose(source, data, settings, recipe=recipe, init=init)

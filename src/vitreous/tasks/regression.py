@@ -80,6 +80,7 @@ class RegressionEvaluation(Evaluation):
     """
 
     task, per_example = "regression", ("targets", "predictions")
+    gap = ("gap-error", "mean_error", "mean_absolute_error")
 
     targets: Float[np.ndarray, " N"]
     predictions: Float[np.ndarray, " N"]
@@ -167,7 +168,7 @@ class Regression(ImageTask):
         "labels are extrapolated.",
     )
     config = RegressionConfig
-    default_source, panels = "", "regression"
+    default_source, panels, has_classes = "", "regression", False
     targets = "numbers"
     options: ClassVar = {
         "train": TRAINING | {"--recipe"},

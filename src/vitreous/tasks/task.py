@@ -100,6 +100,7 @@ class Task(ABC):
     gives_probabilities: ClassVar[bool] = False  # whether an answer is a probability for each class
     no_images: ClassVar[str] = "give another model"  # what to do with a model that has no answer to images
     panels: ClassVar[str] = "images"  # the kind of learning curves of its runs, in the catalog of the pages
+    has_classes: ClassVar[bool] = True  # whether its data have a class for each image, which probes need
     targets: ClassVar[Targets] = "classes"  # what the labels of its data are
     fixed_shapes: bool = True  # whether all batches have one shape, for which a step is compiled once
 

@@ -2,16 +2,24 @@
 
 from vitreous.extensions import Addon, Kind
 
+HERE = "vitreous.addons.segmentation"
+
 ADDON = Addon(
     kinds={
         "Segmenter": Kind(
-            config="vitreous.models.segmenter:SegmenterConfig",
-            build="vitreous.models.segmenter:Segmenter",
+            config=f"{HERE}.model:SegmenterConfig",
+            build=f"{HERE}.model:Segmenter",
             task="segmentation",
             prefix="Seg-",
-            named="vitreous.models.segmenter:named",
+            named=f"{HERE}.model:named",
             names=tuple(f"Seg-{size}{mask}/16" for size in ("Ti", "S", "B", "L") for mask in ("", "-Mask")),
             source="Segmenter (2105.05633)",
         )
     },
+    names={"Segmenter": f"{HERE}.model", "SegmenterConfig": f"{HERE}.model"},
+    tasks={"segmentation": f"{HERE}.task"},
+    checks={"segmentation": f"{HERE}.checking:check_masks"},
+    recognizes={"segmentation": f"{HERE}.folders:looks_masked"},
+    pipelines={"segmentation": "image-segmentation"},
+    words=True,
 )

@@ -17,12 +17,6 @@ from vitreous.languages import phrase
 from vitreous.training.callbacks import add_results, read_metrics
 
 MOST_FINDINGS = 3
-# What is measured in training and on the test set: a sentence, the key in metrics.jsonl, and the metric.
-MEASURES = {
-    "classification": ("gap", "accuracy", "accuracy"),
-    "segmentation": ("gap-miou", "miou", "miou"),
-    "regression": ("gap-error", "mean_error", "mean_absolute_error"),
-}
 SEVERITIES = ("error", "warning", "note")  # the most important first
 # What to do next, by the names of the sentences in the catalog, after each training command.
 LONGER = "vitreous {command} --resume {run} --epochs {epochs}"
@@ -107,7 +101,7 @@ def compared_score(evaluation: Evaluation | None, last: Mapping[str, Any]) -> tu
 def gap_of(evaluation: Evaluation | None, last: Mapping[str, Any]) -> list[str]:
     """Return how far training and test are apart, in a sentence; without a common measure the losses of
     training and validation."""
-    name, measured, metric = MEASURES.get(evaluation.task if evaluation else "", ("", "", ""))
+    name, measured, metric = (evaluation and evaluation.gap) or ("", "", "")
     if evaluation is not None and measured in last:
         training, test = last[measured], evaluation.metrics[metric].value
         return [phrase(f"head.{name}", training=training, test=test, gap=100 * (training - test))]

@@ -16,28 +16,22 @@ from torch import Tensor
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
-from vitreous.data.segmentation.masked import MaskedDataset
 from vitreous.data.workers import worker_count
 from vitreous.evaluation.baselines import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
-from vitreous.evaluation.segmentation import SegmentationEvaluation
 from vitreous.extensions import contributed
 from vitreous.inspection.images import rgb
 from vitreous.inspection.model_figures import (
-    attention_figure,
     model_exhibits,
     model_summary,
-    positions_figure,
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs import evaluation_figures as figures
 from vitreous.inspection.runs.head import head_of
 from vitreous.inspection.runs.predictions import predictions_figure
-from vitreous.inspection.segmentation_figures import iou_figure, masks_figure, sample_masks
 from vitreous.languages import phrase
 from vitreous.models.names import Model
-from vitreous.models.segmenter import Segmenter
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.objectives import Illustration
 
@@ -144,38 +138,6 @@ def every_prediction(run: Path, model: Model, evaluation: Evaluation, images: Im
         model.preprocessing,
         workers=worker_count(None),
         attending=model,
-    )
-
-
-def write_segmentation_report(
-    run: Path,
-    *,
-    model: Segmenter,
-    evaluation: SegmentationEvaluation,
-    images: MaskedDataset,
-    findings: Sequence[Finding] = (),
-) -> Path:
-    """Write the report of a segmenter.
-
-    Args:
-        images: the held-out images of `evaluation`.
-        findings: of `vitreous doctor`.
-    """
-    segmented = sample_masks(model, evaluation, images)
-    encoder, some = model.encoder, segmented[-SAMPLES:]
-    batch = model.preprocessing([each.image for each in some])
-    parts = [
-        masks_figure(segmented, evaluation.classes, count=evaluation.count),
-        figures.results_table(evaluation),
-        iou_figure(evaluation),
-        figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
-        figures.curves_figure(run, "segmentation", ("miou", evaluation.miou)),
-        attention_figure(encoder, batch, [each.caption.split(":")[0] for each in some]),
-        positions_figure(encoder),
-    ]
-    lead = phrase("models.segmenter", encoder=model_summary(model), c=model.config)
-    return write_run_report(
-        run, model, parts, kind="segmentation", evaluation=evaluation, lead=lead, findings=findings
     )
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int64, Integer, UInt8
 from PIL import Image
 from torch import Tensor
 
+from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import ImageDataset, Indices, Subset
 from vitreous.data.decoding import BadImage, load_pixels, open_image, read_file
@@ -25,7 +26,6 @@ from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
-from vitreous.models.segmenter import MOST_CLASSES
 
 Mask = UInt8[np.ndarray, "H W"]
 IGNORED = 255  # pixels of a mask that are left out of training and evaluation

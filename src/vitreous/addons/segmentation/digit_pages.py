@@ -13,9 +13,9 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from PIL import Image
 
+from vitreous.addons.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.data.sources.small import open_digits
 from vitreous.errors import InputError
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.data.segmentation.masked import mask_image
+from vitreous.addons.segmentation.masked import mask_image
+from vitreous.addons.segmentation.task import mask_files, overlay_of, save_png
 from vitreous.errors import InputError
-from vitreous.tasks.segmentation import mask_files, overlay_of, save_png
 
 SMALL = (
     "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",

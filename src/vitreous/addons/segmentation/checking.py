@@ -10,14 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.checking import image_findings
-from vitreous.data.config import DataConfig
-from vitreous.data.dataset import Indices, named_parts
-from vitreous.data.decoding import BadImage, upright_size
-from vitreous.data.findings import DataReport, Finding, finding
-from vitreous.data.loading import BadFiles
-from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
-from vitreous.data.segmentation.folders import (
+from vitreous.addons.segmentation.digit_pages import DIGIT_PAGES
+from vitreous.addons.segmentation.folders import (
     MaskedFiles,
     existing_folder,
     layout,
@@ -26,11 +20,17 @@ from vitreous.data.segmentation.folders import (
     open_masked,
     split_masked,
 )
-from vitreous.data.segmentation.masked import IGNORED, Legend, MaskedDataset
+from vitreous.addons.segmentation.masked import IGNORED, Legend, MaskedDataset
+from vitreous.addons.segmentation.model import MOST_CLASSES
+from vitreous.data.checking import image_findings
+from vitreous.data.config import DataConfig
+from vitreous.data.dataset import Indices, named_parts
+from vitreous.data.decoding import BadImage, upright_size
+from vitreous.data.findings import DataReport, Finding, finding
+from vitreous.data.loading import BadFiles
 from vitreous.data.survey import survey_images
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
-from vitreous.models.segmenter import MOST_CLASSES
 
 RARE = 0.001  # of the pixels that are evaluated
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
@@ -63,11 +63,12 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     pixels = np.concatenate([each.pixels for each in pairs.values()])
     present = np.flatnonzero(pixels.sum(axis=0)[:IGNORED])
     names = given or tuple(map(str, range(int(present.max(initial=0)) + 1)))
+    empty = int((pixels[:, :IGNORED].sum(axis=1) == 0).sum())
     findings += [
         *finding("wrong mask", wrong),
         *image_findings(seen, "masks"),
         *class_findings(names, pairs["train"].pixels.sum(axis=0)),
-        *finding("ignored", (), int((pixels[:, :IGNORED].sum(axis=1) == 0).sum()), value=IGNORED),
+        *finding("ignored", (), empty, severity="warning", value=IGNORED),
     ]
     shown = (pixels[:, : len(names)] > 0).sum(axis=0).tolist()
     return DataReport(tuple(findings), seen.images, dict(zip(names, shown, strict=True)), tuple(bad.reasons))
@@ -96,7 +97,10 @@ def open_for_checking(
     if not files.keys() & {"all", "train"}:
         raise InputError(f"{source} has no image to train on that has a mask")
     parts = named_parts(*split_masked(files, config, where=source))
-    findings = [*finding("without mask", without_mask), *finding("without image", without_image)]
+    findings = [
+        *finding("without mask", without_mask),
+        *finding("without image", without_image, severity="note"),
+    ]
     return parts, legend.names if legend else None, findings
 
 
@@ -135,7 +139,8 @@ def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] |
 def class_findings(names: tuple[str, ...], pixels: NDArray[np.int64]) -> Iterator[Finding]:
     """Classes that no mask to learn from shows, or hardly any, by the pixels of each value in them."""
     learned = pixels[: len(names)]
-    yield from finding("unseen", [name for name, count in zip(names, learned, strict=True) if not count])
+    unseen = [name for name, count in zip(names, learned, strict=True) if not count]
+    yield from finding("unseen", unseen, severity="warning")
     share = learned / max(learned.sum(), 1)
     rare = [f"{name}: {100 * part:.3f} %" for name, part in zip(names, share, strict=True) if 0 < part < RARE]
-    yield from finding("rare", rare, share=RARE)
+    yield from finding("rare", rare, severity="note", share=RARE)

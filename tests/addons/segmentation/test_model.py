@@ -7,10 +7,10 @@ import torch
 from pydantic import ValidationError
 
 import vitreous as vt
+from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig, argmax_at_size
 from vitreous.checkpoints.resizing import with_head
 from vitreous.errors import InputError
 from vitreous.models.description import describe
-from vitreous.models.segmenter import Segmenter, SegmenterConfig, argmax_at_size
 
 SMALL = {
     "image_size": (16, 24), "channels": 1, "patch_size": 8, "num_classes": 5, "width": 12, "depth": 2,

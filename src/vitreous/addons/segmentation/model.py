@@ -18,8 +18,8 @@ from jaxtyping import Float, UInt8
 from pydantic import model_validator
 from torch import Tensor, nn
 
+from vitreous.addons.segmentation.decoders import LinearMasks, MaskTransformer
 from vitreous.layers.initialization import fresh_weights
-from vitreous.layers.pooling import LinearMasks, MaskTransformer
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Positive, setting

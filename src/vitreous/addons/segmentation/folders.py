@@ -10,6 +10,17 @@ from typing import cast
 import numpy as np
 from PIL import Image
 
+from vitreous.addons.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
+from vitreous.addons.segmentation.masked import (
+    IGNORED,
+    Legend,
+    Mask,
+    MaskedDataset,
+    MaskSplits,
+    check_mode,
+    read_legend,
+    read_mask,
+)
 from vitreous.data.config import DataConfig
 from vitreous.data.decoding import (
     EXTENSIONS,
@@ -22,17 +33,6 @@ from vitreous.data.decoding import (
     upright_size,
 )
 from vitreous.data.image_list import images_below
-from vitreous.data.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
-from vitreous.data.segmentation.masked import (
-    IGNORED,
-    Legend,
-    Mask,
-    MaskedDataset,
-    MaskSplits,
-    check_mode,
-    read_legend,
-    read_mask,
-)
 from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
@@ -242,3 +242,9 @@ def split_masked(files: Mapping[str, MaskedFiles], config: DataConfig, *, where:
     if len(train) < 2 and not held_out and config.test_fraction:
         raise InputError(f"one image, {train.name(0)}, cannot be shared between training and test: add more")
     return cast(MaskedParts, with_own_parts(train, held_out, config, where=where))
+
+
+def looks_masked(classes: Collection[str]) -> bool:
+    """Return whether what was taken for classes are the folders of images and of their masks."""
+    first, second = set(classes) & set(IMAGES), set(classes) & set(MASKS)
+    return len(classes) == 2 and bool(first and second)

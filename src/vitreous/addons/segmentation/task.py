@@ -1,4 +1,4 @@
-"""Semantic segmentation: a class for each pixel (Segmenter, arXiv 2105.05633)."""
+"""The task segmentation: a class for each pixel (Segmenter, arXiv 2105.05633)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from PIL import Image
 from pydantic import model_validator
 from torch import nn
 
-from vitreous.checkpoints.whole_files import whole
-from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.segmentation.digit_pages import DIGIT_PAGES
-from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.masked import (
+from vitreous.addons.segmentation.digit_pages import DIGIT_PAGES
+from vitreous.addons.segmentation.evaluation import SegmentationEvaluation, evaluate_segmenter, masks_of
+from vitreous.addons.segmentation.folders import open_masked
+from vitreous.addons.segmentation.masked import (
     IGNORED,
     Mask,
     MaskBatch,
@@ -30,14 +28,16 @@ from vitreous.data.segmentation.masked import (
     overlaid,
     palette,
 )
-from vitreous.deployment.predictor import class_shares, output_labels
+from vitreous.addons.segmentation.model import SegmenterConfig
+from vitreous.checkpoints.whole_files import whole
+from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.dataset import ImageDataset
+from vitreous.deployment.predictor import output_labels
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.evaluation.outputs import image_batches
-from vitreous.evaluation.segmentation import SegmentationEvaluation, evaluate_segmenter, masks_of
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import Preprocessing, upright
-from vitreous.models.segmenter import SegmenterConfig
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
@@ -49,6 +49,7 @@ from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Measured, Objective
 from vitreous.training.settings import configure, merged
 
+RECIPES = Path(__file__).parent / "recipes"
 LOOKS = 100_000  # at images, in a whole training
 EPOCHS = (20, 400)  # fewest and most
 LARGE = 192  # pixels of the shorter side, from which on images are shown at 256x256
@@ -100,7 +101,7 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
     training = {"epochs": epochs, "batch_size": min(16, max(images // 4, 1))}
     shown = {"mean": (0.5,), "std": (0.25,)} if data.channels == 1 else {}
     settings = {"source": data.name, "model": model, "preprocessing": shown, "training": training}
-    return packaged_config(SegmentationConfig, "masks", settings)
+    return packaged_config(SegmentationConfig, RECIPES / "masks.toml", settings)
 
 
 def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
@@ -154,7 +155,7 @@ class Segmentation(ImageTask):
         "{model.image_size[1]} whatever its shape: what is smaller than a pixel there is lost.",
     )
     config = SegmentationConfig
-    default_source, panels = DIGIT_PAGES, "segmentation"
+    default_source, panels, has_classes = DIGIT_PAGES, "segmentation", False
     options: ClassVar = {
         "train": TRAINING,
         "evaluate": READING | {"--config"},
@@ -181,7 +182,7 @@ class Segmentation(ImageTask):
         if init:
             return Choice(fine_tuning_config(data), (f"{count}, on the encoder of {init}",), ("pooling",))
         if source == DIGIT_PAGES:
-            config = packaged_config(SegmentationConfig, DIGIT_PAGES)
+            config = packaged_config(SegmentationConfig, RECIPES / "digit-pages.toml")
             return Choice(config, ("the recipe made for the bundled pages of digits",))
         config = masks_config(data)
         height, width = config.model.image_size
@@ -218,7 +219,7 @@ class Segmentation(ImageTask):
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
         if evaluation is None:
             return None
-        from vitreous.inspection.runs.report import write_segmentation_report
+        from vitreous.addons.segmentation.figures import write_segmentation_report
 
         images = self.held_out_part(trained.data)[1]
         shown = {"evaluation": evaluation, "images": images, "findings": more["findings"]}
@@ -249,13 +250,19 @@ class Segmentation(ImageTask):
                 yield Segmented(images.name(row), shares, files=(file, overlay))
 
     def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
-        from vitreous.inspection.segmentation_figures import write_segmenter_report
+        from vitreous.addons.segmentation.figures import write_segmenter_report
 
         return write_segmenter_report(answerer, examples, folder, request)
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         classes = output_labels(answerer)
         return {"classes": classes, "palette": palette(len(classes)).tolist()}
+
+
+def class_shares(mask: Mask, classes: Sequence[str]) -> dict[str, float]:
+    """Return the share of the pixels of each class that occurs in a mask, largest first."""
+    counts = np.bincount(mask.ravel(), minlength=len(classes)) / mask.size
+    return {classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]}
 
 
 def overlay_of(mask: Path) -> Path:

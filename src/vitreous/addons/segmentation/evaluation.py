@@ -19,13 +19,13 @@ from jaxtyping import Float, Int, Num
 from PIL import Image
 from torch import Tensor
 
-from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskEvaluationBatch, MaskReader
+from vitreous.addons.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskEvaluationBatch, MaskReader
+from vitreous.addons.segmentation.model import Segmenter, argmax_at_size
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval, resamples
 from vitreous.models.preprocessing import upright
-from vitreous.models.segmenter import Segmenter, argmax_at_size
 from vitreous.results import percent
 
 BACKGROUND = "background"  # the name of class 0 that makes "something or nothing" a question of its own
@@ -41,6 +41,7 @@ class SegmentationEvaluation(Evaluation):
     """
 
     task, per_example = "segmentation", ("confusions",)
+    gap = ("gap-miou", "miou", "miou")
 
     classes: tuple[str, ...]
     confusions: Int[np.ndarray, "images classes classes"]

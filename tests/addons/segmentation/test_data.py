@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
+from vitreous.addons.segmentation.digit_pages import open_digit_pages
+from vitreous.addons.segmentation.folders import open_masked
+from vitreous.addons.segmentation.masked import MaskReader, colored, mask_image, palette
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.image_samples import evaluation_loader, image_loader
-from vitreous.data.segmentation.digit_pages import open_digit_pages
-from vitreous.data.segmentation.folders import open_masked
-from vitreous.data.segmentation.masked import MaskReader, colored, mask_image, palette
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 

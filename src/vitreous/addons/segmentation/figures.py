@@ -1,4 +1,4 @@
-"""Figures of a segmenter: IoU per class, true and predicted masks, attention of class embeddings."""
+"""Reports of a segmenter: IoU per class, true and predicted masks, attention of class embeddings."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from vitreous.addons.segmentation.decoders import MaskTransformer
+from vitreous.addons.segmentation.evaluation import SegmentationEvaluation, masks_of
+from vitreous.addons.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
+from vitreous.addons.segmentation.model import Segmenter
 from vitreous.data.decoding import BadImage
-from vitreous.data.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
-from vitreous.evaluation.segmentation import SegmentationEvaluation, masks_of
+from vitreous.data.findings import Finding
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
 from vitreous.inspection.images import Pixels, overlay, rgb
 from vitreous.inspection.measures import map_words
+from vitreous.inspection.model_figures import attention_figure, model_summary, positions_figure
 from vitreous.inspection.model_report import InspectionRequest, write_model_report
 from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
+from vitreous.inspection.runs import evaluation_figures
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
+from vitreous.inspection.runs.report import SAMPLES, write_run_report
 from vitreous.languages import percentage, phrase
-from vitreous.layers.pooling import MaskTransformer
 from vitreous.models.preprocessing import to_tensor, upright
-from vitreous.models.segmenter import Segmenter
 
 LARGEST = 320  # pixels of an image's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)
@@ -189,3 +193,35 @@ def class_attention(model: Segmenter, images: Tensor) -> Tensor:
         model(images)
     count = model.config.num_classes
     return attention.maps[-1][:, :count, count:].reshape(len(images), count, *model.config.grid)
+
+
+def write_segmentation_report(
+    run: Path,
+    *,
+    model: Segmenter,
+    evaluation: SegmentationEvaluation,
+    images: MaskedDataset,
+    findings: Sequence[Finding] = (),
+) -> Path:
+    """Write the report of a segmenter.
+
+    Args:
+        images: the held-out images of `evaluation`.
+        findings: of `vitreous doctor`.
+    """
+    segmented = sample_masks(model, evaluation, images)
+    encoder, some = model.encoder, segmented[-SAMPLES:]
+    batch = model.preprocessing([each.image for each in some])
+    parts = [
+        masks_figure(segmented, evaluation.classes, count=evaluation.count),
+        evaluation_figures.results_table(evaluation),
+        iou_figure(evaluation),
+        evaluation_figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
+        evaluation_figures.curves_figure(run, "segmentation", ("miou", evaluation.miou)),
+        attention_figure(encoder, batch, [each.caption.split(":")[0] for each in some]),
+        positions_figure(encoder),
+    ]
+    lead = phrase("models.segmenter", encoder=model_summary(model), c=model.config)
+    return write_run_report(
+        run, model, parts, kind="segmentation", evaluation=evaluation, lead=lead, findings=findings
+    )

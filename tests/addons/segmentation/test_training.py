@@ -18,13 +18,13 @@ from PIL import Image
 from torch import nn
 
 import vitreous as vt
-from vitreous.data.segmentation.masked import MaskBatch, mask_image
+from vitreous.addons.segmentation.evaluation import evaluate_segmenter
+from vitreous.addons.segmentation.masked import MaskBatch, mask_image
+from vitreous.addons.segmentation.model import Segmenter
+from vitreous.addons.segmentation.task import SegmentationConfig, segmentation
 from vitreous.errors import InputError
-from vitreous.evaluation.segmentation import evaluate_segmenter
-from vitreous.models.segmenter import Segmenter
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn, resume_run
-from vitreous.tasks.segmentation import SegmentationConfig, segmentation
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import starting_model

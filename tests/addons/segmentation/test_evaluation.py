@@ -9,17 +9,17 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data.decoding import BadImage
-from vitreous.data.segmentation.masked import MaskedDataset, MaskedSubset
-from vitreous.errors import InputError
-from vitreous.evaluation.segmentation import (
+from vitreous.addons.segmentation.evaluation import (
     SegmentationEvaluation,
     confusion_of,
     evaluate_segmenter,
     ious,
     masks_of,
 )
-from vitreous.models.segmenter import Segmenter, SegmenterConfig
+from vitreous.addons.segmentation.masked import MaskedDataset, MaskedSubset
+from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
+from vitreous.data.decoding import BadImage
+from vitreous.errors import InputError
 from vitreous.tasks import task_named
 
 TRUE = np.array([[0, 0, 1, 1], [0, 0, 1, 255]], dtype=np.uint8)
