@@ -1,8 +1,8 @@
 """The public names of the add-ons, as type checkers read them: those in `names` of each `ADDON`."""
 
 from vitreous.addons.learn_page.api import learn as learn
-from vitreous.addons.serving.api import serve as serve
 from vitreous.addons.segmentation.model import Segmenter as Segmenter
 from vitreous.addons.segmentation.model import SegmenterConfig as SegmenterConfig
+from vitreous.addons.serving.api import serve as serve
 from vitreous.addons.studies.api import list_studies as list_studies
 from vitreous.addons.studies.api import study as study

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from vitreous.models.segmenter import Segmenter, SegmenterConfig
 
 import vitreous as vt
 from vitreous.addons.serving.limits import Limits
@@ -16,7 +17,6 @@ from vitreous.addons.serving.models import Classifier, Question, Regressor, Serv
 from vitreous.addons.serving.run import load
 from vitreous.checkpoints import save
 from vitreous.errors import InputError
-from vitreous.models.segmenter import Segmenter, SegmenterConfig
 
 from .conftest import CPU, HOW, image, make_vit
 
