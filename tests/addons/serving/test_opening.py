@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from vitreous.models.segmenter import Segmenter, SegmenterConfig
 
 import vitreous as vt
+from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier, Question, Regressor, ServedModel, parse
 from vitreous.addons.serving.run import load
