@@ -90,12 +90,13 @@ class BatchTransform(nn.Module):
         if images.ndim == 5:  # several views of each, which have been changed one by one
             return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
         random = self.random(epoch, step, len(images))
-        if config.flip:
-            flipped = random.uniform(0.0, 1.0) < config.flip
-            fields = {
-                name: flip(value, flipped) if name in ("images", "masks") else value
-                for name, value in fields.items()
-            }
+        for probability, side in ((config.flip, -1), (config.flip_vertical, -2)):
+            if probability:
+                flipped = random.uniform(0.0, 1.0) < probability
+                fields = {
+                    name: flip(value, flipped, side) if name in ("images", "masks") else value
+                    for name, value in fields.items()
+                }
         images = normalize(fields["images"], self.factor, self.shift)
         if config.affine:
             images = affine(images, config.affine, random)
@@ -152,13 +153,15 @@ def on_device(small: Tensor, like: Tensor) -> Tensor:
     return (small.pin_memory() if like.is_cuda else small).to(like.device, non_blocking=True)
 
 
-def flip(images: Shaped[Tensor, "B *C H W"], flipped: Shaped[Tensor, " B"]) -> Shaped[Tensor, "B *C H W"]:
-    """Mirror some images left and right; on the CPU in place."""
+def flip(
+    images: Shaped[Tensor, "B *C H W"], flipped: Shaped[Tensor, " B"], side: int = -1
+) -> Shaped[Tensor, "B *C H W"]:
+    """Mirror some images along a side: -1 left and right, -2 top and bottom; on the CPU in place."""
     if images.device.type != "cpu":
         chosen = on_device(flipped, images).view(-1, *[1] * (images.ndim - 1))
-        return torch.where(chosen, images.flip(-1), images)
+        return torch.where(chosen, images.flip(side), images)
     for place in flipped.nonzero().flatten().tolist():  # one by one they stay in the cache: 20 times as fast
-        images[place] = images[place].flip(-1)
+        images[place] = images[place].flip(side)
     return images
 
 

@@ -154,6 +154,7 @@ class AugmentationConfig(Config):
         None, "a random part, resized; None: the evaluation's crop"
     )
     flip: Fraction = setting(0.0, "probability of mirroring left and right")
+    flip_vertical: Fraction = setting(0.0, "probability of mirroring top and bottom")
     three_augment: bool = setting(False, "one of gray, solarize, blur (DeiT-III, arXiv 2204.07118)")
     rand_augment: RandAugmentConfig | None = setting(None, "random operations (1909.13719); None: off")
     color_jitter: ColorJitterConfig | None = setting(
