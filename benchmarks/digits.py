@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from record import write_results
 
-from vitreous.evaluation.baselines import digits_baselines
+from vitreous.evaluation.classical import fit_classical
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.tasks import task_named
@@ -48,7 +48,7 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         "seconds": round(trained.seconds, 1),
         "processor_seconds": round(processor, 1),
         "waiting_for_data": round(trained.waiting, 4),
-        **{each.name: each.accuracy for each in digits_baselines(planned.data)},
+        **{each.name: each.accuracy for each in fit_classical(planned.data).baselines(planned.data.test)},
     }
 
 

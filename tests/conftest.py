@@ -37,8 +37,9 @@ def _repeatable() -> None:
 
 @pytest.fixture(autouse=True)
 def _quick_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs on the digits fit their SVM with one setting; tests/evaluation/test_baselines.py fits all."""
-    monkeypatch.setattr("vitreous.evaluation.baselines.SVM_GRID", {"C": (10.0,), "gamma": (2.0,)})
+    """Runs fit their SVM with one setting; tests/evaluation/test_classical.py fits all."""
+    monkeypatch.setattr("vitreous.evaluation.classical.COSTS", (10.0,))
+    monkeypatch.setattr("vitreous.evaluation.classical.GAMMAS", (2.0,))
 
 
 @pytest.fixture(scope="session", autouse=True)

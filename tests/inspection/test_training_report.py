@@ -21,7 +21,7 @@ from vitreous.data.dataset import ArrayImages
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.image_samples import target_in_words as label_of
-from vitreous.evaluation.baselines import Baseline
+from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
@@ -139,7 +139,7 @@ def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
 
 
 def test_what_stands_in_the_report(run: Path) -> None:
-    baseline = Baseline("tuned kernel SVM", 0.9, Interval(0.8, 0.95), "C 10", 1.0)
+    baseline = Baseline("SVM on pixels", 0.9, Interval(0.8, 0.95), "C 10", 1.0)
     sheet = ContactSheet(torch.zeros(2, 3, 16, 24, dtype=torch.uint8), ("cat", "cat 70.0 % + dog 30.0 %"))
     path = write_training_report(
         run,
@@ -156,7 +156,7 @@ def test_what_stands_in_the_report(run: Path) -> None:
     assert "predicted &lt;b&gt;bold&lt;/b&gt; (80.0 %), is dog" in page
     assert "<b>bold" not in page
     assert "epochs = 5 # &lt;not a tag&gt;" in page
-    assert "tuned kernel SVM (C 10)" in page
+    assert "SVM on pixels (C 10)" in page
     assert "var(--first)" in page
     assert "#0b7285" not in page.split("</style>")[1]  # every chart follows the page's light or dark
 

@@ -210,16 +210,15 @@ def test_a_time_that_is_too_short_is_spoken_of_once(timed: Any) -> None:
         timed(1.0, Steps(1.0))
 
 
-def test_the_plan_is_stated_and_no_ten_seconds_are_silent(
-    timed: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_is_stated_and_lines_are_few(timed: Any, capsys: pytest.CaptureFixture[str]) -> None:
     clock = Steps(4.0)
     display = Display(clock=clock)
     timed(2.0, clock, callbacks=[display])
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("plan: about ")
     assert "2 minutes in all at 4 s a step, peak memory" in lines[0]
-    assert all(float(line.split()[-3]) <= 120 for line in lines if line.startswith("step"))  # seconds left
+    assert all(line.endswith(" left") for line in lines[1:-1])
+    assert " 100 s left" not in lines[1], "minutes are minutes"
     steps = [int(line.split()[1].split("/")[0]) for line in lines if line.startswith("step")]
     assert all(later - earlier <= 3 for earlier, later in zip([0, *steps], steps, strict=False))
 
@@ -228,7 +227,7 @@ def test_short_epochs_do_not_fill_the_screen(timed: Any, capsys: pytest.CaptureF
     clock = Steps(0.05)
     timed(0.1, clock, callbacks=[Display(clock=clock)])
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step")]
-    assert 5 <= len(lines) <= 8, "of six seconds"
+    assert len(lines) <= 2, "of six seconds"
     done, total = lines[-1].split()[1].split("/")
     assert done == total
 

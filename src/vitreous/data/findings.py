@@ -40,7 +40,7 @@ WARNINGS = {
     *("no text", "unseen character"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
     *("explained", "overfitting", "other looks", "not learning.early", "blank images.flat", "patch size"),
-    *("image size.small", "image size.large"),
+    *("image size.small", "image size.large", "below baseline"),
 }
 
 

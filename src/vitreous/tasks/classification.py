@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import ClassPredictor, write_thresholds
 from vitreous.errors import InputError
-from vitreous.evaluation.baselines import Baseline, digits_baselines
 from vitreous.evaluation.calibration import calibrate_model, scale_head
+from vitreous.evaluation.classical import Baseline, fit_classical
 from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
@@ -39,6 +41,7 @@ from vitreous.training.objectives import (
     label_accuracy,
 )
 
+COMPARISON = "baselines.json"  # in a run: what it and classical methods get on its held-out part
 ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}
 
 
@@ -139,6 +142,9 @@ class Classification(ImageTask):
         if isinstance(evaluation, ClassificationEvaluation) and len(evaluation.classes) > MOST_CLASSES:
             found = evaluation.targets, evaluation.predictions, evaluation.classes
             save_confusion(run.path / "confusion.npz", *found)
+        if more["baselines"]:
+            compared = {"accuracy": evaluation.accuracy, "baselines": more["baselines"]}
+            write_text(run.path / COMPARISON, json.dumps(compared, indent=1))
         batches: Any = self.prepare(run.config, data, device=cpu, world=World()).loader
         return write_training_report(
             run.path,
@@ -152,7 +158,11 @@ class Classification(ImageTask):
 
     def more(self, trained: Trained) -> dict[str, Any]:
         data = trained.data
-        baselines = digits_baselines(data) if data.name == "digits" else ()
+        part, held_out = self.held_out_part(data)
+        baselines: tuple[Baseline, ...] = ()
+        if held_out is not None and not data.summary.multi_label:
+            learned = data if part == "test" else data._replace(validation=None)
+            baselines = fit_classical(learned).baselines(held_out)
         return {"classes": list(data.train.classes), "baselines": [each._asdict() for each in baselines]}
 
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:

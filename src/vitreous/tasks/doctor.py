@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -35,7 +36,7 @@ from vitreous.evaluation.scores import wilson_interval
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.tasks import task_of_run
-from vitreous.tasks.classification import Classification
+from vitreous.tasks.classification import COMPARISON, Classification
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.diagnosis import (
@@ -91,6 +92,8 @@ def classifier_findings(task: Classification, run: Run) -> Iterator[Finding]:
     yield from data_findings(splits)
     yield from frozen_encoder(config.training, config.init)
     yield from course(run, len(splits.train.classes), usual.training if usual else None)
+    if (compared := run.path / COMPARISON).is_file():
+        yield from below_baseline(**json.loads(compared.read_text(encoding="utf-8")))
     finished = is_finished(run.path)
     model = run.model() if finished else run.model_so_far(splits.train.classes)
     held_out = splits.test or splits.validation or splits.train
@@ -198,10 +201,15 @@ def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = 
     )
 
 
-def course_of(run: Run, data: Any, evaluation: Any = None) -> list[Finding]:
-    """Return what takes no time to find at the end of a run: in its numbers, and files that were left out."""
+def course_of(
+    run: Run, data: Any, evaluation: Any = None, baselines: Sequence[Mapping[str, Any]] = ()
+) -> list[Finding]:
+    """Return what takes no time to find at the end of a run: in its numbers, files that were left out, and
+    where it is not better than the classical methods."""
     classes = len(data.train.classes) if run.config.task == "classification" else None
     found = [*bad_file_findings(run.path), *course(run, classes)]
+    if baselines and evaluation:
+        found += below_baseline(evaluation.accuracy, baselines)
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
     if classes and shares and data.validation and data.test and evaluation:
         share = max(shares) if run.config.training.keep_best else shares[-1]  # of the model that is tested
@@ -215,6 +223,16 @@ def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[
     answers are right, and how many images there are."""
     if wilson_interval(*validation)[0] - wilson_interval(*test)[1] > SHIFT:
         yield from finding("other looks", validation=validation[0] / validation[1], test=test[0] / test[1])
+
+
+def below_baseline(accuracy: float, baselines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """The model is not better than the best classical method on the same held-out images."""
+    best = max(baselines, key=lambda each: each["accuracy"])
+    if accuracy < best["accuracy"]:
+        low, high = best["interval"]
+        yield from finding(
+            "below baseline", accuracy=accuracy, name=best["name"], best=best["accuracy"], low=low, high=high
+        )
 
 
 def weights(run: Run) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from vitreous.data.findings import Finding
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, check_free
@@ -60,6 +61,7 @@ class RunResult:
     bad: Mapping[str, str]  # examples that could not be read, with the reason
     report: Path | None
     more: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
+    findings: Sequence[Finding] = ()  # what may keep the model from being good
 
     def to_json(self) -> dict[str, Any]:
         measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}
@@ -75,6 +77,7 @@ class RunResult:
             "train_count": self.train_count,
             "parameters": self.parameters,
             "bad_files": failures(self.bad),
+            "findings": [each.to_json() for each in self.findings],
             **({"report": str(self.report)} if self.report else {}),
             **self.more,
         }
@@ -224,7 +227,8 @@ def train_run(
     bad = BadFiles()
     bad.reasons.update(dict(trained.material.bad) | dict(evaluation.failed if evaluation else {}))
     bad.write(run.path / "bad_files.txt")
-    more, findings = task.more(trained), course_of(run, data, evaluation)
+    more = task.more(trained)
+    findings = course_of(run, data, evaluation, more.get("baselines", ()))
     result = RunResult(
         task=task.name,
         run=run,
@@ -238,6 +242,7 @@ def train_run(
         bad=dict(bad),
         report=task.report(trained, answerer, evaluation, findings=findings, **more),
         more=more,
+        findings=tuple(findings),
     )
     write_card(task.card, result)
     return result

@@ -33,8 +33,8 @@ HISTOGRAMS = 10  # times in a run that weights and gradients are recorded for Te
 SAMPLED = 4096  # values of a matrix that its histogram is made of, at most
 BINS = 64
 REFRESH = 1.0  # seconds between readings of the numbers for the display; a reading makes a GPU wait
-SILENCE = 10.0  # seconds, after which a plain line is written
-BRIEF = 1.0  # seconds, in which a second one is not, unless it has a validation or is the last
+SILENCE = 10.0  # seconds, before which no other plain line is written, but for the last one
+LINES = 20  # in a run without a terminal, about
 MEASURED_STEPS, MEASURED_SECONDS = 10, 5.0  # from which on the time of a training is known
 
 
@@ -249,8 +249,9 @@ def one_line(error: Exception) -> str:
 
 
 class Display(Callback):
-    """Progress on stderr: one live line on a terminal or in a notebook, else a plain line for a row, at most
-    one a second and at least every ten. After the first steps, the time and memory of the training."""
+    """Progress on stderr: one live line on a terminal or in a notebook, else about twenty plain lines, of
+    which none comes within ten seconds of the one before. After the first steps, the time and memory of the
+    training."""
 
     def __init__(self, title: str = "training", clock: Callable[[], float] = time.monotonic) -> None:
         self.console, self.clock = Console(stderr=True), clock
@@ -267,7 +268,7 @@ class Display(Callback):
             disable=not self.live,
         )
         self.bar = self.progress.add_task(title, total=None, numbers="")
-        self.next_reading = self.next_row = 0.0
+        self.next_reading = 0.0
         self.first: tuple[int, float] | None = None  # step of this session, and when it ended
         self.stated = False
 
@@ -292,21 +293,26 @@ class Display(Callback):
             self.write_row(trainer, trainer.means())
 
     def on_log(self, trainer: Trainer, row: Row) -> None:
-        ended = trainer.learner.step >= trainer.total or any(name.startswith("validation") for name in row)
-        if not self.live and (ended or self.clock() >= self.next_row):
+        if not self.live and (trainer.learner.step >= trainer.total or self.clock() >= self.next_reading):
             self.write_row(trainer, row)
 
     def write_row(self, trainer: Trainer, row: Row) -> None:
-        self.next_reading, self.next_row = self.clock() + SILENCE, self.clock() + BRIEF
-        learner, total, minutes = trainer.learner, trainer.total, trainer.config.minutes
-        first, began = self.first or (0, 0.0)
-        done, spent = learner.step, learner.seconds  # the first step of a session is slower than the others
-        if learner.step > first:
-            done, spent = learner.step - first, self.clock() - began
-        left = spent / done * (total - learner.step) if done else 0.0
+        learner, total, left = trainer.learner, trainer.total, self.seconds_left(trainer)
+        spent = self.clock() - self.first[1] if self.first else 0.0
+        self.next_reading = self.clock() + max(SILENCE, (spent + (left or 0.0)) / LINES)
+        words = "" if left is None or learner.step >= total else f"  about {duration(left)} left"
+        self.write(f"step {learner.step}/{total}  {metrics_line(row)}{words}")
+
+    def seconds_left(self, trainer: Trainer) -> float | None:
+        """Return how long the training will go on; None while that is not known. The first step of a session
+        is slower than the others."""
+        learner, minutes = trainer.learner, trainer.config.minutes
         if minutes:
-            left = max(60 * minutes - learner.elapsed, 0.0)
-        self.write(f"step {learner.step}/{total}  {metrics_line(row)}  {left:.0f} s left")
+            return max(60 * minutes - learner.elapsed, 0.0)
+        if not self.stated or self.first is None:
+            return None
+        steps, seconds = learner.step - self.first[0], self.clock() - self.first[1]
+        return seconds / steps * (trainer.total - learner.step) if steps else None
 
     def write(self, line: str) -> None:
         if self.live:

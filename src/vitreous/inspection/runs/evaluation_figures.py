@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import ContactSheet
-from vitreous.evaluation.baselines import Baseline
+from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
@@ -193,7 +193,9 @@ def baselines_figure(
         axes.set_xlabel(phrase("charts.test-accuracy"))
     numbers = [[each, percentage(rate), *map(percentage, interval)] for each, rate, interval in entries]
     table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")], *numbers]
-    settings = "; ".join(f"{phrase(f'baselines.{each.name}')} ({each.settings})" for each in baselines)
+    settings = "; ".join(
+        f"{phrase(f'baselines.{each.name}')} ({each.settings})" for each in baselines if each.settings
+    )
     return exhibit("baselines", Chart(figure, table), count=evaluation.count, settings=settings)
 
 

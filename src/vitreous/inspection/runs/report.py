@@ -17,7 +17,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.workers import worker_count
-from vitreous.evaluation.baselines import Baseline
+from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.extensions import contributed

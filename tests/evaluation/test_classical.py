@@ -1,0 +1,97 @@
+"""The classical methods on the very split that a run is evaluated on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ArrayImages, DataSummary, Splits
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError
+from vitreous.evaluation.classical import (
+    color_histogram,
+    fit_classical,
+    folds_of,
+    nearest,
+    oriented_gradients,
+    shape_and_color,
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick_baselines() -> None:
+    """All settings are fitted here."""
+
+
+def splits(images: ArrayImages, *, test: int) -> Splits:
+    height, width = images.pixels.shape[1:3]
+    channels = 3 if images.pixels.ndim == 4 else 1
+    rows = np.random.default_rng(0).permutation(len(images))
+    summary = DataSummary(len(images) - test, len(images.classes), height, width, channels, False)
+    return Splits(images.subset(rows[test:]), None, images.subset(rows[:test]), "made", summary)
+
+
+def test_digits_baselines_are_strong() -> None:
+    data = open_data("digits", DataConfig(split_seed=3))
+    found = {each.name: each for each in fit_classical(data).baselines(data.test)}
+    assert found["SVM on pixels"].accuracy > 0.98
+    assert found["k nearest neighbors"].accuracy > 0.97
+    assert found["majority class"].accuracy == pytest.approx(0.1, abs=0.03)
+    low, high = found["SVM on pixels"].interval
+    assert low < found["SVM on pixels"].accuracy < high
+    assert "gamma" in found["SVM on pixels"].settings
+
+
+def test_shape_and_color_tell_classes_apart_and_noise_does_not() -> None:
+    """Stripes of two directions in two colors; then the same images with classes at random, as a null."""
+    rng = np.random.default_rng(1)
+    targets = rng.integers(4, size=240)
+    wave = (np.arange(64) // 8 % 2 * 120 + 60)[None, :, None]
+    pixels = np.zeros((240, 64, 64, 3), np.uint8)
+    for row, target in enumerate(targets):
+        stripes = np.broadcast_to(wave if target % 2 else wave.transpose(1, 0, 2), (64, 64, 1))
+        tint = np.array([1.0, 0.4, 0.4]) if target // 2 else np.array([0.4, 0.4, 1.0])
+        noisy = np.roll(stripes, rng.integers(16), (0, 1)) * tint + rng.normal(0, 30, (64, 64, 3))
+        pixels[row] = noisy.clip(0, 255)
+    classes = ("a", "b", "c", "d")
+    data = splits(ArrayImages(pixels, targets, classes, name="made"), test=80)
+    fitted = fit_classical(data)
+    assert fitted.best is not None
+    assert fitted.best.name == "SVM on HOG and color"
+    assert fitted.best.accuracy > 0.95
+    assert fitted.baselines(data.test)[0].accuracy > 0.95
+    null = splits(ArrayImages(pixels, rng.permutation(targets), classes, name="made"), test=80)
+    assert fit_classical(null).baselines(null.test)[0].accuracy < 0.5
+
+
+def test_of_gray_images_and_of_bands_there_are_levels() -> None:
+    assert color_histogram(np.zeros((2, 8, 8, 1), np.uint8)).shape == (2, 16)
+    assert color_histogram(np.zeros((2, 8, 8, 3), np.uint8)).shape == (2, 64)
+    assert color_histogram(np.zeros((2, 8, 8, 5), np.uint8)).shape == (2, 80)
+    assert np.isfinite(shape_and_color(np.zeros((2, 64, 64, 1), np.uint8))).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [1, 3])
+def test_gradients_are_those_of_scikit_image(channels: int) -> None:
+    feature = pytest.importorskip("skimage.feature")
+    pixels = np.random.default_rng(0).integers(256, size=(4, 64, 64, channels), dtype=np.uint8)
+    theirs = [
+        feature.hog(image.astype(float), 9, (8, 8), (2, 2), block_norm="L2-Hys", channel_axis=2)
+        for image in pixels
+    ]
+    np.testing.assert_allclose(oriented_gradients(pixels), theirs, atol=2e-5)
+
+
+def test_the_nearest_decides_between_equal_votes() -> None:
+    asked = np.array([[0.1, 0.2, 0.3]])
+    assert nearest(3, np.zeros((3, 3)), np.array([2, 0, 1]), asked).tolist() == [2]
+    assert nearest(3, np.zeros((3, 3)), np.array([2, 0, 0]), asked).tolist() == [0]
+
+
+def test_folds_of_few_images() -> None:
+    """A class of one image is no reason to stop; with none of two there is nothing to cross-fit."""
+    assert len(folds_of(np.array([0, 0, 0, 0, 1]))) >= 2
+    with pytest.raises(InputError, match="two images"):
+        folds_of(np.array([0, 1, 2]))
