@@ -161,15 +161,13 @@ def test_a_result_is_shown_in_a_notebook(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_has_the_page_and_its_own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(vt.InputError, match="no finished run in runs/"):
-        vt.learn()
     small = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 1}
     run = vt.train("digits", epochs=0.1, model="ViT-Ti/4", settings=small, out="runs/small", progress=False)
     assert 'href="learn.html"' in run.report.read_text("utf-8")
     page = tmp_path / "runs" / "small" / "learn.html"
     before = page.read_bytes()
-    assert vt.learn().page == Path("runs/small/learn.html")
-    assert page.read_bytes() == before, "the newest run, the same images"
+    assert vt.learn(run).page == page.relative_to(tmp_path)
+    assert page.read_bytes() == before, "the same images"
     assert '"label": "9"' in page.read_text("utf-8")
     make_images(make_model())[0][0].save("mine.png")
     page = vt.learn(run, "mine.png", out="deep/mine.html", language="ko").page
@@ -335,7 +333,7 @@ def test_recorded_tensors_equal_pytorch_to_16_bits(
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model = make_model(stem=CONVOLUTIONS)
+    model = make_model()
     return written(tmp_path_factory.mktemp("page"), model)[0]
 
 
@@ -353,6 +351,25 @@ def test_experiments_change_the_prediction_and_can_be_undone(browser: Any, page:
         without = tab.evaluate(logits)
         tab.check("#shuffled")
         np.testing.assert_allclose(tab.evaluate(logits), without, atol=1e-5)
+
+
+def test_tensors_of_a_convolution_stem_have_names_of_their_own(browser: Any, tmp_path: Path) -> None:
+    """What the panels name exists in the model: no flat patches x_p, but kernels W and feature maps h."""
+    model = make_model(stem=CONVOLUTIONS)
+    with Visit(browser, written(tmp_path, model)[0]) as tab:
+        chips = tab.evaluate(
+            "() => Object.fromEntries([...document.querySelectorAll('#panels .chip')].map((each) => "
+            "['math', 'span'].map((part) => each.querySelector(part).textContent)))"
+        )
+        assert not [symbol for symbol in chips if "xp" in symbol]
+        kernels = [each.weight for each in model.stem.convolutions if hasattr(each, "kernel_size")]
+        for number, kernel in enumerate(kernels, 1):
+            out, into, *size = kernel.shape
+            assert chips[f"W{number}"] == " × ".join(map(str, (*size, into, out)))
+        assert chips["h1"] == "8 × 8 × 8"
+        assert chips["h2"] == "4 × 4 × 6"
+        assert chips["h"] == "16 × 6"
+        assert tab.locator("#patches, #flatten").count() == 0
 
 
 def test_shapes_of_the_presets(browser: Any, page: Path) -> None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from vitreous.data.image_list import Failure
 
 
+# The paper's model on the bundled digits (docs/make_digits_model.py).
+DIGITS = Path(__file__).parent / "digits"
+
+
 def learn(
     model: Any = None,
     images: Any = None,
@@ -39,43 +43,38 @@ def learn(
     """Write one offline HTML page that runs a model in the browser and shows every tensor on the way.
 
     Args:
-        model: a run, a checkpoint in any format, a model name, or a model; by default the newest run in
-            runs/. Of a model with more than 5 million parameters the page has recorded tensors instead.
+        model: a run, a checkpoint in any format, a model name, or a model; by default the paper's model on
+            the bundled handwritten digits, which comes trained with the package. Of a model with more than
+            5 million parameters the page has recorded tensors instead.
         images: one or many paths, PIL images, arrays or tensors to try; by default held-out images of the
             run, and handwritten digits for any other model.
-        out: the HTML file; by default learn.html in the directory of the run, or in a new folder in
-            inspection/ for any other model.
+        out: the HTML file; by default learn.html: in the directory of the run, in this folder without a
+            MODEL, and in a new folder in inspection/ for any other model.
         language: language in which the page opens, en or ko, of which it has both; by default that of the
             locale.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
-        InputError: no such model or image, no run, or a model that the page cannot run.
+        InputError: no such model or image, or a model that the page cannot run.
     """
     require_packages("jinja2", "matplotlib", extra="train", what="learn")
     from vitreous.addons.learn_page.page import write_learn_page
     from vitreous.api.inspecting import default_folder
 
-    model = newest_run() if model is None else path_of_run(model)
+    own = model is None
+    model = DIGITS if own else path_of_run(model)
     fields = model_fields(settings_tree(settings, config), image_size)
     opened = resolve_model(model, **fields)
     run = Path(model_name(model))
-    page = (run if (run / "config.toml").is_file() else default_folder(model)) / "learn.html"
-    page = Path(out) if out else page
+    page = Path("learn.html")
+    if out:
+        page = Path(out)
+    elif not own:
+        page = (run if (run / "config.toml").is_file() else default_folder(model)) / "learn.html"
     with speaking(language), writing_to(page):
         samples, failed = samples_of(model, opened, images)
         found = write_learn_page(page, opened, samples, name=run.name, trained=not is_fresh(model))
     return replace(found, failed=failed)
-
-
-def newest_run(folder: Path = Path("runs")) -> Path:
-    """Return the run that has finished last. Raises InputError: there is none."""
-    finished = sorted(folder.glob("*/model/config.json"), key=lambda path: path.stat().st_mtime)
-    if not finished:
-        raise InputError(
-            f"there is no finished run in {folder}/: train one with vitreous train, or name a MODEL"
-        )
-    return finished[-1].parent.parent
 
 
 def samples_of(

@@ -129,14 +129,14 @@ function stagesOf(config) {
       [h, v] = [h, v].map((side) => Math.ceil(side / config.stem.strides[i]));
       stages.push([
         filled(w.convolution, { number: i + 1 }),
-        "",
+        `h_${i + 1}`,
         `${h} × ${v} × ${out}`,
         9 * wide * out + 2 * out,
         9 * wide * out * h * v,
       ]);
       wide = out;
     });
-    stages.push([w.embedded, "x_p E", `${N} × ${D}`, wide * D + D, N * wide * D]);
+    stages.push([w.embedded, "h E", `${N} × ${D}`, wide * D + D, N * wide * D]);
   } else {
     stages.push(
       [w.all_patches, "x_p", `${N} × ${flat}`, 0, 0],
@@ -235,6 +235,12 @@ function run(canvas, changes, sample = state.sample) {
   return model.run(normalized(pixelsOf(canvas, model.config)), changes, record);
 }
 
+// The largest change of a probability that shuffling makes to the model without positions.
+function changeByShuffling() {
+  const ordered = probabilities(run(state.source, { ...changesNow(), order: null }).logits);
+  return probabilities(trace.logits).reduce((most, p, k) => Math.max(most, Math.abs(p - ordered[k])), 0);
+}
+
 function compute() {
   if (model.shapesOnly) {
     trace = unchanged = null;
@@ -254,7 +260,8 @@ function context() {
     w = words(),
     [p, q] = config.patch_size,
     image = trace && pixelsOf(state.source, config);
-  const whole = image && wholePatches(image, config),
+  const order = state.shuffled ? orderOf(model.count) : null;
+  const whole = image && shuffledPatches(wholePatches(image, config), config.patch_size, order),
     convolutional = config.stem.kind === "convolution";
   const detailed = trace ? [...trace.layers.keys()].filter((l) => trace.layers[l].heads) : [];
   if (trace && !detailed.includes(state.layer))
@@ -271,7 +278,6 @@ function context() {
     prefix: model.prefix,
     grid: [model.rows, model.columns],
     image: whole,
-    order: state.shuffled ? orderOf(model.count) : null,
     N: model.count,
     T: model.length,
     D: config.width,
@@ -308,6 +314,7 @@ function context() {
     layer: state.layer + 1,
     head: state.head + 1,
     classes: DATA.labels.length,
+    channels: filled(config.channels === 1 ? w.gray_values : w.color_values, { C: config.channels }),
     function: DATA.multilabel ? w.sigmoid : w.softmax,
     patches: `${model.rows} × ${model.columns}`,
   };
@@ -700,8 +707,10 @@ function drawSwitches(c) {
         ? trace
           ? w.switches_recorded
           : ""
-        : state.withoutPositions && state.shuffled && model.config.pooling !== "none"
-          ? w.equivariance
+        : state.withoutPositions && state.shuffled
+          ? c.t(model.config.stem.kind === "patch" ? "equivariance" : "no_equivariance", {
+              change: changeByShuffling().toExponential(1).replace("-", "−"),
+            })
           : "",
     ),
   );

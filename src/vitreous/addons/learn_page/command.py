@@ -14,7 +14,7 @@ from vitreous.cli.printing import print_failed, print_json
 
 @options_of(vt.learn)
 def learn(
-    model: Annotated[str | None, Parameter(help=f"{MODEL_HELP}; by default the newest run in runs/")] = None,
+    model: Annotated[str | None, Parameter(help=f"{MODEL_HELP}; by default the paper's, on digits")] = None,
     /,
     *images: Shown,
     json: Json = False,

@@ -317,11 +317,11 @@ function pixelCanvas(image) {
 
 // The image cut into patches, each at its place; with weights, how much of each.
 //
-// order: which patch is at each place. weights: one for each patch. marked: the number of a patch.
+// weights: one for each patch. marked: the number of a patch.
 function patchImage(
   image,
   grid,
-  { id, label, side = 220, gap = 2, order, weights, marked = -1, at, pick, most },
+  { id, label, side = 220, gap = 2, weights, marked = -1, at, pick, most },
 ) {
   const [rows, columns] = grid,
     pixels = pixelCanvas(image),
@@ -349,10 +349,9 @@ function patchImage(
   const top = most ?? (weights ? Math.max(...weights) : 1);
   for (let n = 0; n < rows * columns; n++) {
     const [r, c] = [Math.floor(n / columns), n % columns],
-      from = order ? order[n] : n,
       space = gap * detail;
     const box = [c * w + space / 2, r * h + space / 2, w - space, h - space];
-    pen.drawImage(pixels, (from % columns) * q, Math.floor(from / columns) * p, q, p, ...box);
+    pen.drawImage(pixels, c * q, r * p, q, p, ...box);
     if (weights) {
       const share = weights[n] / (top || 1);
       pen.fillStyle = `rgba(8, 20, 26, ${0.62 * (1 - share)})`;

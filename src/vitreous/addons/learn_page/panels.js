@@ -1,4 +1,4 @@
-// --- The panels: each has an equation with its number, shapes, a line of source, and what it draws. -----------
+// --- The panels: each has an equation with its number, shapes, a line of n, and what it draws. -----------
 //
 // c is the context of a drawing (app.js): the model, the trace of the image, and what is selected.
 // shapes: [key, symbol, rows, columns]. code: [name of a line, {part of it: key}].
@@ -19,7 +19,6 @@ function patches(c, options = {}) {
   const selected = c.token - c.prefix;
   return patchImage(c.image, c.grid, {
     label: c.t("image_of_patches", { rows: c.grid[0], columns: c.grid[1] }),
-    order: c.order,
     marked: selected,
     at: (n) => c.tokenName(n + c.prefix),
     pick: (n) => c.select({ token: n + c.prefix }),
@@ -29,6 +28,15 @@ function patches(c, options = {}) {
 
 // The patch that is selected; the first where another token is.
 const patchNumber = (c) => Math.max(0, c.token - c.prefix);
+
+const imageShape = (c) => [...c.config.image_size, c.config.channels].join(" × ");
+
+// What is projected to the tokens: flat patches x_p, or the cells h of the last feature map of a convolution stem.
+const sourceOf = (c) => (c.config.stem.kind === "convolution" ? "h" : "x_p");
+
+// The tokens before positions are added, in the notation of equations.
+const tokensBefore = (c) =>
+  c.config.class_token ? `[ x_{class} ; ${sourceOf(c)} E ]` : `${sourceOf(c)} E`;
 
 function patchShape(c) {
   const [p, q] = c.config.patch_size;
@@ -112,15 +120,13 @@ const PANELS = [
   {
     id: "patches",
     number: "3.1",
+    when: (c) => c.config.stem.kind === "patch",
     equation: "{image|x ∈ R^{H × W × C}} → {flat|x_p ∈ R^{N × (P^2 ⋅ C)}} ,, N = H W / P^2",
     shapes: (c) => [
       ["image", "x", c.config.image_size[0], c.config.image_size[1], c.config.channels],
       ["flat", "x_p", c.N, c.flatWidth],
     ],
-    code: (c) =>
-      c.config.stem.kind === "convolution"
-        ? [["embed", { "self.whole_patches(images)": "image", "self.stem": "flat" }]]
-        : [["patches", { cells: "image", "flatten(3)": "flat" }]],
+    code: () => [["patches", { cells: "image", "flatten(3)": "flat" }]],
     draw(c) {
       const whole = patchImage(c.image, [1, 1], {
         id: "patches-whole",
@@ -131,8 +137,7 @@ const PANELS = [
       const strip = div(
         "strip",
         Array.from({ length: Math.min(c.N, 64) }, (_, n) => {
-          const from = c.order ? c.order[n] : n,
-            at = c.patchPixels(from);
+          const at = c.patchPixels(n);
           return element(
             "button",
             {
@@ -153,7 +158,7 @@ const PANELS = [
             k: "image",
             symbol: "x",
             name: c.words.image,
-            shape: c.config.image_size.join(" × ") + ` × ${c.config.channels}`,
+            shape: imageShape(c),
           },
           whole,
         ),
@@ -193,12 +198,11 @@ const PANELS = [
     draw(c) {
       const n = patchNumber(c),
         [p, q] = c.config.patch_size,
-        channels = c.config.channels,
-        source = c.order ? c.order[n] : n;
-      const vector = tensor(row(c.trace.flat, source), 1, c.flatWidth),
+        channels = c.config.channels;
+      const vector = tensor(row(c.trace.flat, n), 1, c.flatWidth),
         pixel = (d) =>
           `${c.words.row} ${Math.floor(d / (q * channels)) + 1} ${c.words.column} ${(Math.floor(d / channels) % q) + 1} ${c.words.color} ${(d % channels) + 1}`;
-      const large = patchImage(c.patchPixels(source), [p, q], {
+      const large = patchImage(c.patchPixels(n), [p, q], {
         id: "flatten-patch",
         label: c.tokenName(n + c.prefix),
         side: 120,
@@ -224,7 +228,7 @@ const PANELS = [
           name: c.words.all_patches,
           rowName: (r) => c.tokenName(r + c.prefix),
           columnName: pixel,
-          marked: [source],
+          marked: [n],
           pick: (r) => c.select({ token: r + c.prefix }),
         }),
       ];
@@ -234,14 +238,22 @@ const PANELS = [
     id: "convolutions",
     number: "2106.14881",
     when: (c) => c.config.stem.kind === "convolution",
-    equation: "{image|x} → {maps|ReLU ( GroupNorm ( W ∗ x ) )} → …",
+    equation:
+      "{image|h_0 = x} ,, {maps|h_i} = ReLU ( GroupNorm ( {kernels|W_i} ∗ h_{i−1} ) )",
     shapes: (c) => [
       ["image", "x", ...c.config.image_size, c.config.channels],
-      ...c.config.stem.widths.map((wide, i) => ["maps", `W_${i + 1}`, ...c.mapSize(i), wide]),
+      ...c.config.stem.widths.flatMap((wide, i) => [
+        ["kernels", `W_${i + 1}`, 3, 3, i ? c.config.stem.widths[i - 1] : c.config.channels, wide],
+        ["maps", `h_${i + 1}`, ...c.mapSize(i), wide],
+      ]),
     ],
     code: () => [["stem", { "self.convolutions(images)": "maps" }]],
-    draw: (c) =>
-      c.trace.maps.map((map, i) => {
+    draw: (c) => [
+      figure(
+        { k: "image", symbol: "x", name: c.words.image, shape: imageShape(c) },
+        patches(c, { id: "convolutions-image", gap: 2 }),
+      ),
+      ...c.trace.maps.map((map, i) => {
         const [wide, high, across] = map.shape,
           shown = Math.min(wide, 16),
           plane = high * across,
@@ -273,6 +285,7 @@ const PANELS = [
         return figure(
           {
             k: "maps",
+            symbol: `h_${i + 1}`,
             name: c.t("convolution", { number: i + 1 }),
             shape: `${high} × ${across} × ${wide}`,
             note: wide > shown ? c.t("first_maps", { shown, wide }) : null,
@@ -280,29 +293,30 @@ const PANELS = [
           div("maps", images),
         );
       }),
+    ],
   },
   {
     id: "projection",
     number: "1",
-    equation: "{flat|x_p} {filters|E} + b = {patches|[ x_p^1 E ; … ; x_p^N E ]}",
+    equation: (c) =>
+      `{flat|${sourceOf(c)}} {filters|E} + b = {patches|[ ${sourceOf(c)}^1 E ; … ; ${sourceOf(c)}^N E ]}`,
     shapes: (c) => [
-      ["flat", "x_p", c.N, c.stemWidth],
+      ["flat", sourceOf(c), c.N, c.stemWidth],
       ["filters", "E", c.stemWidth, c.D],
-      ["patches", "x_p E", c.N, c.D],
+      ["patches", `${sourceOf(c)} E`, c.N, c.D],
     ],
     code: () => [["projection", { "self.projection": "filters", "flatten(2)": "patches" }]],
     draw(c) {
       const { config } = c,
         d = Math.min(c.channel, c.D - 1),
-        n = patchNumber(c),
-        source = c.order ? c.order[n] : n;
+        n = patchNumber(c);
       const convolutional = config.stem.kind === "convolution",
         weight = c.model.tensors["stem.projection.weight"];
       const input = convolutional ? c.trace.cells : (c.trace.flatNormed ?? c.trace.flat);
       const matrix = convolutional ? tensor(weight.data, c.D, c.stemWidth) : c.model.projection;
       const bias = c.model.tensors["stem.projection.bias"]?.data[d] ?? 0,
         filter = row(matrix, d),
-        value = row(c.trace.patches, source)[d];
+        value = row(c.trace.patches, n)[d];
       const shown = Math.min(c.D, 64),
         parts = [];
       if (convolutional) {
@@ -338,7 +352,7 @@ const PANELS = [
         );
       }
       const [norm_before, norm_after] = [config.stem.norm_before, config.stem.norm_after];
-      const sum = row(input, source).reduce((total, each, i) => total + each * filter[i], 0);
+      const sum = row(input, n).reduce((total, each, i) => total + each * filter[i], 0);
       const words = c.t(norm_after ? "dot_product_normed" : "dot_product", {
         patch: c.tokenName(n + c.prefix),
         channel: d + 1,
@@ -352,9 +366,9 @@ const PANELS = [
           heatMap(
             tensor(
               Float32Array.from([
-                ...row(input, source),
+                ...row(input, n),
                 ...filter,
-                ...row(input, source).map((each, i) => each * filter[i]),
+                ...row(input, n).map((each, i) => each * filter[i]),
               ]),
               3,
               c.stemWidth,
@@ -372,11 +386,11 @@ const PANELS = [
         heatMap(c.trace.patches, {
           id: "projection-patches",
           k: "patches",
-          symbol: "x_p E",
+          symbol: `${sourceOf(c)} E`,
           name: c.words.embedded,
           rowName: (r) => c.tokenName(r + c.prefix),
           columnName: (e) => `${c.words.channel} ${e + 1}`,
-          marked: [source],
+          marked: [n],
           pick: (r, e) => c.select({ token: r + c.prefix, channel: e }),
           note: norm_before ? c.words.norm_before : null,
         }),
@@ -388,11 +402,11 @@ const PANELS = [
     id: "class",
     number: "1",
     when: (c) => c.config.class_token,
-    equation: "[ {class|x_{class}} ; {patches|x_p^1 E ; … ; x_p^N E} ]",
+    equation: (c) => `[ {class|x_{class}} ; {patches|${sourceOf(c)}^1 E ; … ; ${sourceOf(c)}^N E} ]`,
     shapes: (c) => [
       ["class", "x_{class}", c.prefix, c.D],
-      ["patches", "x_p E", c.N, c.D],
-      ["tokens", "[ x_{class} ; x_p E ]", c.T, c.D],
+      ["patches", `${sourceOf(c)} E`, c.N, c.D],
+      ["tokens", `[ x_{class} ; ${sourceOf(c)} E ]`, c.T, c.D],
     ],
     code: () => [["prefix", { "self.prefix": "class", "patches]": "patches", "torch.cat": "tokens" }]],
     draw: (c) => [
@@ -419,12 +433,12 @@ const PANELS = [
     when: (c) => c.config.position.kind !== "none",
     equation: (c) =>
       c.addedPositions
-        ? "{z0|z_0} = {tokens|[ x_{class} ; x_p E ]} + {table|E_{pos}}"
+        ? `{z0|z_0} = {tokens|${tokensBefore(c)}} + {table|E_{pos}}`
         : "A = softmax ( q k^⊤ / √{D_h} {table|+ position} )",
     shapes: (c) =>
       c.addedPositions
         ? [
-            ["tokens", "[ x_{class} ; x_p E ]", c.T, c.D],
+            ["tokens", tokensBefore(c), c.T, c.D],
             ["table", "E_{pos}", c.T, c.D],
             ["z0", "z_0", c.T, c.D],
           ]
@@ -662,7 +676,6 @@ const PANELS = [
                 label: `${c.words.head} ${k + 1}`,
                 side: 84,
                 gap: 1,
-                order: c.order,
                 weights: row(head.weights, c.token).subarray(c.prefix),
                 marked: c.token - c.prefix,
                 at: () => `${c.words.head} ${k + 1}`,

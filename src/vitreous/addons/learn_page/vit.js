@@ -185,6 +185,25 @@ function wholePatches(image, config) {
   return out;
 }
 
+// An image whose patches have changed places: at place n is patch order[n].
+function shuffledPatches(image, [p, q], order) {
+  if (!order) return image;
+  const [channels, height, width] = image.shape,
+    columns = width / q,
+    out = zeros(channels, height, width);
+  for (let c = 0; c < channels; c++) {
+    for (let y = 0; y < height; y++) {
+      for (let x = 0; x < width; x++) {
+        const from = order[Math.floor(y / p) * columns + Math.floor(x / q)],
+          top = Math.floor(from / columns) * p + (y % p),
+          left = (from % columns) * q + (x % q);
+        out.data[(c * height + y) * width + x] = image.data[(c * height + top) * width + left];
+      }
+    }
+  }
+  return out;
+}
+
 // The projection of Eq. 1 as a matrix (D, P P C), whose columns are in the order of a flat patch.
 function projectionMatrix(config, tensors) {
   const weight = tensors["stem.projection.weight"];
@@ -225,13 +244,13 @@ class ViT {
 
   // What happens to a normalized image (C, H, W).
   //
-  // changes: withoutPositions; order, a permutation of the patches; without, a set of heads "layer.head".
+  // changes: withoutPositions; order, a permutation of the image's patches; without, a set of heads "layer.head".
   // recorded: the results of the matrix products of this image, where the page does not have the matrices.
   run(pixels, changes = {}, recorded = null) {
     this.recorded = recorded;
     const { config, tensors } = this,
       trace = { pixels };
-    this.embed(wholePatches(pixels, config), trace, changes);
+    this.embed(shuffledPatches(wholePatches(pixels, config), config.patch_size, changes.order), trace, changes);
     let z = trace.z0;
     trace.layers = [];
     for (let l = 0; l < config.depth; l++) {
@@ -246,7 +265,7 @@ class ViT {
 
   // Eq. 1: patches, projection, class token, positions.
   embed(image, trace, changes) {
-    const { config, tensors, count, prefix } = this,
+    const { config, tensors, prefix } = this,
       width = config.width;
     trace.flat = toPatches(image, config.patch_size);
     if (config.stem.kind === "convolution") {
@@ -272,12 +291,9 @@ class ViT {
       trace.patches = linear(flat, this.projection, tensors["stem.projection.bias"]);
       if (config.stem.norm_after) trace.patches = this.norm("stem.norm_after", trace.patches);
     }
-    const shuffled = zeros(count, width);
-    for (let n = 0; n < count; n++)
-      shuffled.data.set(row(trace.patches, changes.order ? changes.order[n] : n), n * width);
     trace.tokens = zeros(this.length, width);
     if (prefix) trace.tokens.data.set(tensors.prefix.data);
-    trace.tokens.data.set(shuffled.data, prefix * width);
+    trace.tokens.data.set(trace.patches.data, prefix * width);
     trace.z0 = this.positioned(trace.tokens, "position", changes);
     if (config.embedding_norm) trace.z0 = this.norm("embedding_norm", trace.z0);
   }
