@@ -240,7 +240,11 @@ def compare(
         if format == "timm" and model.config.stem.kind == "resnet":
             ending = ".pth"  # timm has no architecture with so small a ResNet
         path = Path(folder) / f"model{ending}"
-        drop = ("rotary.periods",) if format != "dinov3" and getattr(model.config, "rotary", None) else ()
+        drop = (
+            ("position.rotary.periods",)
+            if format != "dinov3" and getattr(model.config, "rotary", None)
+            else ()
+        )
         try:
             found["out"] = vt.save(model, path, format=format, drop=drop)
         except vt.InputError as error:  # as of the post-activation BiT

@@ -170,13 +170,13 @@ def goes_on_after_a_checkpoint() -> None:
 CASES["a checkpoint of several processes"] = goes_on_after_a_checkpoint
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"dropout": 0.1, "attention_dropout": 0.1, "drop_path": 0.2},
-    "distillation": {"distillation_token": True, "pooling": "class+distillation"},
-    "SwiGLU, QK norm, LayerScale": {"mlp": "swiglu", "qk_norm": True, "layer_scale": 0.1},
+    "distillation": {"pooling": "class+distillation"},
+    "SwiGLU, QK norm, LayerScale": {"mlp": "swiglu", "qk_norm": "head", "layer_scale": 0.1},
     "post-norm": {"norm": "post"},
     "convolution stem": {"stem": {"kind": "convolution", "widths": (8, 8, 24), "strides": (2, 2, 2)}},
     "linear stem": {"stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True}},
     "hidden layer in the head": {"representation_size": 16},
-    "padded": {"size": 35, "pad": True},
+    "padded": {"size": 35, "edge": "pad"},
     "registers": {"registers": 3, "class_token": False, "pooling": "mean"},
 }
 for position in ("none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"):
@@ -219,7 +219,7 @@ for kind in ("softmax", "sigmoid"):
 
 def distill(form: str) -> None:
     """The teacher's images are of another size and have other channels."""
-    model = vit(channels=1, distillation_token=True, pooling="class+distillation")
+    model = vit(channels=1, pooling="class+distillation")
     labels = [str(number) for number in range(7)]
     teacher = on_device(
         lambda: Teacher(

@@ -194,8 +194,8 @@ def test_a_korean_inspection_has_no_english_words(run: vt.Run, tmp_path: Path) -
 def test_a_korean_diagram_of_a_model_has_no_english_stages() -> None:
     shape: dict[str, Any] = {"image_size": 32, "patch_size": 8, "width": 16, "depth": 2, "heads": 2}
     models: list[dict[str, Any]] = [
-        {"registers": 2, "image_size": 36, "drop_remainder": True},
-        {"class_token": False, "pooling": "mean", "image_size": 36, "pad": True},
+        {"registers": 2, "image_size": 36, "edge": "drop"},
+        {"class_token": False, "pooling": "mean", "image_size": 36, "edge": "pad"},
         {"patch_size": 16, "pooling": "mean-all", "stem": {"kind": "convolution", "widths": [8, 16, 16, 16]}},
     ]
     configs = [ViTConfig(**{**shape, **each, "mlp_dim": 24}) for each in models]

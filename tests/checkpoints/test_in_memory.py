@@ -18,8 +18,8 @@ META = torch.device("meta")
 POSITIONS = [
     {"kind": "learned"},
     {"kind": "sincos-2d"},
-    {"kind": "rotary-2d", "where": "every-layer"},
-    {"kind": "rotary-2d", "where": "every-layer-shared"},
+    {"kind": "rotary-2d"},
+    {"kind": "rotary-2d", "shared": True},
 ]
 
 
@@ -40,7 +40,7 @@ def places(model: nn.Module) -> set[tuple[torch.device, torch.dtype]]:
     return {(each.device, each.dtype) for each in tensors if each.is_floating_point()}
 
 
-@pytest.mark.parametrize("position", POSITIONS, ids=lambda each: "-".join(each.values()))
+@pytest.mark.parametrize("position", POSITIONS, ids=lambda each: "-".join(map(str, each.values())))
 @pytest.mark.parametrize(("device", "dtype"), [(META, torch.float32), (torch.device("cpu"), torch.bfloat16)])
 def test_a_changed_model_stays_where_it_is(
     position: dict[str, Any], device: torch.device, dtype: torch.dtype
@@ -53,7 +53,7 @@ def test_a_changed_model_stays_where_it_is(
         )
 
 
-@pytest.mark.parametrize("position", POSITIONS, ids=lambda each: "-".join(each.values()))
+@pytest.mark.parametrize("position", POSITIONS, ids=lambda each: "-".join(map(str, each.values())))
 def test_device_and_precision_can_be_chosen(position: dict[str, Any], tmp_path: Path) -> None:
     model = model_of(position)
     vt.save(model, tmp_path / "model")

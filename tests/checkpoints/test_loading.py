@@ -133,7 +133,7 @@ def test_what_is_assumed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     "fields",
     [
         {"class_token": False, "pooling": "attention", "mlp": "gelu_tanh"},
-        {"embedding_norm": True, "mlp": "quick_gelu", "norm_eps": 1e-5},
+        {"extra_norms": ("tokens",), "mlp": "quick_gelu", "norm_eps": 1e-5},
     ],
     ids=["siglip", "clip"],
 )

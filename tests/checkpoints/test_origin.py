@@ -80,7 +80,7 @@ def test_the_card_of_a_folder(tiny: Any, tmp_path: Path) -> None:
 
 
 CLIP = {
-    "embedding_norm": True,
+    "extra_norms": ("tokens",),
     "norm_eps": 1e-5,
     "mlp": "quick_gelu",
     "width": 48,
@@ -144,7 +144,7 @@ def test_the_published_weights_of_torchvision(torchvision: Any) -> None:
 
 
 def test_a_bare_file_is_described_by_a_folder(tiny: Any, tmp_path: Path) -> None:
-    model = tiny(embedding_norm=True, mlp="quick_gelu", norm_eps=1e-5, num_classes=None)
+    model = tiny(extra_norms=("tokens",), mlp="quick_gelu", norm_eps=1e-5, num_classes=None)
     vt.save(model, tmp_path / "m", format="huggingface")
     bare = tmp_path / "weights.safetensors"
     bare.write_bytes((tmp_path / "m" / "model.safetensors").read_bytes())

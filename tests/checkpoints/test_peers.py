@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 TOLERANCE = 2e-5
 
 
-BIASED = {"position": {"kind": "relative-bias", "where": "every-layer"}}
+BIASED = {"position": {"kind": "relative-bias"}}
 AIMV2 = {
     "norm_kind": "rms",
     "norm_eps": 1e-5,
@@ -36,18 +36,18 @@ HUGGINGFACE = {
     "ViTModel": {"num_classes": None, "norm_eps": 1e-12},
     "ViT without biases": {"qkv_bias": False, "mlp": "gelu_tanh"},
     "ViT of oblong images": {"image_size": (24, 40)},
-    "DeiT": {"distillation_token": True, "pooling": "class+distillation"},
+    "DeiT": {"pooling": "class+distillation"},
     "Dinov2": {"layer_scale": 0.1, "mlp_dim": 128, "pooling": "class+mean"},
     "Dinov2 by its class token": {"layer_scale": 0.1, "mlp_dim": 128},
     "Dinov2 by its mean": {"mlp_dim": 128, "pooling": "mean"},
     "Dinov2Model": {"layer_scale": 0.1, "mlp_dim": 128, "num_classes": None},
     "Dinov2WithRegisters": {"registers": 3, "mlp_dim": 128},
     "Dinov2 with SwiGLU": {"registers": 1, "mlp": "swiglu", "mlp_dim": 88},
-    "CLIP with its projection": {"embedding_norm": True, "head_bias": False, "mlp": "quick_gelu"},
-    "CLIP": {"embedding_norm": True, "num_classes": None, "norm_eps": 1e-5},
+    "CLIP with its projection": {"extra_norms": ("tokens",), "mlp": "quick_gelu"},
+    "CLIP": {"extra_norms": ("tokens",), "num_classes": None, "norm_eps": 1e-5},
     "BEiT": BIASED | {"pooling": "mean", "final_norm": "pooled", "layer_scale": 0.1},
     "BEiT with one table, without LayerScale": BIASED
-    | {"position": {"kind": "relative-bias", "where": "every-layer-shared"}},
+    | {"position": {"kind": "relative-bias", "shared": True}},
     "SigLIP": {"class_token": False, "pooling": "attention", "num_classes": None, "mlp": "gelu_tanh"},
 }
 
@@ -69,7 +69,9 @@ def test_transformers(name: str, tiny: Any, tmp_path: Path) -> None:
     if model.config.num_classes is not None:
         theirs = output.image_embeds if "image_embeds" in output else output.logits
     elif (
-        model.config.representation_size or model.config.pooling == "attention" or model.config.embedding_norm
+        model.config.representation_size
+        or model.config.pooling.kind == "attention"
+        or model.config.embedding_norm
     ):
         theirs = output.pooler_output
     else:
@@ -123,15 +125,15 @@ TIMM = {
     "mean without class token": {"pooling": "mean", "class_token": False, "final_norm": "pooled"},
     "registers": {"registers": 3, "layer_scale": 0.1, "qkv_bias": False},
     "attention pooling": {"pooling": "attention", "class_token": False, "mlp": "gelu_tanh"},
-    "qk-norm": {"qk_norm": True, "final_norm": "none"},
-    "CLIP": {"embedding_norm": True, "norm_eps": 1e-5, "mlp": "quick_gelu"},
+    "qk-norm": {"qk_norm": "head", "final_norm": "none"},
+    "CLIP": {"extra_norms": ("tokens",), "norm_eps": 1e-5, "mlp": "quick_gelu"},
     "SwiGLU": {"mlp": "swiglu", "layer_scale": 0.1},
-    "DeiT": {"distillation_token": True, "pooling": "class+distillation"},
+    "DeiT": {"pooling": "class+distillation"},
     "oblong": {"image_size": (24, 40), "num_classes": None},
     "odd MLP": {"mlp_dim": 67},
     "BEiT": BIASED | {"pooling": "mean", "final_norm": "pooled", "layer_scale": 0.1},
     "BEiT with one table": BIASED
-    | {"position": {"kind": "relative-bias", "where": "every-layer-shared"}, "image_size": (24, 40)},
+    | {"position": {"kind": "relative-bias", "shared": True}, "image_size": (24, 40)},
     "AIMv2": AIMV2,
 }
 
@@ -225,7 +227,7 @@ def test_vit_pytorch(kind: str, fields: dict[str, Any], tiny: Any, tmp_path: Pat
             block.attention.out.bias.zero_()
     vt.save(model, tmp_path / "m.pt", format="vit-pytorch")
     config = model.config
-    pool = {"pool": "mean" if config.pooling == "mean" else "cls"} if kind == "ViT" else {}
+    pool = {"pool": "mean" if config.pooling.kind == "mean" else "cls"} if kind == "ViT" else {}
     peer = getattr(peer_code, kind)(
         image_size=32,
         patch_size=8,

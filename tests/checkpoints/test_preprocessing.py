@@ -55,7 +55,7 @@ def test_every_preprocessing_of_timm(tiny: Any, tmp_path: Path) -> None:
         if cfg["input_size"][-1] > 300 or cfg["crop_mode"] not in ("center", "squash"):
             continue
         file.write_text(json.dumps(told | {"pretrained_cfg": cfg}))
-        preprocessing = vt.load(tmp_path / "m", image_size=cfg["input_size"][-1], drop_remainder=True)
+        preprocessing = vt.load(tmp_path / "m", image_size=cfg["input_size"][-1], edge="drop")
         for size in SIZES[:4]:
             image = photograph(size)
             difference = preprocessing.preprocessing(image) - as_timm(image, cfg)
@@ -76,7 +76,7 @@ def test_every_preprocessing_of_timm_by_its_own_transform(
     for cfg in registry()["preprocessing"]:
         size = tuple(cfg["input_size"])
         file.write_text(json.dumps(given | {"pretrained_cfg": cfg}))
-        ours = vt.load(tmp_path / "m", image_size=size[1:], drop_remainder=True).preprocessing
+        ours = vt.load(tmp_path / "m", image_size=size[1:], edge="drop").preprocessing
         named = {key: tuple(v) if isinstance(v, list) else v for key, v in cfg.items() if key != "input_size"}
         theirs = timm.data.create_transform(size, is_training=False, **named)
         for shape, image in images.items():

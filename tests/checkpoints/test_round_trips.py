@@ -31,15 +31,14 @@ FIELDS: dict[str, list[Any]] = {
         {"kind": kind} for kind in ("learned", "learned", "sincos-2d", "learned-2d", "none", "rotary-2d")
     ],
     "registers": [0, 0, 2],
-    "embedding_norm": [False, False, True],
+    "extra_norms": [(), (), ("tokens",)],
     "norm_eps": [1e-6, 1e-5, 1e-12],
     "final_norm": ["tokens", "tokens", "pooled", "none"],
     "qkv_bias": [True, False],
-    "qk_norm": [False, False, True],
+    "qk_norm": ["none", "none", "head"],
     "mlp": ["gelu", "gelu_tanh", "quick_gelu", "swiglu"],
     "layer_scale": [None, 0.1],
     "representation_size": [None, None, 8],
-    "head_bias": [True, False],
     "stem": [
         {"kind": "patch"},
         {"kind": "patch", "bias": False},
@@ -55,7 +54,6 @@ POOLINGS: list[dict[str, Any]] = [
     {"pooling": "attention", "class_token": False},
     {
         "pooling": "class+distillation",
-        "distillation_token": True,
         "final_norm": "tokens",
         "representation_size": None,
     },
@@ -65,8 +63,8 @@ ORDINARY: dict[str, Any] = {
     "channels": 3,
     "head_dim": None,
     "registers": 0,
-    "embedding_norm": False,
-    "qk_norm": False,
+    "extra_norms": (),
+    "qk_norm": "none",
     "norm_eps": 1e-6,
     "mlp": "gelu",
     "final_norm": "tokens",
@@ -76,7 +74,6 @@ ORDINARY: dict[str, Any] = {
     "stem": {"kind": "patch"},
     "pooling": "class",
     "class_token": True,
-    "distillation_token": False,
 }
 NORMED = {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True}
 TYPICAL: dict[str, dict[str, Any]] = {
@@ -93,9 +90,14 @@ TYPICAL: dict[str, dict[str, Any]] = {
     "radio": ORDINARY
     | {"num_classes": None, "final_norm": "none", "image_size": (32, 32), "patch_size": (8, 8)},
     "dinov3": ORDINARY
-    | {"norm_eps": 1e-5, "num_classes": None, "position": {"kind": "rotary-2d"}}
-    | {"rotary": {"pairs": "halves", "axes": "yx", "coordinates": "centered"}},
-    "open-clip": ORDINARY | {"norm_eps": 1e-5, "embedding_norm": True, "head_bias": False},
+    | {"norm_eps": 1e-5, "num_classes": None}
+    | {
+        "position": {
+            "kind": "rotary-2d",
+            "rotary": {"pairs": "halves", "axes": "yx", "coordinates": "centered"},
+        }
+    },
+    "open-clip": ORDINARY | {"norm_eps": 1e-5, "extra_norms": ("tokens",)},
     "bit": ORDINARY,
     "vitreous": ORDINARY,
 }
@@ -129,7 +131,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
     model = vt.ViT(config).eval()
     for parameter in model.parameters():
         parameter.copy_(0.3 * torch.randn(parameter.shape) + (parameter == 1))
-    if config.pooling == "mean" and config.position.kind == "sincos-2d":  # SimpleViT has no bias there
+    if config.pooling.kind == "mean" and config.position.kind == "sincos-2d":  # SimpleViT has no bias there
         for block in model.blocks:
             block.attention.out.bias.zero_()
     with tempfile.TemporaryDirectory() as folder:
@@ -163,6 +165,8 @@ def test_a_typical_model_is_held(format: str, tiny: Any, tmp_path: Path) -> None
         for name, parameter in model.named_parameters():
             if re.search(r"(attention|mlp)\..*bias$", name):
                 parameter.zero_()
+    if format == "open-clip":  # its projection has none
+        model.head.bias.zero_()
     if format == "dinov3":  # its keys have none
         for block in model.blocks:
             block.attention.qkv.bias.chunk(3)[1].zero_()

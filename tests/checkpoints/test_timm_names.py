@@ -59,7 +59,7 @@ def test_poolings_that_are_not_those_of_the_weights(pool: str, tiny: Any, tmp_pa
 def test_a_name_tells_everything_and_nothing_is_said(
     tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clip = {"embedding_norm": True, "norm_eps": 1e-5, "mlp": "quick_gelu", "width": 48, "heads": 12}
+    clip = {"extra_norms": ("tokens",), "norm_eps": 1e-5, "mlp": "quick_gelu", "width": 48, "heads": 12}
     folder = described(
         tiny(**clip), tmp_path / "m", architecture="vit_base_patch16_clip_quickgelu_224", model_args=None
     )
@@ -77,7 +77,7 @@ def test_a_bare_state_dict_says_what_is_assumed(
         vt.load(tmp_path / "m.pth", heads=4)
     assert "assumed: images of 32x32, a square of patches (or pass image_size=)" in caplog.text
     assert "; mlp=gelu, norm_eps=1e-06, pooling=class (or pass like='timm:NAME'" in caplog.text
-    vt.save(tiny(embedding_norm=True, norm_eps=1e-5), tmp_path / "clip.pth", format="timm")
+    vt.save(tiny(extra_norms=("tokens",), norm_eps=1e-5), tmp_path / "clip.pth", format="timm")
     with pytest.raises(vt.InputError, match="a CLIP does not tell its activation: pass mlp='gelu' or"):
         vt.load(tmp_path / "clip.pth", heads=4)
     assert vt.load(tmp_path / "clip.pth", heads=4, mlp="gelu").config.norm_eps == 1e-5

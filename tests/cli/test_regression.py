@@ -100,10 +100,6 @@ def test_evaluate_repeats_what_training_measured(run, command):
             "has no effect",
         ),
         (
-            ("train", "gauges.csv", "--task", "regression", "--set", "model.head_bias=false"),
-            "needs a head with a bias",
-        ),
-        (
             ("predict", "runs/gauges", "gauges/0.png", "--top", "3"),
             "--top does not apply to --task regression",
         ),
@@ -127,7 +123,7 @@ def test_scores_by_hand():
     assert 0 <= low < 0.5 < high <= 2
 
 
-TOKENS = {"class": {}, "distillation": {"pooling": "class+distillation", "distillation_token": True}}
+TOKENS = {"class": {}, "distillation": {"pooling": "class+distillation"}}
 
 
 def numbers_model(token):

@@ -43,7 +43,7 @@ CONFIGS = {
             "image_size": 32,
             "patch_size": 16,
             "stem": RESNET,
-            "position": {"kind": "relative", "where": "every-layer"},
+            "position": {"kind": "relative"},
             "registers": 2,
             "pooling": "mean",
             "class_token": False,
@@ -53,8 +53,7 @@ CONFIGS = {
         **{
             **TINY,
             "image_size": (14, 20),
-            "pad": True,
-            "distillation_token": True,
+            "edge": "pad",
             "pooling": "class+distillation",
         }
     ),

@@ -137,7 +137,7 @@ def test_rows_are_those_of_the_patches_alone(kind: str, where: str) -> None:
     ("kind", "why"), [("none", "no position embeddings"), ("rotary-2d", "inside the attention")]
 )
 def test_why_there_is_no_position_similarity(kind: str, why: str) -> None:
-    model = model_of(position={"kind": kind, "where": "every-layer"})
+    model = model_of(position={"kind": kind})
     assert position_rows(model) is None
     left_out = positions_figure(model)
     assert isinstance(left_out, LeftOut)
@@ -195,7 +195,7 @@ def test_every_kind_of_stem_has_filters() -> None:
         {},
         {"pooling": "mean", "registers": 2},
         {"pooling": "mean-all"},
-        {"distillation_token": True, "pooling": "class+distillation"},
+        {"pooling": "class+distillation"},
         {"pooling": "attention", "class_token": False},
     ],
 )
@@ -204,7 +204,7 @@ def test_readout_weights_are_what_the_pooling_does(changes: dict[str, Any]) -> N
     weights = readout_weights(model.config)
     assert weights.sum().item() == pytest.approx(1)
     z = torch.randn(1, model.config.sequence_length, 16)
-    if model.config.pooling in ("class", "mean", "mean-all"):
+    if model.config.pooling.kind in ("class", "mean", "mean-all"):
         torch.testing.assert_close((weights @ z), model.pool(z))
 
 
@@ -378,8 +378,8 @@ def openly_pooled(maps: list[Tensor]) -> Any:
         {},
         {"pooling": "attention", "class_token": False, "registers": 1},
         {"pooling": "mean", "class_token": False, "registers": 2},
-        {"position": {"kind": "rotary-2d", "where": "every-layer"}, "norm": "post"},
-        {"position": {"kind": "relative", "where": "every-layer"}},
+        {"position": {"kind": "rotary-2d"}, "norm": "post"},
+        {"position": {"kind": "relative"}},
     ],
 )
 def test_relevance_equals_the_equations_as_they_stand(changes: dict[str, Any]) -> None:

@@ -42,11 +42,10 @@ MADE = InspectionRequest("made")
 HYBRID = {"image_size": 32, "patch_size": 16, "stem": {"kind": "resnet", "layers": (1,), "width_factor": 0.5}}
 KINDS: dict[str, dict[str, Any]] = {
     "registers, mean": {"pooling": "mean", "class_token": False, "registers": 2},
-    "hybrid, relative": {**HYBRID, "position": {"kind": "relative", "where": "every-layer"}},
+    "hybrid, relative": {**HYBRID, "position": {"kind": "relative"}},
     "padded, distilled": {
         "image_size": (20, 36),
-        "pad": True,
-        "distillation_token": True,
+        "edge": "pad",
         "pooling": "class+distillation",
     },
     "no classes, patch 1": {"num_classes": None, "image_size": 5, "patch_size": 1, "channels": 1},

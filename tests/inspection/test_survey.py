@@ -51,7 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "class token": {},
     "mean, registers": {"pooling": "mean", "class_token": False, "registers": 2},
     "attention pooling": {"pooling": "attention", "class_token": False, "registers": 1},
-    "rotary, post-norm": {"position": {"kind": "rotary-2d", "where": "every-layer"}, "norm": "post"},
+    "rotary, post-norm": {"position": {"kind": "rotary-2d"}, "norm": "post"},
 }
 
 

@@ -56,7 +56,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "pooling": "mean",
         "class_token": False,
         "registers": 2,
-        "position": {"kind": "rotary-2d", "where": "every-layer"},
+        "position": {"kind": "rotary-2d"},
     },
     "hybrid": {
         "image_size": (32, 32),
@@ -288,7 +288,7 @@ def test_labels_of_mixed_images() -> None:
 
 def test_figures_that_do_not_exist_are_left_out_with_a_reason(run: Path) -> None:
     (run / "metrics.jsonl").unlink()
-    model = model_of(position={"kind": "rotary-2d", "where": "every-layer"})
+    model = model_of(position={"kind": "rotary-2d"})
     path = write_training_report(run, model=model, evaluation=evaluation(9), images=images())
     page = path.read_text(encoding="utf-8")
     assert not {"curves", "positions", "mistakes", "baselines"} & sections(page)

@@ -63,7 +63,7 @@ def test_layers_have_fewer_tokens_and_the_original_stays() -> None:
 
 
 def test_what_cannot_merge() -> None:
-    relative = model(position={"kind": "relative", "where": "every-layer"})
+    relative = model(position={"kind": "relative"})
     assert not can_merge_tokens(relative)
     assert not can_merge_tokens(torch.nn.Linear(2, 2))
     assert not can_merge_tokens(model(depth=1))

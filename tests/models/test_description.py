@@ -29,15 +29,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "convolution stem": {"stem": {"kind": "convolution", "widths": (4, 6, 8), "strides": (2, 2, 2)}},
     "hybrid": {"stem": HYBRID},
     "no class token": {"class_token": False, "pooling": "mean"},
-    "registers, padded": {"registers": 3, "pad": True, "image_size": (30, 17), "pooling": "mean-all"},
+    "registers, padded": {"registers": 3, "edge": "pad", "image_size": (30, 17), "pooling": "mean-all"},
     "attention pooling": {"pooling": "attention", "class_token": False},
-    "distilled": {"pooling": "class+distillation", "distillation_token": True},
+    "distilled": {"pooling": "class+distillation"},
     "two pooled": {"pooling": "class+mean", "final_norm": "pooled", "representation_size": 9},
     "no head": {"num_classes": None, "final_norm": "none"},
-    "post-norm": {"norm": "post", "embedding_norm": True},
+    "post-norm": {"norm": "post", "extra_norms": ("tokens",)},
     "swiglu": {"mlp": "swiglu", "layer_scale": 0.1, "drop_path": 0.2, "dropout": 0.1},
-    "qk-norm, relative": {"qk_norm": True, "position": {"kind": "relative"}},
-    "relative, shared": {"position": {"kind": "relative", "where": "every-layer-shared"}},
+    "qk-norm, relative": {"qk_norm": "head", "position": {"kind": "relative"}},
+    "relative, shared": {"position": {"kind": "relative", "shared": True}},
     "rotary": {"position": {"kind": "rotary-2d"}},
     "every layer": {"position": {"where": "every-layer"}},
     "every layer, shared": {"position": {"where": "every-layer-shared", "kind": "learned-2d"}},
@@ -49,7 +49,7 @@ CONFIGS: dict[str, Config] = {
     name: ViTConfig(**{**SMALL, "num_classes": 5, **fields}) for name, fields in VARIANTS.items()
 } | {
     "BiT post": config_of("BiT-R50x1", order="post-activation", standardization="std", num_classes=None),
-    "Seg cells": config_of("Seg-Ti-Mask/16", image_size=(32, 48), cells=4, class_token=False, pad=True),
+    "Seg cells": config_of("Seg-Ti-Mask/16", image_size=(32, 48), cells=4, class_token=False, edge="pad"),
 }
 
 

@@ -1,5 +1,7 @@
 """The assembled model: its equations, its numbers, and every configuration that validates."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,12 +63,6 @@ stems = st.sampled_from(
         {"kind": "resnet", "layers": (1,), "widths": (128,), "width_factor": 0.5},
     ]
 )
-positions = st.fixed_dictionaries(
-    {
-        "kind": st.sampled_from(["none", "learned", "learned-2d", "sincos-2d", "relative", "rotary-2d"]),
-        "where": st.sampled_from(["stem", "every-layer", "every-layer-shared"]),
-    }
-)
 rotary = st.sampled_from(
     [
         {"pairs": "halves", "axes": "yx", "coordinates": "centered"},
@@ -74,6 +70,14 @@ rotary = st.sampled_from(
         {"kind": "mixed"},
     ]
 )
+added = {
+    "kind": st.sampled_from(["learned", "learned-2d", "sincos-2d"]),
+    "where": st.sampled_from(["stem", "every-layer", "every-layer-shared"]),
+    "rotary": st.none() | rotary,
+}
+relative = {"kind": st.sampled_from(["relative", "relative-bias"]), "shared": st.booleans()}
+turned = {"kind": st.just("rotary-2d"), "shared": st.booleans(), "rotary": rotary}
+positions = st.one_of(st.just({"kind": "none"}), *map(st.fixed_dictionaries, (added, relative, turned)))
 
 
 @st.composite
@@ -85,39 +89,35 @@ def configurations(draw: st.DrawFn) -> ViTConfig:
         )
     )
     distilled = pooling == "class+distillation"
-    position, attention = draw(positions), pooling.startswith("attention")
-    turned = position["kind"] not in ("none", "relative") and draw(st.booleans())
+    position = draw(positions)
+    sized = {"heads": st.sampled_from([None, 4]), "mlp_dim": st.sampled_from([None, 12])}
     return ViTConfig(
         image_size=draw(st.sampled_from([(8, 8), (8, 12), (7, 9)])),
-        pad=True,
+        edge="pad",
         patch_size=(4, 4),
         channels=draw(st.sampled_from([1, 3])),
         num_classes=draw(st.sampled_from([None, 3])),
         width=16,
         depth=draw(st.integers(1, 2)),
         heads=draw(st.sampled_from([1, 2])),
-        head_dim=4 if turned else draw(st.sampled_from([None, 4])),
+        head_dim=4 if position.get("rotary") else draw(st.sampled_from([None, 4])),
         mlp_dim=8,
         stem=draw(stems),
         position=position,
-        rotary=draw(rotary) if turned else None,
         class_token=pooling.startswith("class") or draw(st.booleans()),
-        distillation_token=distilled,
         registers=draw(st.integers(0, 2)),
-        embedding_norm=draw(st.booleans()),
-        pooling=pooling,
-        pool_heads=draw(st.sampled_from([None, 4])) if attention else None,
-        pool_mlp_dim=draw(st.sampled_from([None, 12])) if attention else None,
+        pooling={
+            "kind": pooling,
+            **(draw(st.fixed_dictionaries(sized)) if pooling.startswith("attention") else {}),
+        },
         norm=draw(st.sampled_from(["pre", "post", "post-branch"])),
-        attention_sub_norm=draw(st.booleans()),
-        mlp_sub_norm=draw(st.booleans()),
+        extra_norms=draw(st.lists(st.sampled_from(["tokens", "attention", "mlp"]))),
         final_norm="tokens" if distilled else draw(st.sampled_from(["tokens", "pooled", "none"])),
         qkv_bias=draw(st.booleans()),
-        qk_norm=draw(st.booleans()),
+        qk_norm=draw(st.sampled_from(["none", "head", "layer", "unit"])),
         mlp=draw(st.sampled_from(["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"])),
         layer_scale=draw(st.sampled_from([None, 0.1])),
         representation_size=None if distilled else draw(st.sampled_from([None, 6])),
-        head_bias=draw(st.booleans()),
         dropout=draw(st.sampled_from([0.0, 0.1])),
         attention_dropout=draw(st.sampled_from([0.0, 0.1])),
         drop_path=draw(st.sampled_from([0.0, 0.1])),
@@ -179,7 +179,7 @@ def test_shared_positions_are_one_table() -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("ViT-B/16", {"image_size": 222}, "222 is not a multiple of patch size 16: use 224, or pad=True"),
+        ("ViT-B/16", {"image_size": 222}, "222 is not a multiple of patch size 16: use 224, or edge='pad'"),
         ("ViT-B/16", {"widht": 3}, "did you mean 'width'?"),
         ("ViT-B/16", {"width": 100}, "width 100 is not a multiple of 12 heads"),
         ("ViT-B/16", {"depth": 0}, "model.depth"),
@@ -219,11 +219,11 @@ def test_a_fresh_head_is_zero_and_q_k_v_are_drawn_apart() -> None:
     assert 0.95 * bound < spread <= bound
 
 
-@pytest.mark.parametrize(("schedule", "expected"), [("linear", [0.2, 0.4]), ("constant", [0.4, 0.4, 0.4])])
-def test_stochastic_depth_grows_or_is_the_same_in_all_layers(schedule: str, expected: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("drop_path", "expected"), [(0.4, [0.2, 0.4]), ((0.4, 0.4), [0.4, 0.4, 0.4]), ((0.2, 0.0), [0.2, 0.1])]
+)
+def test_stochastic_depth_is_linear_in_the_layer(drop_path: Any, expected: list[float]) -> None:
     """In both branches of a layer; one that drops nothing has no module for it."""
-    model = vt.create("ViT-Ti/8", image_size=16, depth=3, drop_path=0.4, drop_path_schedule=schedule)
+    model = vt.create("ViT-Ti/8", image_size=16, depth=3, drop_path=drop_path)
     found = [each.rate for each in model.modules() if isinstance(each, StochasticDepth)]
     assert found == pytest.approx([each for each in expected for _ in range(2)])
-    with pytest.raises(InputError, match="drop_path_schedule has no effect without drop_path"):
-        vt.create("ViT-Ti/8", image_size=16, drop_path_schedule="constant")

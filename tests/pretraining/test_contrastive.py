@@ -149,8 +149,8 @@ def test_there_are_no_small_views_to_set():
 
 
 def test_a_distillation_token_is_refused_without_naming_another_objective(tiny):
-    model = tiny(distillation_token=True, pooling="class+distillation")
-    with pytest.raises(InputError, match=r"set model\.distillation_token=false") as refused:
+    model = tiny(pooling="class+distillation")
+    with pytest.raises(InputError, match=r"set model\.pooling=class") as refused:
         Contrastive(model, ContrastiveConfig(**SMALL))
     assert "DINO" not in str(refused.value)
 

@@ -95,7 +95,7 @@ def test_a_reconstruction_with_perfect_prediction_is_the_image(tiny, images, mon
         {"position": {"kind": "sincos-2d"}},
         {"position": {"kind": "learned-2d"}},
         {"image_size": (24, 40)},
-        {"image_size": 30, "pad": True},
+        {"image_size": 30, "edge": "pad"},
         {"channels": 1},
     ],
 )

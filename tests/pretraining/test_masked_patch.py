@@ -143,7 +143,7 @@ def test_painted_colors_are_the_middle_of_their_level(tiny):
         {"position": {"kind": "learned-2d", "where": "every-layer"}},
         {"norm": "post", "final_norm": "none"},
         {"image_size": (24, 40)},
-        {"image_size": 30, "pad": True},
+        {"image_size": 30, "edge": "pad"},
         {"stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True}},
     ],
 )

@@ -71,7 +71,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
         assert np.allclose(*losses, rtol=0.1), (objective, shard)
         assert rows[-1]["validation_loss"] == pytest.approx(expected[-1]["validation_loss"], rel=0.05)
         assert losses[0] == pytest.approx([row["loss"] for row in runs[objective, False].metrics()], abs=1e-5)
-        assert vt.load(run.path).config.pooling == "attention"
+        assert vt.load(run.path).config.pooling.kind == "attention"
 
 
 @pytest.mark.slow

@@ -485,7 +485,6 @@ def test_what_a_model_with_a_distillation_token_answers(splits: Splits) -> None:
         depth=1,
         heads=2,
         mlp_dim=16,
-        distillation_token=True,
         pooling="class+distillation",
     )
     model = build_model(config, preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,)))

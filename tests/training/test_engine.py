@@ -180,7 +180,7 @@ def test_a_teacher_that_is_the_student_adds_its_own_entropy(model: nn.Module) ->
 def test_each_token_answers_its_own_teacher() -> None:
     """DeiT's class token learns from the labels, its distillation token from the teacher."""
     torch.manual_seed(0)
-    student = create("ViT-Ti/4", **SMALL, distillation_token=True, pooling="class+distillation")
+    student = create("ViT-Ti/4", **SMALL, pooling="class+distillation")
     teacher = Teacher(create("ViT-Ti/4", **SMALL), Preprocessing(size=(8, 8)), ["a", "b", "c"])
     batch = Batch(torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 0]), torch.arange(4))
     for weight, learning in ((0.0, "classes"), (1.0, "distillation")):

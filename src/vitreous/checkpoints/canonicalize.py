@@ -29,11 +29,11 @@ def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dic
     """
     config, weights = model.config, stored(model)
     fields: dict[str, Any] = {}
-    if "position" not in keep and config.position.where == "stem":
+    if "position" not in keep and config.position.at_stem:
         weights = {name: w for name, w in weights.items() if not name.startswith("position.")}
         if (table := position_table(model)) is not None:
             weights["position.table"] = table
-            fields["position"] = {"kind": "learned"}
+            fields["position"] = {"kind": "learned", "rotary": config.rotary}
     if config.stem.kind == "patch" and not (config.stem.norm_before or config.stem.norm_after):
         weight = weights["stem.projection.weight"]
         if weight.ndim == 2:
@@ -45,9 +45,6 @@ def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dic
         fields["qkv_bias"] = True
         rows = 3 * config.heads * config.resolved_head_dim
         weights |= {f"blocks.{i}.attention.qkv.bias": torch.zeros(rows) for i in range(config.depth)}
-    if not config.head_bias and config.num_classes is not None:
-        fields["head_bias"] = True
-        weights["head.bias"] = torch.zeros(config.num_classes)
     if config.layer_scale is not None and config.norm == "pre" and "layer_scale" not in keep:
         fields["layer_scale"] = None
         for layer in range(config.depth):
@@ -115,7 +112,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         if allowed is None or value in allowed or (value is None and "." in field):
             continue
         part = "head" if field == "num_classes" else field
-        whole = part in ("head", "rotary", "rotary.periods")
+        whole = part in ("head", "position.rotary", "position.rotary.periods")
         known = "" if whole else f"={value}, only {' or '.join(str(each) for each in allowed)}"
         hint = f"; drop it with drop=({part!r},) or --drop {part}" if part in DROPPABLE else ""
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
@@ -148,7 +145,7 @@ DROPPABLE = (
     "head",
     "mlp",
     "norm_eps",
-    "rotary.periods",
+    "position.rotary.periods",
     "stem.standardization",
     "stem.standardization_eps",
     "stem.norm_eps",
@@ -169,8 +166,11 @@ def without_parts(model: Model, drop: Sequence[str], limits: Limits) -> Model:
             tree["num_classes"] = None
             tree |= {"representation_size": None} if field == "representation_size" else {}
         elif (allowed := limits.get(field)) and value_of(model.config, field) not in allowed:
-            *branch, leaf = field.split(".")
-            (tree[branch[0]] if branch else tree)[leaf] = next(iter(allowed))
+            *branches, leaf = field.split(".")
+            part = tree
+            for branch in branches:
+                part = part[branch]
+            part[leaf] = next(iter(allowed))
     tree = {name: value for name, value in tree.items() if name in type(model.config).model_fields}
     config = model.config.checked(tree, {})
     headless = {"labels": None, "task": None} if config.num_classes is None else {}

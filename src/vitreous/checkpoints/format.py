@@ -42,15 +42,18 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "norm_kind": ("layer",),
     "position.where": ("stem",),
     "position.kind": ("learned",),
+    "position.shared": (False,),
     "stem.kind": ("patch",),
     "class_token": (True,),
     "registers": (0,),
-    "pooling": ("class",),
+    "pooling.kind": ("class",),
     "final_norm": ("tokens",),
-    **dict.fromkeys(("stem.norm_before", "stem.norm_after", "pad", "drop_remainder"), (False,)),
-    **dict.fromkeys(("distillation_token", "embedding_norm", "attention_sub_norm", "mlp_sub_norm"), (False,)),
-    **dict.fromkeys(("qk_norm", "qk_norm_per_head", "qk_norm_joint", "rotary.class_angles"), (False,)),
-    **dict.fromkeys(("rotary", "head_dim", "pool_heads", "pool_mlp_dim", "representation_size"), (None,)),
+    "extra_norms": ((),),
+    "qk_norm": ("none",),
+    "edge": ("refuse",),
+    **dict.fromkeys(("stem.norm_before", "stem.norm_after", "position.rotary.class_angles"), (False,)),
+    **dict.fromkeys(("position.rotary", "head_dim", "representation_size"), (None,)),
+    **dict.fromkeys(("pooling.heads", "pooling.mlp_dim"), (None,)),
 }
 
 
@@ -121,16 +124,22 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -
     are asked for."""
     overrides = {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}
     sides = zip(as_pair(fields.get("image_size")) or (), fields.get("patch_size", ()), strict=False)
-    if "pad" not in overrides and any(size % patch for size, patch in sides):
-        fields = {"drop_remainder": True, **fields}
+    if any(size % patch for size, patch in sides):
+        fields = {"edge": "drop", **fields}
     for name in ("heads", "mlp", "pooling"):
-        if source.config and overrides.get(name, fields.get(name)) != fields.get(name, overrides.get(name)):
-            stated = f"{name}={fields[name]}, as {source.where} says"
-            log.warning("%s=%s is taken as you say, not %s", name, overrides[name], stated)
+        given, stated = kind_of(overrides.get(name)), kind_of(fields.get(name))
+        if source.config and None not in (given, stated) and given != stated:
+            message = "%s=%s is taken as you say, not %s=%s, as %s says"
+            log.warning(message, name, given, name, stated, source.where)
     if "heads" not in fields and "heads" in kind.model_fields:
         overrides["heads"] = asked_heads(source, fields["width"])
     config: AConfig = kind.checked(fields, overrides)
     return config
+
+
+def kind_of(part: Any) -> Any:
+    """The kind of a part that is given with its settings, or by its kind alone."""
+    return part.get("kind") if isinstance(part, Mapping) else getattr(part, "kind", part)
 
 
 def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
@@ -158,9 +167,9 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
         "depth": source.count(theirs["blocks.{}.attention_norm.weight"]),
         "mlp_dim": mlp_dim,
         "mlp": "swiglu" if swiglu else "gelu",
-        "qk_norm": bool(first("blocks.{}.attention.query_norm.weight")),
+        "qk_norm": "head" if first("blocks.{}.attention.query_norm.weight") else "none",
         "layer_scale": 1.0 if first("blocks.{}.attention_branch.scale.gamma") else None,
-        "embedding_norm": bool(first("embedding_norm.weight")),
+        "extra_norms": ("tokens",) if first("embedding_norm.weight") else (),
         "representation_size": source.size_if_there(first("representation.linear.weight"), 0, ndim=2),
         "num_classes": source.size_if_there(first("head.weight") or first("head.classes.weight"), 0, ndim=2),
     }

@@ -87,6 +87,13 @@ def fixed(ours: str, value: Tensor, *, part: str) -> Row:
     return Row((ours,), (), lambda: (value.clone(),), write)
 
 
+def no_head_bias(num_classes: int) -> Row:
+    """The bias of the head, which a projection of theirs does not have."""
+    return fixed(
+        "head.bias", torch.zeros(num_classes), part="a bias of the head: drop the head (--drop head)"
+    )
+
+
 def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
     """One weight of ours whose rows are those of several of theirs; None for one that they do not have,
     because it is zero."""
@@ -284,7 +291,7 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
             config, tokens = part.config, part.config.sequence_length
             pairs_of_tokens = config.position.kind in ("relative", "relative-bias")
             numbers = tokens * (tokens if pairs_of_tokens else config.width)
-            computed = pairs_of_tokens or config.resolved_rotary or config.position.kind == "sincos-2d"
+            computed = pairs_of_tokens or config.rotary is not None or config.position.kind == "sincos-2d"
             if computed and numbers > LARGEST_TABLE:
                 raise InputError(f"positions of {tokens} tokens are refused: they would not fit into memory")
     compute_buffers(model, device)

@@ -80,7 +80,7 @@ def view_data(view: View, characters: int) -> dict[str, Any]:
         "coarse": coarse_grid(config, factor),
         "factor": factor,
         "patch": config.patch_size,
-        "reads": phrase(f"readouts.{config.pooling}"),
+        "reads": phrase(f"readouts.{config.pooling.kind}"),
         "images": [
             {
                 "name": caption,

@@ -24,6 +24,7 @@ from vitreous.inspection.measures import layer_tokens, logit_lens, readout_of, r
 from vitreous.inspection.model_figures import first_filters, position_rows
 from vitreous.inspection.relevance import Backward, class_score, go_back
 from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import AttentionPoolingConfig, TokenPoolingConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
@@ -91,7 +92,7 @@ class LiveViT(ViT):
             num_classes=classes,
             class_token=prefix > 0,
             registers=max(prefix - 1, 0),
-            pooling="class" if prefix else "mean",
+            pooling=TokenPoolingConfig(kind="class" if prefix else "mean"),
         )
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Tensor:
@@ -164,7 +165,7 @@ class LiveViT(ViT):
         """Return what the head reads, by the tokens that its outputs depend on."""
         prefix = self.config.num_prefix_tokens
         if self.pooled:
-            return {"pooling": "attention"}
+            return {"pooling": AttentionPoolingConfig()}
         z = z.detach().requires_grad_()
         with torch.enable_grad():
             outputs = self.after_layers(z)
@@ -180,13 +181,14 @@ class LiveViT(ViT):
         first, patches = slopes[:prefix], slopes[prefix:]
         is_read = (slopes > READ * slopes.max()).tolist()
         if not all(is_read[prefix:]):
-            two = prefix > 1 and is_read[1]
-            more = {"distillation_token": True, "registers": prefix - 2}
-            return {"pooling": "class+distillation", **more} if two else {"pooling": "class"}
+            if prefix > 1 and is_read[1]:
+                return {"pooling": TokenPoolingConfig(kind="class+distillation"), "registers": prefix - 2}
+            return {"pooling": TokenPoolingConfig(kind="class")}
         if not any(is_read[:prefix]):
-            return {"pooling": "mean"}
+            return {"pooling": TokenPoolingConfig(kind="mean")}
         # The class token beside the mean of N patches counts N times as much as one of them.
-        return {"pooling": "class+mean" if first[0] > 4 * patches.mean() else "mean-all"}
+        beside = first[0] > 4 * patches.mean()
+        return {"pooling": TokenPoolingConfig(kind="class+mean" if beside else "mean-all")}
 
 
 @layer_tokens.register

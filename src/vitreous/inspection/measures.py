@@ -36,7 +36,7 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
     weights = torch.zeros(config.sequence_length)
     patches = torch.zeros(config.sequence_length)
     patches[config.num_prefix_tokens :] = 1 / (config.sequence_length - config.num_prefix_tokens)
-    match config.pooling:
+    match config.pooling.kind:
         case "class":
             weights[0] = 1
         case "class+distillation":

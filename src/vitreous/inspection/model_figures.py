@@ -136,7 +136,7 @@ def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], s
         HTML.image_triples(triples, kinds, notes),
         file=contact_sheet([tile for row, _ in triples for tile in row], columns=6),
         arrays={"attention_last": last.numpy(), "attention_rollout": through.numpy()},
-        readout=phrase(f"readouts.{config.pooling}"),
+        readout=phrase(f"readouts.{config.pooling.kind}"),
         entropy=float(seen.entropy[:, -1].mean()),
         heat=True,
     )

@@ -63,7 +63,7 @@ def relevance(
         kind = type(getattr(model, "module", model)).__name__
         raise InputError(f"the gradient of {kind} does not pass through the attention of all layers")
     assert backward.gradient is not None
-    pooled = model.config.pooling.startswith("attention")
+    pooled = model.config.pooling.kind.startswith("attention")
     return Relevance(
         to_grid(backward.row - (0 if pooled else start), model.config),
         torch.stack(backward.heads[::-1][: model.config.depth], dim=1),

@@ -54,7 +54,7 @@ def heads_figure(survey: Survey, config: ViTConfig) -> Exhibit:
         contact_sheet(tiles, columns=config.heads),
         heat=True,
         arrays={"readout_attention": to_grid(survey.reading, config).numpy()},
-        readout=phrase(f"readouts.{config.pooling}"),
+        readout=phrase(f"readouts.{config.pooling.kind}"),
     )
 
 

@@ -87,10 +87,10 @@ class DistilledHead(nn.Module):
     """One classifier for the class token, one for the distillation token, averaged at test time
     (DeiT, arXiv 2012.12877, section 4)."""
 
-    def __init__(self, width: int, num_classes: int, *, bias: bool = True) -> None:
+    def __init__(self, width: int, num_classes: int) -> None:
         super().__init__()
-        self.classes = nn.Linear(width, num_classes, bias=bias)
-        self.distillation = nn.Linear(width, num_classes, bias=bias)
+        self.classes = nn.Linear(width, num_classes)
+        self.distillation = nn.Linear(width, num_classes)
 
     def both(
         self, y: Float[Tensor, "B 2 D"]

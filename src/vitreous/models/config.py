@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import model_validator
 
 from vitreous.models.config_parts import (
+    AxialRotaryConfig,
     Config,
+    DropPath,
+    LearnedPositionConfig,
+    MixedRotaryConfig,
+    NormPlaces,
     OrNone,
     PatchStemConfig,
-    PositionConfig,
+    Pooling,
+    Position,
     Positive,
     Probability,
-    RotaryConfig,
     Sides,
     Stem,
+    TokenPoolingConfig,
     setting,
 )
 
@@ -38,9 +44,10 @@ class ViTConfig(Config):
     image_size: Sides = setting((224, 224), "(H, W) in pixels")
     channels: Positive = setting(3, "[C]")
     patch_size: Sides = setting((16, 16), "[P] rows and columns")
-    pad: bool = setting(False, "pad images with zeros to a multiple of the patch")
-    drop_remainder: bool = setting(
-        False, "ignore pixels right and below that fill no patch, as a convolution does"
+    edge: Literal["refuse", "pad", "drop"] = setting(
+        "refuse",
+        "pixels right and below that fill no patch: refuse such sizes, pad them with zeros to a whole patch, "
+        "or drop them as a convolution does",
     )
     num_classes: Positive | None = setting(1000, "None: no head, features come out")
 
@@ -51,19 +58,12 @@ class ViTConfig(Config):
     mlp_dim: Positive = setting(3072, "hidden numbers of each MLP")
 
     stem: Stem = setting(PatchStemConfig(), "what turns pixels into tokens: patch, convolution or resnet")
-    position: PositionConfig = PositionConfig()
-    rotary: RotaryConfig | None = setting(
-        None, "rotary positions beside those of `position`, or how rotary-2d is computed"
+    position: Position = setting(
+        LearnedPositionConfig(), "learned, learned-2d, sincos-2d, relative, relative-bias, rotary-2d or none"
     )
     class_token: bool = setting(True, "a learned token before the patches")
-    distillation_token: bool = setting(False, "DeiT's second token, with a second head")
     registers: int = setting(0, "tokens without position or meaning (2309.16588)", ge=0)
-    embedding_norm: bool = setting(False, "LayerNorm on the tokens before layer 1 (CLIP)")
-    pooling: Literal[
-        "class", "mean", "mean-all", "attention", "attention-all", "class+mean", "class+distillation"
-    ] = setting("class", "what the head reads of the tokens")
-    pool_heads: Positive | None = setting(None, "of attention pooling; None: heads")
-    pool_mlp_dim: Positive | None = setting(None, "of attention pooling; None: mlp_dim")
+    pooling: Pooling = setting(TokenPoolingConfig(), "what the head reads of the tokens")
 
     norm: Literal["pre", "post", "post-branch"] = setting(
         "pre", "LayerNorm before each branch, after the sum, or on the branch's output"
@@ -76,11 +76,16 @@ class ViTConfig(Config):
         "tokens", "the last LayerNorm: on the tokens, on what was pooled, or not at all"
     )
     qkv_bias: bool = setting(True, "whether q, k and v have a bias")
-    qk_norm: bool = setting(False, "LayerNorm on q and k of each head")
-    qk_norm_per_head: bool = setting(False, "with qk_norm: unit length times a gain of each head and channel")
-    qk_norm_joint: bool = setting(False, "with qk_norm: one norm over all heads' channels (InternViT-6B)")
-    attention_sub_norm: bool = setting(False, "LayerNorm in the attention before its projection (2210.06423)")
-    mlp_sub_norm: bool = setting(False, "LayerNorm inside the MLP, before its last matrix (2210.06423)")
+    extra_norms: NormPlaces = setting(
+        (),
+        "on the tokens before layer 1 (CLIP), in the attention before its projection, in the MLP before its "
+        "last matrix (2210.06423)",
+    )
+    qk_norm: OrNone[Literal["none", "head", "layer", "unit"]] = setting(
+        "none",
+        "of queries and keys: one norm for each head, one over the heads of a layer (InternViT-6B), or unit "
+        "length times a gain of each head and channel",
+    )
     mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = setting(
         "gelu", "activation function of the MLP"
     )
@@ -88,13 +93,11 @@ class ViTConfig(Config):
     representation_size: Positive | None = setting(
         None, "width of the tanh layer before the head, for pre-training (pre_logits)"
     )
-    head_bias: bool = setting(True, "whether the head has a bias")
 
     dropout: Probability = setting(0.0, "of tokens, and of each branch's output")
     attention_dropout: Probability = setting(0.0, "of the attention weights")
-    drop_path: Probability = setting(0.0, "stochastic depth of the last layer")
-    drop_path_schedule: Literal["linear", "constant"] = setting(
-        "linear", "over the layers: from 0 in the first, or the same in all (DeiT III)"
+    drop_path: DropPath = setting(
+        (0.0, 0.0), "stochastic depth of the first and the last layer, linear between; one number: from 0"
     )
 
     if TYPE_CHECKING:  # a type checker does not know that one number is a square
@@ -117,7 +120,7 @@ class ViTConfig(Config):
     def grid(self) -> tuple[int, int]:
         """(rows, columns) of patches; N is their product."""
         sides = zip(self.image_size, self.patch_size, strict=True)
-        if not self.drop_remainder:
+        if self.edge != "drop":
             rows, columns = (-(-size // patch) for size, patch in sides)
         else:  # of cells of a ResNet's feature map, whose convolutions pad, where there is one
             stride = self.stem.stride if self.stem.kind == "resnet" else 1
@@ -130,11 +133,14 @@ class ViTConfig(Config):
         return self.head_dim or self.width // self.heads
 
     @property
-    def resolved_rotary(self) -> RotaryConfig | None:
+    def rotary(self) -> AxialRotaryConfig | MixedRotaryConfig | None:
         """How queries and keys are rotated; None where they are not."""
-        if self.rotary is None and self.position.kind == "rotary-2d":
-            return RotaryConfig(temperature=self.position.temperature)
-        return self.rotary
+        return self.position.rotary
+
+    @property
+    def distillation_token(self) -> bool:
+        """Whether there is DeiT's second token, with a second head."""
+        return self.pooling.kind == "class+distillation"
 
     @property
     def num_class_tokens(self) -> int:
@@ -155,16 +161,14 @@ class ViTConfig(Config):
 def contradictions(config: ViTConfig) -> Iterator[str]:
     """A sentence for each pair of values that do not fit together."""
     for size, patch in zip(config.image_size, config.patch_size, strict=True):
-        if size % patch and not (config.pad or config.drop_remainder):
+        if size % patch and config.edge == "refuse":
             near = -(-size // patch) * patch
             yield (
-                f"image size {size} is not a multiple of patch size {patch}: use {near}, or pad=True "
-                "(--set model.pad=true), or drop_remainder=True as other libraries do"
+                f"image size {size} is not a multiple of patch size {patch}: use {near}, or edge='pad' "
+                "(--set model.edge=pad), or edge='drop' as other libraries do"
             )
-        if size < patch and config.drop_remainder:
+        if size < patch and config.edge == "drop":
             yield f"image size {size} is less than one patch of {patch}: use at least {patch}"
-    if config.pad and config.drop_remainder:
-        yield "pad and drop_remainder exclude each other: choose one"
     stem, (rows, columns) = config.stem, config.patch_size
     if stem.kind == "convolution" and {rows, columns} != {math.prod(stem.strides)}:
         yield (
@@ -177,13 +181,7 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
             "of one cell of its feature map"
         )
 
-    if config.drop_path_schedule != "linear" and not config.drop_path:
-        yield "drop_path_schedule has no effect without drop_path: set it, too"
     width, heads = config.width, config.heads
-    if config.qk_norm_joint and not config.qk_norm:
-        yield "qk_norm_joint has no effect without qk_norm: set qk_norm=True"
-    if config.qk_norm_per_head and config.qk_norm_joint:
-        yield "qk_norm_per_head and qk_norm_joint exclude each other: choose one"
     if config.head_dim is None and width % heads:
         yield f"width {width} is not a multiple of {heads} heads: change one, or set head_dim"
     if config.position.kind == "sincos-2d" and width % 4:
@@ -192,35 +190,34 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
         yield "learned-2d positions need a width of at least 2"
     yield from rotary_contradictions(config)
 
-    pooling, pool_heads = config.pooling, config.pool_heads or heads
-    if pooling in ("attention", "attention-all") and width % pool_heads:
-        yield f"attention pooling needs a width that is a multiple of its heads, not {width} for {pool_heads}"
-    if not pooling.startswith("attention") and (config.pool_heads or config.pool_mlp_dim):
-        yield "pool_heads and pool_mlp_dim need pooling='attention': leave them out"
-    if pooling in ("class", "class+mean", "class+distillation") and not config.class_token:
-        yield f"pooling {pooling!r} needs class_token=True, or pool by 'mean' or 'attention'"
-    if config.distillation_token != (pooling == "class+distillation"):
-        yield "a distillation token and pooling 'class+distillation' come together or not at all"
-    if pooling == "class+distillation" and config.final_norm == "pooled":
+    pooling = config.pooling
+    if pooling.kind in ("attention", "attention-all"):
+        pool_heads = pooling.heads or heads
+        if width % pool_heads:
+            yield (
+                "attention pooling needs a width that is a multiple of its heads, "
+                f"not {width} for {pool_heads}"
+            )
+    elif pooling.kind in ("class", "class+mean", "class+distillation") and not config.class_token:
+        yield f"pooling {pooling.kind!r} needs class_token=True, or pool by 'mean' or 'attention'"
+    if config.distillation_token and config.final_norm == "pooled":
         yield "DeiT's two tokens are normalized before pooling: set final_norm='tokens'"
-    if pooling == "class+distillation" and config.representation_size:
+    if config.distillation_token and config.representation_size:
         yield "representation_size and a distillation token exclude each other"
 
 
 def rotary_contradictions(config: ViTConfig) -> Iterator[str]:
     """A sentence for each value that does not fit rotary positions."""
-    rotary, kind, head_dim = config.resolved_rotary, config.position.kind, config.resolved_head_dim
+    rotary, head_dim = config.rotary, config.resolved_head_dim
     if rotary is None:
         return
     if head_dim % 4:
         yield f"rotary positions need a head_dim that is a multiple of 4, not {head_dim}"
-    if kind in ("none", "relative", "relative-bias"):
-        yield f"rotary positions do not go with {kind!r}: set position.kind to rotary-2d or an added kind"
-    if config.rotary is not None and kind == "rotary-2d" and config.position.temperature is not None:
-        yield "position.temperature has no effect beside rotary: set rotary.temperature"
+    if rotary.kind == "mixed":
+        return
     if rotary.class_angles and (not config.class_token or config.num_prefix_tokens > 1):
         yield "rotary.class_angles needs a class token and no other token before the patches"
-    if rotary.class_angles and config.position.where != "every-layer-shared":
-        yield "rotary.class_angles are of all layers: set position.where to every-layer-shared"
+    if rotary.class_angles and not config.position.shared:
+        yield "rotary.class_angles are of all layers: they go with position.kind=rotary-2d and shared=True"
     if rotary.periods is not None and len(rotary.periods) != head_dim // 4:
         yield f"rotary.periods are {len(rotary.periods)} numbers, a head of {head_dim} needs {head_dim // 4}"

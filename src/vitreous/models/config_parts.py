@@ -4,7 +4,7 @@ positions."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -58,7 +58,7 @@ class Config(BaseModel):
                 check_names(overrides, cls)
             return cls(**{**fields, **overrides})
         except ValidationError as error:
-            raise InputError(explain(error, "model")) from None
+            raise InputError(explain(error, "model", cls)) from None
 
 
 class PatchStemConfig(Config):
@@ -157,52 +157,34 @@ class ResNetStemConfig(ResNetConfig):
         return self.widths or super().output_widths
 
 
-def stem_of_known_kind(stem: Any) -> Any:
-    """Refuse a stem without a kind in words that a user understands."""
-    if isinstance(stem, Mapping) and stem.get("kind") not in ("patch", "convolution", "resnet"):
-        raise ValueError("a stem needs its kind: set model.stem.kind to patch, convolution or resnet")
-    return stem
+def with_kind(part: str, default: str | None = None) -> BeforeValidator:
+    """Accept a kind alone where a part has choices: "mean" means {"kind": "mean"}. A part without a kind is
+    of the default kind, or is refused in words that a user understands."""
+
+    def check(value: Any) -> Any:
+        if value is None or isinstance(value, str):
+            return {"kind": in_words(value)}
+        if not isinstance(value, Mapping):
+            return value
+        kind = in_words(value.get("kind", default or ""))
+        if not kind:
+            raise ValueError(f"{part} needs its kind: set {part}.kind")
+        return {**value, "kind": kind}
+
+    return BeforeValidator(check)
 
 
 Stem = Annotated[
     Annotated[PatchStemConfig | ConvolutionStemConfig | ResNetStemConfig, Field(discriminator="kind")],
-    BeforeValidator(stem_of_known_kind),
+    with_kind("model.stem"),
 ]
 
 
-class PositionConfig(Config):
-    """How and where positions are encoded (appendix D.4)."""
+class AxialRotaryConfig(Config):
+    """Rotary positions whose pairs of channels have one axis each (arXiv 2104.09864)."""
 
-    kind: OrNone[
-        Literal["none", "learned", "learned-2d", "sincos-2d", "relative", "relative-bias", "rotary-2d"]
-    ] = setting(
-        "learned",
-        "learned in 1-D (the paper) or 2-D, computed, relative, a bias per offset (BEiT), rotary alone, or "
-        "none",
-    )
-    where: Literal["stem", "every-layer", "every-layer-shared"] = setting(
-        "stem", "relative and rotary positions live in the attention: of every layer"
-    )
-    temperature: float | None = setting(None, "longest wave; 10000 for sincos-2d, 100 for rotary-2d", gt=0)
-    init_std: float = setting(0.02, "of learned tables, at initialization", ge=0)
-
-    @model_validator(mode="after")
-    def _temperature_of_waves(self) -> PositionConfig:
-        if self.temperature is not None and self.kind not in ("sincos-2d", "rotary-2d"):
-            raise ValueError(
-                f"temperature has no effect on {self.kind} positions: leave it out, or choose sincos-2d or "
-                "rotary-2d"
-            )
-        return self
-
-
-class RotaryConfig(Config):
-    """How rotary positions turn queries and keys (arXiv 2104.09864), alone or beside added positions."""
-
-    kind: Literal["axial", "mixed"] = setting(
-        "axial", "each pair of channels has one axis, or both with learned frequencies (2403.13298)"
-    )
-    temperature: float | None = setting(None, "longest wave; None: 100, if mixed 10 at the start", gt=0)
+    kind: Literal["axial"] = setting("axial", "each pair of channels has one axis")
+    temperature: float | None = setting(None, "longest wave; None: 100, or as `periods` say", gt=0)
     periods: tuple[Annotated[float, Field(gt=0)], ...] | None = setting(
         None, "wavelengths of one axis, instead of a temperature", min_length=1
     )
@@ -217,20 +199,149 @@ class RotaryConfig(Config):
     reference: tuple[Positive, Positive] | None = setting(
         None, "the grid (rows, columns) of pre-training that indices are scaled to"
     )
-
     class_angles: bool = setting(False, "the class token is rotated by learned angles, of all layers (MLCD)")
 
     @model_validator(mode="after")
-    def _with_effect(self) -> RotaryConfig:
-        if self.class_angles and self.kind == "mixed":
-            raise ValueError("class_angles are for kind='axial': leave them out")
+    def _with_effect(self) -> AxialRotaryConfig:
         if self.periods is not None and self.temperature is not None:
             raise ValueError("periods and temperature exclude each other: give one")
         if self.coordinates != "index" and (self.offset or self.reference):
             raise ValueError("offset and reference are for coordinates='index': leave them out")
-        if self.kind == "mixed" and (self.periods or self.reference or self.coordinates != "index"):
-            raise ValueError(
-                "learned frequencies (kind='mixed') take indices as coordinates: leave out periods, "
-                "reference and coordinates"
-            )
         return self
+
+
+class MixedRotaryConfig(Config):
+    """Rotary positions whose pairs of channels have both axes, with learned frequencies (2403.13298)."""
+
+    kind: Literal["mixed"] = setting("mixed", "each pair of channels has both axes, learned")
+    temperature: float = setting(10.0, "longest wave at the start", gt=0)
+    pairs: Literal["interleaved", "halves"] = setting(
+        "interleaved", "which channels are a pair: neighbors, or i and i + D_h / 2"
+    )
+    axes: Literal["xy", "yx"] = setting("xy", "the axis of the first frequencies")
+    offset: float = setting(0.0, "added to an index")
+
+
+Rotary = Annotated[
+    Annotated[AxialRotaryConfig | MixedRotaryConfig, Field(discriminator="kind")],
+    with_kind("model.position.rotary", "axial"),
+]
+
+
+class NoPositionConfig(Config):
+    """No positions: the encoder sees a set of patches."""
+
+    kind: Literal["none"] = setting("none", "no positions")
+    at_stem: ClassVar[bool] = True
+    shared: ClassVar[bool] = False
+    rotary: ClassVar[None] = None
+
+
+class AddedPositionConfig(Config):
+    """Positions that are added to the tokens (Eq. 1), at the stem or in every layer (appendix D.4)."""
+
+    kind: str
+    where: Literal["stem", "every-layer", "every-layer-shared"] = setting(
+        "stem", "added once, or in every layer, from one table each or one for all"
+    )
+    rotary: Rotary | None = setting(None, "rotary positions beside the added ones")
+
+    @property
+    def at_stem(self) -> bool:
+        return self.where == "stem"
+
+    @property
+    def shared(self) -> bool:
+        return self.where == "every-layer-shared"
+
+
+class LearnedPositionConfig(AddedPositionConfig):
+    """A learned table: a row for each token (the paper), or the sum of one of rows and one of columns."""
+
+    kind: Literal["learned", "learned-2d"] = setting("learned", "learned in 1-D (the paper) or in 2-D")
+    init_std: float = setting(0.02, "of the table, at initialization", ge=0)
+
+
+class SinCosPositionConfig(AddedPositionConfig):
+    """Sines and cosines of rows and columns."""
+
+    kind: Literal["sincos-2d"] = setting("sincos-2d", "computed from rows and columns")
+    temperature: float = setting(10_000.0, "longest wave", gt=0)
+
+
+class RelativePositionConfig(Config):
+    """Positions inside the attention that depend on the offset of two tokens."""
+
+    kind: Literal["relative", "relative-bias"] = setting(
+        "relative", "vectors for each offset (appendix D.4), or a bias for each (BEiT)"
+    )
+    shared: bool = setting(False, "one table for all layers, instead of one each")
+    init_std: float = setting(0.02, "of the table, at initialization", ge=0)
+    at_stem: ClassVar[bool] = False
+    rotary: ClassVar[None] = None
+
+
+class RotaryPositionConfig(Config):
+    """Rotary positions alone."""
+
+    kind: Literal["rotary-2d"] = setting("rotary-2d", "queries and keys are rotated")
+    shared: bool = setting(False, "one set of angles for all layers, instead of one each")
+    rotary: Rotary = setting(AxialRotaryConfig(), "how they are rotated")
+    at_stem: ClassVar[bool] = False
+
+
+Position = Annotated[
+    Annotated[
+        NoPositionConfig
+        | LearnedPositionConfig
+        | SinCosPositionConfig
+        | RelativePositionConfig
+        | RotaryPositionConfig,
+        Field(discriminator="kind"),
+    ],
+    with_kind("model.position", "learned"),
+]
+
+
+class TokenPoolingConfig(Config):
+    """The head reads a token, a mean of tokens, or both."""
+
+    kind: Literal["class", "mean", "mean-all", "class+mean", "class+distillation"] = setting(
+        "class",
+        "the class token (Eq. 4), the mean of the patches or of all tokens, class token and mean, or DeiT's "
+        "class and distillation token, each with a head",
+    )
+
+
+class AttentionPoolingConfig(Config):
+    """The head reads what a learned query finds among the patches or among all tokens (MAP)."""
+
+    kind: Literal["attention", "attention-all"] = setting("attention", "of the patches, or of all tokens")
+    heads: Positive | None = setting(None, "None: as many as the encoder has")
+    mlp_dim: Positive | None = setting(None, "None: that of the encoder")
+
+
+Pooling = Annotated[
+    Annotated[TokenPoolingConfig | AttentionPoolingConfig, Field(discriminator="kind")],
+    with_kind("model.pooling"),
+]
+
+
+def in_order(places: Any) -> Any:
+    """Places where a norm can be, each once and in the order of the forward pass."""
+    known = get_args(NormPlace)
+    if not isinstance(places, list | tuple) or not set(places) <= set(known):
+        return places
+    return tuple(place for place in known if place in places)
+
+
+NormPlace = Literal["tokens", "attention", "mlp"]
+NormPlaces = Annotated[tuple[NormPlace, ...], BeforeValidator(in_order)]
+
+
+def from_zero(rates: Any) -> Any:
+    """A single rate is that of the last layer; that of the first is 0."""
+    return (0.0, rates) if isinstance(rates, int | float) and not isinstance(rates, bool) else rates
+
+
+DropPath = Annotated[tuple[Probability, Probability], BeforeValidator(from_zero)]

@@ -86,28 +86,28 @@ def added_position(config: ViTConfig) -> nn.Module | None:
         case "learned-2d":
             return LearnedPositions2d(config.grid, config.width, **options, init_std=position.init_std)
         case "sincos-2d":
-            temperature = position.temperature or 10_000.0
-            return SinCosPositions2d(config.grid, config.width, **options, temperature=temperature)
+            return SinCosPositions2d(config.grid, config.width, **options, temperature=position.temperature)
         case _:
             return None
 
 
 def stem_position(config: ViTConfig) -> nn.Module:
     """E_pos of Eq. 1, when positions are given at the stem."""
-    added = added_position(config) if config.position.where == "stem" else None
+    added = added_position(config) if config.position.at_stem else None
     return added or nn.Identity()
 
 
 def attention_position(config: ViTConfig) -> nn.Module | None:
     """Positions that act on queries and keys."""
-    init_std = config.position.init_std
-    match config.position.kind:
+    position = config.position
+    match position.kind:
         case "relative":
-            return RelativePositions(config.sequence_length, config.resolved_head_dim, init_std=init_std)
+            length, head_dim = config.sequence_length, config.resolved_head_dim
+            return RelativePositions(length, head_dim, init_std=position.init_std)
         case "relative-bias":
             prefix = config.num_prefix_tokens
             return RelativePositionBias(
-                config.grid, config.heads, num_prefix_tokens=prefix, init_std=init_std
+                config.grid, config.heads, num_prefix_tokens=prefix, init_std=position.init_std
             )
         case _:
             return rotary_position(config)
@@ -115,7 +115,7 @@ def attention_position(config: ViTConfig) -> nn.Module | None:
 
 def rotary_position(config: ViTConfig) -> nn.Module | None:
     """Rotary positions, alone or beside added ones; None for none."""
-    rotary, head_dim = config.resolved_rotary, config.resolved_head_dim
+    rotary, head_dim = config.rotary, config.resolved_head_dim
     if rotary is None:
         return None
     options: dict[str, Any] = {
@@ -125,7 +125,7 @@ def rotary_position(config: ViTConfig) -> nn.Module | None:
         "offset": rotary.offset,
     }
     if rotary.kind == "mixed":
-        options["temperature"] = rotary.temperature or 10.0
+        options["temperature"] = rotary.temperature
         return MixedRotaryPositions2d(config.grid, head_dim, heads=config.heads, **options)
     kind = ClassRotaryPositions2d if rotary.class_angles else RotaryPositions2d
     return kind(
@@ -140,16 +140,17 @@ def rotary_position(config: ViTConfig) -> nn.Module | None:
 
 
 def build_blocks(config: ViTConfig) -> nn.ModuleList:
-    """The L encoder layers. Stochastic depth grows linearly from 0 to `drop_path` (arXiv 1603.09382), or is
-    the same in all. Positions of every layer (appendix D.4) are one for each, or one that all share."""
+    """The L encoder layers. Stochastic depth is linear in the layer (arXiv 1603.09382). Positions of every
+    layer (appendix D.4) are one for each, or one that all share."""
     blocks = nn.ModuleList()
+    first, last = config.drop_path
     inner = added = None
     for layer in range(config.depth):
-        if layer == 0 or config.position.where != "every-layer-shared":
+        if layer == 0 or not config.position.shared:
             inner = attention_position(config)
-            added = None if config.position.where == "stem" else added_position(config)
-        share = layer / max(config.depth - 1, 1) if config.drop_path_schedule == "linear" else 1.0
-        blocks.append(build_block(config, share * config.drop_path, inner, added))
+            added = None if config.position.at_stem else added_position(config)
+        drop_path = first + layer / max(config.depth - 1, 1) * (last - first)
+        blocks.append(build_block(config, drop_path, inner, added))
     return blocks
 
 
@@ -166,7 +167,7 @@ def build_block(
         head_dim=config.resolved_head_dim,
         qkv_bias=config.qkv_bias,
         norm=qk_norm(config),
-        sub_norm=partial(build_norm, config) if config.attention_sub_norm else None,
+        sub_norm=partial(build_norm, config) if "attention" in config.extra_norms else None,
         position=inner,
         dropout=config.attention_dropout,
     )
@@ -181,16 +182,20 @@ def build_block(
 
 def qk_norm(config: ViTConfig) -> Callable[[int], nn.Module] | None:
     """What makes the norm of queries and keys, from the dimension of a head."""
-    if config.qk_norm_per_head:
-        return partial(UnitLength, config.heads)
-    if config.qk_norm_joint:
-        return lambda head_dim: JointNorm(build_norm(config, config.heads * head_dim), config.heads)
-    return partial(build_norm, config) if config.qk_norm else None
+    match config.qk_norm:
+        case "head":
+            return partial(build_norm, config)
+        case "layer":
+            return lambda head_dim: JointNorm(build_norm(config, config.heads * head_dim), config.heads)
+        case "unit":
+            return partial(UnitLength, config.heads)
+        case "none":
+            return None
 
 
 def build_mlp(config: ViTConfig, hidden: int | None = None) -> nn.Module:
     hidden = hidden or config.mlp_dim
-    sub_norm = build_norm(config, hidden) if config.mlp_sub_norm else None
+    sub_norm = build_norm(config, hidden) if "mlp" in config.extra_norms else None
     if config.mlp == "swiglu":
         return SwiGLU(config.width, hidden, dropout=config.dropout, sub_norm=sub_norm)
     return MLP(config.width, hidden, activation=config.mlp, dropout=config.dropout, sub_norm=sub_norm)
@@ -199,7 +204,8 @@ def build_mlp(config: ViTConfig, hidden: int | None = None) -> nn.Module:
 def build_pooling(config: ViTConfig) -> nn.Module:
     """From tokens to the input of the head, with the last norm where it follows the pooling."""
     pool: nn.Module
-    match config.pooling:
+    pooling = config.pooling
+    match pooling.kind:
         case "class":
             pool = ClassTokenPooling()
         case "mean":
@@ -209,10 +215,10 @@ def build_pooling(config: ViTConfig) -> nn.Module:
         case "attention" | "attention-all":
             pool = AttentionPooling(
                 config.width,
-                heads=config.pool_heads or config.heads,
-                mlp=build_mlp(config, config.pool_mlp_dim),
+                heads=pooling.heads or config.heads,
+                mlp=build_mlp(config, pooling.mlp_dim),
                 norm=build_norm(config),
-                skip=config.num_prefix_tokens if config.pooling == "attention" else 0,
+                skip=config.num_prefix_tokens if pooling.kind == "attention" else 0,
                 dropout=config.attention_dropout,
             )
         case "class+mean":
@@ -225,7 +231,7 @@ def build_pooling(config: ViTConfig) -> nn.Module:
 
 
 def pooled_width(config: ViTConfig) -> int:
-    return 2 * config.width if config.pooling == "class+mean" else config.width
+    return 2 * config.width if config.pooling.kind == "class+mean" else config.width
 
 
 def feature_width(config: ViTConfig) -> int:
@@ -245,6 +251,6 @@ def build_head(config: ViTConfig) -> nn.Module:
     """The classifier; features pass through where there are no classes."""
     if config.num_classes is None:
         return nn.Identity()
-    if config.pooling == "class+distillation":
-        return DistilledHead(config.width, config.num_classes, bias=config.head_bias)
-    return nn.Linear(feature_width(config), config.num_classes, bias=config.head_bias)
+    if config.distillation_token:
+        return DistilledHead(config.width, config.num_classes)
+    return nn.Linear(feature_width(config), config.num_classes)

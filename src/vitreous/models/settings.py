@@ -13,16 +13,52 @@ from pydantic import BaseModel, ValidationError
 from vitreous.errors import InputError, nearest
 
 
-def explain(error: ValidationError, where: str) -> str:
-    """The first mistake of a validation, as one sentence that begins with the setting's full name."""
+def explain(error: ValidationError, where: str, model: type[BaseModel] | None = None) -> str:
+    """The first mistake of a validation, as one sentence that begins with the setting's full name.
+
+    Args:
+        where: the name of what was validated.
+        model: its type, where parts of it can be of several kinds.
+    """
     first = error.errors(include_url=False)[0]
-    path = ".".join([where, *(str(part) for part in first["loc"])]) if first["loc"] else where
+    names, kind = names_and_kind(first["loc"], model)
+    path = ".".join([where, *names]) if names else where
+    if first["type"] == "extra_forbidden" and kind:
+        return f"{path} has no effect with {path.rpartition('.')[0]}.kind={kind}: leave it out"
     if first["type"] == "extra_forbidden":
         return f"unknown setting {path}"
+    if first["type"] == "union_tag_invalid":
+        return f"{path}: unknown kind {first['ctx']['tag']!r}: choose from {first['ctx']['expected_tags']}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in ("tuple_type", "list_type"):
         message = f"{first['input']!r} is not a list: write it in brackets, as in [0.3, 1.0]"
     return f"{path}: {message}" if first["loc"] else message
+
+
+def names_and_kind(
+    location: tuple[int | str, ...], model: type[BaseModel] | None
+) -> tuple[list[str], str | None]:
+    """The names of the settings on the way to a mistake; and, where the last of them is in a part of which
+    there are several kinds, its kind, which pydantic has among the names."""
+    models = [model] if model else []
+    names, kind = list[str](), None
+    for part in location:
+        inside = [each for each in models if part in each.model_fields]
+        if models and not inside and part in kinds_of(models):
+            kind = str(part)
+            models = [each for each in models if part in kinds_of([each])]
+            continue
+        names.append(str(part))
+        if inside:
+            kind = None
+        models = [inner for each in inside for inner in nested(each.model_fields[str(part)].annotation)]
+    return names, kind
+
+
+def kinds_of(models: list[type[BaseModel]]) -> list[Any]:
+    """The kinds that parts of these types can be of."""
+    fields = [each.model_fields["kind"] for each in models if "kind" in each.model_fields]
+    return [kind for field in fields for kind in get_args(field.annotation)]
 
 
 def known_fields(kind: type[BaseModel]) -> list[str]:
@@ -48,7 +84,10 @@ def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, An
         return dict(settings)
     result = dict(tree)
     for key, value in settings.items():
-        if isinstance(value, Mapping) and isinstance(old := tree.get(key), Mapping):
+        old = tree.get(key)
+        if isinstance(value, Mapping) and isinstance(old, str):
+            old = {"kind": old}  # a kind alone
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
             value = merged(old, value)
         result[key] = value
     return result
@@ -86,9 +125,10 @@ def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> None:
     def walk(branch: Mapping[str, Any], prefix: str) -> None:
         for key, value in branch.items():
             name = prefix + key
+            kind_alone = isinstance(value, str) and (value == "none" or f"{name}.kind" in known)
             if name in branches and isinstance(value, Mapping):
                 walk(value, name + ".")
-            elif name in branches and value not in (None, "none") and not isinstance(value, BaseModel):
+            elif name in branches and not (kind_alone or value is None or isinstance(value, BaseModel)):
                 inside = next(each for each in known if each.startswith(name + "."))
                 raise InputError(f"{name} is a group of settings, not a value: set {inside}, for example")
             elif name not in known and name not in branches:

@@ -61,7 +61,9 @@ class ViT(nn.Module):
             prefix = torch.zeros(config.num_prefix_tokens, config.width)
             self.prefix = nn.Parameter(prefix) if config.num_prefix_tokens else None
             self.position = parts.stem_position(config)
-            self.embedding_norm = parts.build_norm(config) if config.embedding_norm else nn.Identity()
+            self.embedding_norm = (
+                parts.build_norm(config) if "tokens" in config.extra_norms else nn.Identity()
+            )
             self.dropout = nn.Dropout(config.dropout)
             self.blocks = parts.build_blocks(config)
             self.norm = parts.build_norm(config) if config.final_norm == "tokens" else nn.Identity()
@@ -80,8 +82,8 @@ class ViT(nn.Module):
             "representation": ("representation, tanh", "3.1"),
             "head": ("head", "3.1"),
         }
-        if self.config.pad or (self.config.drop_remainder and self.config.stem.kind != "resnet"):
-            how = "padding" if self.config.pad else "cropping"
+        if self.changes_edge:
+            how = "padding" if self.config.edge == "pad" else "cropping"
             steps["whole_patches"] = (f"{how} to whole patches", "")
         if count:
             named = "class token" if count == 1 else f"{count} tokens"
@@ -166,7 +168,12 @@ class ViT(nn.Module):
                 f"preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
             )
         images = in_type_of(self, images)
-        dropped = self.config.drop_remainder and self.config.stem.kind != "resnet"
-        if not (self.config.pad or dropped):
+        if not self.changes_edge:
             return images
-        return to_multiple(images, self.config.patch_size, pad=self.config.pad)
+        return to_multiple(images, self.config.patch_size, pad=self.config.edge == "pad")
+
+    @property
+    def changes_edge(self) -> bool:
+        """Whether images are padded or cropped to whole patches; a ResNet's convolutions do the latter."""
+        edge = self.config.edge
+        return edge == "pad" or (edge == "drop" and self.config.stem.kind != "resnet")

@@ -64,8 +64,6 @@ class RegressionConfig(RunConfig):
     def _nothing_ignored(self) -> RegressionConfig:
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is for classes, not for numbers: leave it out")
-        if not getattr(self.model, "head_bias", True):
-            raise ValueError("a regression needs a head with a bias: leave out model.head_bias=false")
         if self.regression.loss != "huber" and self.regression.huber_delta != 1:
             raise ValueError("regression.huber_delta has no effect: set regression.loss=huber too")
         return self

@@ -80,16 +80,17 @@ def check_effects(config: CommandConfig, settings: Tree) -> None:
 def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:
     """Return the configuration that a complete tree describes. Raises InputError for what is wrong in it."""
     tree, where = without_none_words(tree), ""
+    kind: type[BaseModel] = run
     try:
         if issubclass(run, RunConfig):
             if "model" not in tree:
                 raise InputError("the configuration has no [model]: take config.toml as the run wrote it")
-            where = "model"
-            tree["model"] = kind_of(tree["model"], run)(**tree["model"])
-            where = ""
+            where, kind = "model", kind_of(tree["model"], run)
+            tree["model"] = kind(**tree["model"])
+            where, kind = "", run
         return run(**tree)
     except ValidationError as error:
-        raise InputError(explain(error, where).removeprefix(".")) from None
+        raise InputError(explain(error, where, kind).removeprefix(".")) from None
 
 
 def kind_of(model: Tree, run: type[RunConfig]) -> type[ViTConfig] | type[BiTConfig]:
@@ -108,11 +109,11 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
             f"pre-trained ones, did you mean --init {found}?"
         )
     # A name does not set the image size: pad, so that the default size fits every patch.
-    whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"pad": True}))
+    whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"edge": "pad"}))
     if (kind := kind_of_addon(whole)) and not issubclass(run.vit, type(whole)):
         raise InputError(f"{model['name']} is a model for {kind.task}: train it with --task {kind.task}")
     rest = {key: value for key, value in model.items() if key != "name"}
-    architecture = whole.model_dump(exclude={"image_size", "channels", "num_classes", "pad"})
+    architecture = whole.model_dump(exclude={"image_size", "channels", "num_classes", "edge"})
     return {**tree, "model": merged(architecture, rest)}
 
 

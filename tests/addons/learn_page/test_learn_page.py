@@ -111,7 +111,7 @@ def test_the_lines_of_code_are_those_of_the_source(tmp_path: Path) -> None:
         ({"norm": "post"}, None, "post-norm"),
         ({"mlp": "swiglu"}, None, "SwiGLU"),
         ({"pooling": "attention"}, None, "attention pooling"),
-        ({"pooling": "class+distillation", "distillation_token": True}, None, "distillation"),
+        ({"pooling": "class+distillation"}, None, "distillation"),
         ({"num_classes": None}, None, "no head"),
         ({}, "regression", "predicts a number"),
     ],
@@ -198,8 +198,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "registers": 1,
     },
     "relative positions, tanh GELU": {"position": {"kind": "relative"}, "mlp": "gelu_tanh"},
-    "rotary positions, q and k norm": {"position": {"kind": "rotary-2d"}, "qk_norm": True, "registers": 1},
-    "rotary positions of halves": {"rotary": {"pairs": "halves", "coordinates": "centered", "axes": "yx"}},
+    "rotary positions, q and k norm": {"position": {"kind": "rotary-2d"}, "qk_norm": "head", "registers": 1},
+    "rotary positions of halves": {
+        "position": {"rotary": {"pairs": "halves", "coordinates": "centered", "axes": "yx"}}
+    },
     "convolution stem": {"stem": CONVOLUTIONS, "mlp": "relu"},
     "convolution stem, instance norm, RGB": {"stem": {**CONVOLUTIONS, "norm": "instance"}, "channels": 3},
     "linear stem with norms, RGB": {
@@ -210,18 +212,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "padding, free head dimension, no biases": {
         "image_size": (7, 10),
-        "pad": True,
+        "edge": "pad",
         "channels": 3,
         "head_dim": 6,
         "qkv_bias": False,
         "mlp": "quick_gelu",
     },
-    "pixels that fill no patch are dropped": {"image_size": (9, 11), "drop_remainder": True},
+    "pixels that fill no patch are dropped": {"image_size": (9, 11), "edge": "drop"},
     "norm of the embedding, representation": {
-        "embedding_norm": True,
+        "extra_norms": ("tokens",),
         "representation_size": 7,
         "mlp": "silu",
-        "head_bias": False,
         "final_norm": "none",
     },
 }

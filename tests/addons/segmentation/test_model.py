@@ -101,7 +101,7 @@ def test_cells_lie_where_they_belong():
 
 
 def test_a_padded_image_keeps_its_size():
-    assert segmenter(image_size=(13, 20), pad=True)(torch.randn(1, 1, 13, 20)).shape == (1, 5, 13, 20)
+    assert segmenter(image_size=(13, 20), edge="pad")(torch.randn(1, 1, 13, 20)).shape == (1, 5, 13, 20)
 
 
 @pytest.mark.parametrize("size", [(16, 24), (33, 47), (5, 9)])

@@ -228,7 +228,7 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
     settings = {"model": {"image_size": [16, 16]}, "training": TINY["training"], "data": {"workers": 0}}
     run, splits = planned(folder, tmp_path / "run", settings, init=str(tmp_path / "vit.npz"))
     assert run.config.model.depth == 2
-    assert run.config.model.pooling == "mean"
+    assert run.config.model.pooling.kind == "mean"
     assert run.config.preprocessing.resize == "squash"
     model = starting_model(run.config, splits.train.classes)
     assert torch.equal(model.encoder.blocks[1].mlp.expand.weight, vit.blocks[1].mlp.expand.weight)

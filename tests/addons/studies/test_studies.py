@@ -622,7 +622,7 @@ def test_settings_reach_every_trial_and_what_it_begins_with() -> None:
         for each in (trial, trial.start):
             assert each.batch_size == 7
             assert each.model["width"] == 16
-    positions = with_settings(study_named("positions"), {"model": {"position": {"init_std": 0.1}}})
+    positions = with_settings(study_named("positions"), {"model": {"depth": 1}})
     kinds = {variant.trial.model["position"]["kind"] for variant in positions.variants}  # type: ignore[attr-defined]
     assert len(kinds) == 4
     sequences = with_settings(study_named("key-size"), {"steps": 3, "model": {"mlp_dim": 32}})

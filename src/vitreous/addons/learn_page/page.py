@@ -159,17 +159,18 @@ def reason_against(model: nn.Module) -> str | None:
         return "it shows how the answer for a class forms, and this model predicts a number"
     if config.num_classes is None:
         return "it shows how an answer forms, and this model has no head"
-    rotary = config.resolved_rotary
+    rotary = config.rotary
     unsupported = {
         "a ResNet before the patches": config.stem.kind == "resnet",
         "LayerNorm after each branch (post-norm)": config.norm != "pre",
-        "queries and keys of unit length": config.qk_norm_per_head,
+        "queries and keys of unit length": config.qk_norm == "unit",
+        "a norm over the queries or keys of all heads": config.qk_norm == "layer",
         "RMSNorm": config.norm_kind == "rms",
         "biases of relative positions": config.position.kind == "relative-bias",
-        "LayerNorm inside attention or MLP": config.attention_sub_norm or config.mlp_sub_norm,
+        "LayerNorm inside attention or MLP": "attention" in config.extra_norms or "mlp" in config.extra_norms,
         "rotary positions with learned frequencies": rotary is not None and rotary.kind == "mixed",
         "a SwiGLU MLP": config.mlp == "swiglu",
-        "attention pooling": config.pooling.startswith("attention"),
+        "attention pooling": config.pooling.kind.startswith("attention"),
         "a distillation token": config.distillation_token,
     }
     found = [part for part, present in unsupported.items() if present]

@@ -113,7 +113,7 @@ function readout({ config }, l) {
   const norm = (x) => (config.final_norm === "none" ? x : `LN(${x})`),
     token = norm(`z_${l}^0`);
   const mean = config.final_norm === "pooled" ? norm(`mean(z_${l})`) : `mean(${norm(`z_${l}`)})`;
-  return { class: token, "class+mean": `[ ${token} ; ${mean} ]` }[config.pooling] ?? mean;
+  return { class: token, "class+mean": `[ ${token} ; ${mean} ]` }[config.pooling.kind] ?? mean;
 }
 
 const PANELS = [
@@ -460,7 +460,7 @@ const PANELS = [
           }),
         ];
       }
-      const everywhere = c.config.position.where !== "stem",
+      const everywhere = c.config.position.where?.startsWith("every-layer"),
         name = everywhere ? "blocks.0.position" : "position";
       const table = c.model.positions(name),
         removed = c.changes.withoutPositions;
@@ -1021,7 +1021,7 @@ const PANELS = [
             id: "answer-y",
             k: "y",
             symbol: "y",
-            name: c.t(`pooling_${c.config.pooling.replace(/[+-]/g, "_")}`),
+            name: c.t(`pooling_${c.config.pooling.kind.replace(/[+-]/g, "_")}`),
             columnName: (d) => `${c.words.channel} ${d + 1}`,
             tall: 26,
           }),

@@ -166,8 +166,8 @@ function toPatches(image, [p, q]) {
 }
 
 // [rows, columns] of patches: the last may be padded, or left out.
-function gridOf({ image_size, patch_size, drop_remainder }) {
-  return image_size.map((side, i) => (drop_remainder ? Math.floor : Math.ceil)(side / patch_size[i]));
+function gridOf({ image_size, patch_size, edge }) {
+  return image_size.map((side, i) => (edge === "drop" ? Math.floor : Math.ceil)(side / patch_size[i]));
 }
 
 // The image padded with zeros, or cropped, to whole patches.
@@ -295,7 +295,7 @@ class ViT {
     if (prefix) trace.tokens.data.set(tensors.prefix.data);
     trace.tokens.data.set(trace.patches.data, prefix * width);
     trace.z0 = this.positioned(trace.tokens, "position", changes);
-    if (config.embedding_norm) trace.z0 = this.norm("embedding_norm", trace.z0);
+    if (config.extra_norms.includes("tokens")) trace.z0 = this.norm("embedding_norm", trace.z0);
   }
 
   // The table of added positions with a row for each token; registers have none. Null where there is no table.
@@ -377,12 +377,12 @@ class ViT {
   positionedHead(x, l, which, changes) {
     const name = `blocks.${l}.attention`,
       { tensors } = this;
-    if (this.config.qk_norm) x = this.norm(`${name}.${which}_norm`, x);
+    if (this.config.qk_norm === "head") x = this.norm(`${name}.${which}_norm`, x);
     const cos = tensors[`${name}.position.cos`],
       sin = tensors[`${name}.position.sin`];
     if (!cos || changes.withoutPositions) return x;
     // A pair of channels: neighbors, or i and i + D_h / 2.
-    const halves = this.config.rotary?.pairs === "halves",
+    const halves = this.config.position.rotary?.pairs === "halves",
       half = this.headDim / 2,
       y = zeros(...x.shape);
     for (let p = 0; p < x.data.length / 2; p++) {
@@ -440,13 +440,13 @@ class ViT {
     const { config, prefix } = this,
       width = config.width,
       token = row(z, 0);
-    if (config.pooling === "class") return tensor(token.slice(), 1, width);
-    const first = config.pooling === "mean-all" ? 0 : prefix,
+    if (config.pooling.kind === "class") return tensor(token.slice(), 1, width);
+    const first = config.pooling.kind === "mean-all" ? 0 : prefix,
       mean = zeros(1, width);
     for (let t = first; t < z.shape[0]; t++) {
       for (let d = 0; d < width; d++) mean.data[d] += z.data[t * width + d] / (z.shape[0] - first);
     }
-    return config.pooling === "class+mean"
+    return config.pooling.kind === "class+mean"
       ? tensor(Float32Array.from([...token, ...mean.data]), 1, 2 * width)
       : mean;
   }

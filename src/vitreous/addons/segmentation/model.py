@@ -22,7 +22,7 @@ from vitreous.addons.segmentation.decoders import LinearMasks, MaskTransformer
 from vitreous.layers.initialization import fresh_weights
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
-from vitreous.models.config_parts import Positive, setting
+from vitreous.models.config_parts import Pooling, Positive, TokenPoolingConfig, setting
 from vitreous.models.names import sizes, unknown_name
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import Images, ViT
@@ -35,8 +35,8 @@ class SegmenterConfig(ViTConfig):
     """A Vision Transformer, and the decoder of its patches."""
 
     num_classes: Positive = setting(150, "maps [K]; ADE20K's by default", le=MOST_CLASSES)
-    pooling: Literal["class", "mean", "mean-all", "attention", "class+mean", "class+distillation"] = setting(
-        "mean", "what features are made of; maps are made of the patches"
+    pooling: Pooling = setting(
+        TokenPoolingConfig(kind="mean"), "what features are made of; maps are made of the patches"
     )
     decoder: Literal["linear", "mask-transformer"] = setting(
         "mask-transformer", "one linear layer for each patch, or class tokens with attention (Segmenter)"
@@ -50,11 +50,12 @@ class SegmenterConfig(ViTConfig):
     def _maps(self) -> SegmenterConfig:
         if self.cells > (side := min(self.patch_size)):
             raise ValueError(f"cells is {self.cells}, but a patch has {side} pixels a side: lower it")
-        for name, reason in (("pooling", "attention"), ("final_norm", "pooled")):
-            if getattr(self, name) == reason:
-                raise ValueError(f"{name} {reason!r} learns nothing here, since no token is pooled")
-        if self.drop_remainder:
-            raise ValueError("drop_remainder would leave pixels without a class: set pad=true instead")
+        if self.pooling.kind in ("attention", "attention-all"):
+            raise ValueError(f"pooling {self.pooling.kind!r} learns nothing here, since no token is pooled")
+        if self.final_norm == "pooled":
+            raise ValueError("final_norm 'pooled' learns nothing here, since no token is pooled")
+        if self.edge == "drop":
+            raise ValueError("edge='drop' would leave pixels without a class: set edge='pad' instead")
         if self.representation_size is not None:
             raise ValueError("representation_size has no effect, since no token is pooled: set it to none")
         return self

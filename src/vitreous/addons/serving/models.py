@@ -338,7 +338,7 @@ def attention_map(
 
     with torch.inference_mode():
         if wanted.patch is None:
-            of, asking = phrase(f"readouts.{config.pooling}"), readout_of(model, images)
+            of, asking = phrase(f"readouts.{config.pooling.kind}"), readout_of(model, images)
         else:
             row, column = map(int, wanted.patch.split("x"))
             rows, columns = config.grid

@@ -42,6 +42,8 @@ def page_of(served: ServedModel, about: Mapping[str, Any]) -> str:
     """The page's HTML."""
     facts, model = served.facts(), served.model
     pooling = getattr(model.config, "pooling", None)
+    # an exported model's configuration is as its file has it
+    kind = pooling["kind"] if isinstance(pooling, dict) else getattr(pooling, "kind", None)
     height, width = model.preprocessing.size
     shown = {
         "parameters": f"{about['parameters']:,}",
@@ -56,7 +58,7 @@ def page_of(served: ServedModel, about: Mapping[str, Any]) -> str:
         "main": offered[0],  # predict; embed without a head
         "key": served.endpoints[0].key,
         "exclusive": model.task != "multilabel",  # probabilities add up to 1
-        "readout": pooling and phrase(f"readouts.{pooling}"),
+        "readout": kind and phrase(f"readouts.{kind}"),
         "classes": len(served.labels),
         "named": bool(model.labels),  # else the labels are numbers
         "grid": getattr(model.config, "grid", []),

@@ -226,12 +226,14 @@ class Laboratory:
         model = load_image_model(folder, image_size=size, num_classes=classes).to(self.device)
         if trial.positions != "resized":
             assert isinstance(model, ViT)
+            position = model.config.position
+            assert position.kind == "learned"
             table = model.get_parameter("position.table").data
             if trial.positions == "cropped":
                 table.copy_(middle_positions(load_image_model(folder), model.config.grid))
             else:
                 generator = torch_generator(seed, "fresh positions", device=self.device)
-                table.normal_(0, model.config.position.init_std, generator=generator)
+                table.normal_(0, position.init_std, generator=generator)
         return model
 
     def train(self, model: Model, trial: Trial, seed: int) -> None:

@@ -191,7 +191,7 @@ def with_settings(study: Study, tree: Tree) -> Study:
         try:
             trial.config(**{**new.model, **({"vocabulary": 9} if "vocabulary" in new.model else {})})
         except ValidationError as error:
-            raise InputError(explain(error, "model")) from None
+            raise InputError(explain(error, "model", trial.config)) from None
         return new
 
     variants = tuple(replace(each, trial=changed(each.trial)) for each in study.variants)

@@ -17,6 +17,7 @@ from vitreous.checkpoints.format import (
     as_pair,
     configured,
     image_size_of,
+    kind_of,
     shape_fields,
     tokens_and_positions,
 )
@@ -46,7 +47,7 @@ LIMITS = PLAIN_VIT | {
     "norm_eps": None,
     "mlp": ("swiglu",),
     "class_token": (False,),
-    "pooling": ("mean",),
+    "pooling.kind": ("mean",),
     "qkv_bias": (False,),
     "num_classes": (None,),
 }
@@ -91,7 +92,7 @@ def read_aimv2(source: Source) -> Reading:
     if f"{LAYER.format(0)}attention.q_proj.bias" in source.tensors or described["hidden_act"] != "silu":
         raise InputError(f"{source.where}: an AIMv2 with biases or another activation is not known here")
     if heads := [name for name in source.tensors if name.startswith("head.")]:
-        if source.overrides.get("pooling") != "mean":
+        if kind_of(source.overrides.get("pooling")) != "mean":
             raise InputError(
                 f"{source.where}: its attention pooling (use_head) is not known here: pass pooling='mean' to "
                 "read the tower without it"

@@ -32,7 +32,7 @@ from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, same, stacked, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import RotaryConfig
+from vitreous.models.config_parts import AxialRotaryConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
@@ -42,15 +42,21 @@ LIMITS = PLAIN_VIT | {
     "mlp": ("gelu", "swiglu"),
     "norm_eps": (1e-5,),
     "position.kind": ("rotary-2d",),
-    "rotary": None,
-    "rotary.kind": ("axial",),
-    "rotary.pairs": ("halves",),
-    "rotary.axes": ("yx",),
-    "rotary.coordinates": ("centered",),
+    "position.rotary": None,
+    "position.rotary.kind": ("axial",),
+    "position.rotary.pairs": ("halves",),
+    "position.rotary.axes": ("yx",),
+    "position.rotary.coordinates": ("centered",),
     "registers": None,
-    "drop_remainder": None,
+    "edge": ("refuse", "drop"),
 }
 KEPT = ("layer_scale", "qkv_bias")
+
+
+def axial_rotary(config: ViTConfig) -> AxialRotaryConfig:
+    """The rotary positions of a model that `LIMITS` hold."""
+    assert isinstance(config.rotary, AxialRotaryConfig)
+    return config.rotary
 
 
 def image_size(source: Source, described: Any = None) -> tuple[int, int]:
@@ -66,7 +72,6 @@ def backbone_fields(source: Source, rows: list[Row], registers: str) -> dict[str
     """What both codebases' files tell alike."""
     return shape_fields(source, rows) | {
         "norm_eps": 1e-5,
-        "position": {"kind": "rotary-2d"},
         "registers": source.shape(registers)[1] if registers in source.tensors else 0,
     }
 
@@ -118,7 +123,7 @@ def read_dinov3(source: Source) -> Reading:
         "heads": fields["width"] // (4 * len(periods)),
         "image_size": image_size(source),
         "qkv_bias": "blocks.0.attn.qkv.bias" in source.tensors,
-        "rotary": ROTARY | waves,
+        "position": {"kind": "rotary-2d", "rotary": ROTARY | waves},
     }
     config = configured(ViTConfig, source, fields)
     look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "resize": "squash", "interpolation": "bilinear"}
@@ -129,7 +134,7 @@ def read_dinov3(source: Source) -> Reading:
 
 def write_dinov3(model: Model, path: Path) -> None:
     config, weights = held(model, "dinov3", LIMITS, keep=KEPT)
-    rotary = config.resolved_rotary or RotaryConfig()
+    rotary = axial_rotary(config)
     count = config.resolved_head_dim // 4
     periods = computed_periods(count, rotary.temperature or 100.0)
     periods = torch.tensor(rotary.periods) if rotary.periods else periods
@@ -210,7 +215,7 @@ def read_dinov3_vit(source: Source) -> Reading:
         "norm_eps": described.get("layer_norm_eps", 1e-5),
         "image_size": image_size(source, described.get("image_size", 224 if described else None)),
         "qkv_bias": any(biases),
-        "rotary": ROTARY | {"temperature": float(theta)},
+        "position": {"kind": "rotary-2d", "rotary": ROTARY | {"temperature": float(theta)}},
     }
     config = configured(ViTConfig, source, fields)
     ignored = (MASK_TOKEN, *(() if config.registers else ("embeddings.register_tokens",)))
@@ -220,7 +225,7 @@ def read_dinov3_vit(source: Source) -> Reading:
 
 
 FAMILY = VIT._replace(
-    limits=LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"rotary.periods": (None,)}, keep=KEPT
+    limits=LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"position.rotary.periods": (None,)}, keep=KEPT
 )
 
 
@@ -228,7 +233,7 @@ def transformers_form(
     config: ViTConfig, weights: dict[str, Tensor]
 ) -> tuple[ViTConfig, dict[str, Tensor], dict[str, Any]]:
     """DINOv3ViT's config.json of a model, and its weights with LayerScale."""
-    rotary = config.resolved_rotary or RotaryConfig()
+    rotary = axial_rotary(config)
     config, weights = with_layer_scale(config, weights)
     layers = range(config.depth) if config.qkv_bias else ()
     keys = [weights[f"blocks.{i}.attention.qkv.bias"].chunk(3)[1] for i in layers]

@@ -45,7 +45,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
 LIMITS = PLAIN_VIT | {
-    "drop_remainder": None,
+    "edge": ("refuse", "drop"),
     "mlp": ("gelu_tanh",),
     "stem.kind": ("patch", "resnet"),
     "stem.standardization": ("std",),
@@ -53,7 +53,7 @@ LIMITS = PLAIN_VIT | {
     "stem.norm_eps": (1e-6,),
     "stem.widths": (None,),
     "class_token": None,
-    "pooling": ("class", "mean", "attention"),
+    "pooling.kind": ("class", "mean", "attention"),
     "head_dim": None,
     "representation_size": None,
 }
@@ -214,9 +214,9 @@ def write_google(model: Model, path: Path) -> None:
         tensors = write_rows(bit_rows(POST_ACTIVATION), stored(model))
     else:
         config, weights = held(model, "google", LIMITS)
-        if config.class_token != (config.pooling == "class"):
+        if config.class_token != (config.pooling.kind == "class"):
             raise InputError("google cannot hold a class token that is not what is pooled")
-        tensors = write_rows(vit_rows(config, numbered=config.pooling != "attention"), weights)
+        tensors = write_rows(vit_rows(config, numbered=config.pooling.kind != "attention"), weights)
     write_npz(tensors, path)
 
 

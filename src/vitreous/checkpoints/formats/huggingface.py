@@ -31,6 +31,7 @@ from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import (
     Row,
     converted,
+    no_head_bias,
     pairs,
     query_and_key_value,
     same,
@@ -93,7 +94,7 @@ def read_huggingface(source: Source) -> Reading:
     fields = huggingface_fields(source, family)
     config = configured(ViTConfig, source, fields)
     unused = [name for name in UNUSED if name in source.tensors]
-    if family is families.SIGLIP and config.pooling == "mean":
+    if family is families.SIGLIP and config.pooling.kind == "mean":
         # SiglipForImageClassification does not use its pooling head
         unused += [name for name in source.tensors if name.startswith("head.")]
     return Reading(
@@ -189,15 +190,13 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
         "norm_kind": "layer" if f"{layer}{family.layer_names['attention_norm']}.bias" in tensors else "rms",
         "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
         "class_token": class_token,
-        "distillation_token": distilled,
         "registers": registers + (second and not distilled),
-        "head_bias": fields["num_classes"] is None or family is not families.CLIP,
         "pooling": pooling_of(source, family, fields["width"], distilled=distilled),
     }
     if f"{layer}{family.layer_names.get('attention.query_norm.norm')}.weight" in tensors:
-        fields |= {"qk_norm": True, "qk_norm_joint": True}
+        fields["qk_norm"] = "layer"
     rms = fields["norm_kind"] == "rms"
-    if (rms and "layernorm.bias" in tensors) or (fields.get("qk_norm_joint") and not rms):
+    if (rms and "layernorm.bias" in tensors) or (fields["qk_norm"] == "layer" and not rms):
         raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not known here")
     if family is families.INTERNVL:
         fields["pooling"] = "mean" if described.get("use_mean_pooling", True) else "class"
@@ -243,7 +242,7 @@ def rotary_of_mlcd(source: Source) -> dict[str, Any]:
     parameters = source.config.get("rope_parameters")
     theta = parameters.get("rope_theta") if isinstance(parameters, dict) else None
     rotary = {"temperature": theta or 10_000.0, "pairs": "halves", "axes": "yx", "class_angles": True}
-    return {"position": {"kind": "rotary-2d", "where": "every-layer-shared"}, "rotary": rotary}
+    return {"position": {"kind": "rotary-2d", "shared": True, "rotary": rotary}}
 
 
 def pooling_of(source: Source, family: families.Family, width: int, *, distilled: bool) -> str:
@@ -273,6 +272,7 @@ def family_rows(family: families.Family, *, swiglu: bool) -> list[Row]:
         same("pool.probe", "head.probe"),
         converted(OUR_ANGLES, families.CLASS_ANGLES, Tensor.flatten, lambda angles: angles[None]),
         *query_and_key_value("pool.attention", "head.attention"),
+        *([same("head.weight", "visual_projection.weight")] if family is families.CLIP else []),
     ]
 
 
@@ -298,4 +298,7 @@ def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
         if config.position.kind == "relative-bias"
         else []
     )
-    return [tokens, *biases, *family_rows(family, swiglu=config.mlp == "swiglu")]
+    rows = [tokens, *biases, *family_rows(family, swiglu=config.mlp == "swiglu")]
+    if family is families.CLIP and config.num_classes is not None:
+        rows.append(no_head_bias(config.num_classes))
+    return rows

@@ -34,7 +34,11 @@ class Family(NamedTuple):
     square: bool = False  # whether its own code knows only square images
 
 
-EVERY = PLAIN_VIT | dict.fromkeys(("mlp", "norm_eps", "pooling", "representation_size", "drop_remainder"))
+EVERY = (
+    PLAIN_VIT
+    | dict.fromkeys(("mlp", "norm_eps", "pooling.kind", "representation_size"))
+    | {"edge": ("refuse", "drop")}
+)
 SCALED = ("layer_scale", "qkv_bias")
 VIT = Family(
     names={
@@ -62,11 +66,10 @@ VIT = Family(
     },
     positions="embeddings.position_embeddings",
     eps=1e-12,
-    limits=EVERY
-    | {"distillation_token": None, "embedding_norm": None, "pooling": ("class", "class+distillation")},
+    limits=EVERY | {"extra_norms": ((), ("tokens",)), "pooling.kind": ("class", "class+distillation")},
 )
 IJEPA = VIT._replace(
-    limits=EVERY | {"class_token": (False,), "pooling": ("mean",), "representation_size": (None,)}
+    limits=EVERY | {"class_token": (False,), "pooling.kind": ("mean",), "representation_size": (None,)}
 )
 DINOV2 = VIT._replace(
     layer_names=VIT.layer_names
@@ -74,7 +77,7 @@ DINOV2 = VIT._replace(
     tokens=VIT.tokens | {"registers": "embeddings.register_tokens"},
     eps=1e-6,
     limits=EVERY
-    | {"registers": None, "representation_size": (None,), "pooling": ("class", "mean", "class+mean")},
+    | {"registers": None, "representation_size": (None,), "pooling.kind": ("class", "mean", "class+mean")},
     keep=SCALED,
     square=True,
 )
@@ -85,10 +88,10 @@ BEIT = VIT._replace(
     limits=EVERY
     | {
         "position.kind": ("relative-bias",),
-        "position.where": ("every-layer", "every-layer-shared"),
+        "position.shared": None,
         "representation_size": (None,),
-        "drop_remainder": (False,),
-        "pooling": ("class", "mean"),
+        "edge": ("refuse",),
+        "pooling.kind": ("class", "mean"),
         "final_norm": ("tokens", "pooled"),
     },
     keep=("layer_scale",),
@@ -112,10 +115,11 @@ INTERNVL = BEIT._replace(
     eps=1e-6,
     limits=EVERY
     | {
-        **dict.fromkeys(("norm_kind", "qk_norm", "qk_norm_joint")),
+        "norm_kind": None,
+        "qk_norm": ("none", "layer"),
         "final_norm": ("none",),
         **dict.fromkeys(("num_classes", "representation_size"), (None,)),
-        "pooling": ("class", "mean"),
+        "pooling.kind": ("class", "mean"),
     },
     keep=SCALED,
     square=True,
@@ -135,14 +139,13 @@ TIPS = DINOV2._replace(
     positions="pos_embed",
     scales=("ls1.gamma", "ls2.gamma"),
     gates=("mlp.w12", "mlp.w3"),
-    limits={**DINOV2.limits, "num_classes": (None,), "pooling": ("class",)},
+    limits={**DINOV2.limits, "num_classes": (None,), "pooling.kind": ("class",)},
 )
 CLIP = Family(
     names={
         "stem.projection": "embeddings.patch_embedding",
         "embedding_norm": "pre_layrnorm",
         "norm": "post_layernorm",
-        "head": "visual_projection",
     },
     layer="encoder.layers.{}.",
     layer_names={
@@ -159,7 +162,8 @@ CLIP = Family(
     activation="quick_gelu",
     token_axes=1,
     table_axes=2,
-    limits=EVERY | {"embedding_norm": None, "representation_size": (None,), "pooling": ("class",)},
+    limits=EVERY
+    | {"extra_norms": ((), ("tokens",)), "representation_size": (None,), "pooling.kind": ("class",)},
     keep=(),
     square=True,
 )
@@ -169,19 +173,18 @@ MLCD = CLIP._replace(
     image_size=336,
     limits=EVERY
     | {
-        "embedding_norm": (True,),
+        "extra_norms": (("tokens",),),
         "position.kind": ("rotary-2d",),
-        "position.where": ("every-layer-shared",),
-        "rotary": None,
-        "rotary.pairs": ("halves",),
-        "rotary.axes": ("yx",),
-        "rotary.class_angles": (True,),
-        **dict.fromkeys(
-            ("rotary.periods", "rotary.reference", "num_classes", "representation_size"), (None,)
-        ),
-        "rotary.coordinates": ("index",),
-        "rotary.offset": (0.0,),
-        "pooling": ("class",),
+        "position.shared": (True,),
+        "position.rotary": None,
+        "position.rotary.pairs": ("halves",),
+        "position.rotary.axes": ("yx",),
+        "position.rotary.class_angles": (True,),
+        **dict.fromkeys(("position.rotary.periods", "position.rotary.reference"), (None,)),
+        **dict.fromkeys(("num_classes", "representation_size"), (None,)),
+        "position.rotary.coordinates": ("index",),
+        "position.rotary.offset": (0.0,),
+        "pooling.kind": ("class",),
     },
 )
 CLASS_ANGLES = "class_pos_emb"

@@ -31,6 +31,7 @@ from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import AxialRotaryConfig, TokenPoolingConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 
@@ -115,7 +116,7 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
 
 def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """Dinov2, with registers or without."""
-    pooling, headed = config.pooling, config.num_classes is not None
+    pooling, headed = config.pooling.kind, config.num_classes is not None
     name = "Dinov2WithRegisters" if config.registers else "Dinov2"
     described: Described = {
         "model_type": "dinov2_with_registers" if config.registers else "dinov2",
@@ -134,7 +135,7 @@ def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
         weight = weights["head.weight"]
         zeros = torch.zeros_like(weight)
         weights["head.weight"] = torch.cat([weight, zeros] if pooling == "class" else [zeros, weight], dim=1)
-    return config.model_copy(update={"pooling": "class+mean"}), weights, described
+    return config.model_copy(update={"pooling": TokenPoolingConfig(kind="class+mean")}), weights, described
 
 
 def tips_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
@@ -177,12 +178,9 @@ def mlp_ratio(config: ViTConfig) -> int:
 def clip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """CLIP's image tower: no bias at the patches (the positions take it) nor in the projection."""
     config, weights = without_patch_bias(config, weights)
-    config = config.model_copy(update={"head_bias": False})
     described: Described = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
     if config.num_classes is None:
         return config, weights, described | {"architectures": ["CLIPVisionModel"]}
-    if weights.pop("head.bias").any():
-        raise InputError("huggingface's CLIP cannot hold head_bias=True; drop the head with --drop head")
     described |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
     return config, weights, described
 
@@ -194,14 +192,15 @@ def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
 
 def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """BEiT, whose last norm is after the mean of the patches, or on the tokens."""
-    mean = config.pooling == "mean"
+    mean = config.pooling.kind == "mean"
     if config.final_norm != ("pooled" if mean else "tokens"):
         raise InputError(
-            f"huggingface's BEiT cannot hold final_norm={config.final_norm} with pooling={config.pooling}"
+            f"huggingface's BEiT cannot hold final_norm={config.final_norm} "
+            f"with pooling={config.pooling.kind}"
         )
     if config.grid[0] != config.grid[1]:
         raise InputError("huggingface's BEiT cannot hold images that are not square")
-    shared = config.position.where == "every-layer-shared"
+    shared = config.position.shared
     described: Described = {
         "model_type": "beit",
         "intermediate_size": config.mlp_dim,
@@ -217,8 +216,7 @@ def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
 def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     if weights.pop("stem.projection.bias").any():
         raise InputError("huggingface's MLCD cannot hold a bias of the patches")
-    rotary = config.resolved_rotary
-    theta = (rotary and rotary.temperature) or 100.0
+    theta = dinov3.axial_rotary(config).temperature or 100.0
     described: Described = {
         "model_type": "mlcd_vision_model",
         "intermediate_size": config.mlp_dim,
@@ -231,13 +229,13 @@ def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
 def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """The tower of InternVL, whose features are the mean of its tokens."""
     rms = config.norm_kind == "rms"
-    if config.qk_norm and not (rms and config.qk_norm_joint):
-        raise InputError("huggingface's InternViT cannot hold qk_norm but with qk_norm_joint and RMSNorm")
+    if config.qk_norm == "layer" and not rms:
+        raise InputError("huggingface's InternViT cannot hold qk_norm=layer but with norm_kind=rms")
     described: Described = {
         "model_type": "internvl_vision",
         "intermediate_size": config.mlp_dim,
         "attention_bias": config.qkv_bias,
-        "use_qk_norm": config.qk_norm,
+        "use_qk_norm": config.qk_norm == "layer",
         "norm_type": "rms_norm" if rms else "layer_norm",
         "architectures": ["InternVLVisionModel"],
     }
@@ -257,7 +255,7 @@ def internvit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weig
             "auto_map": {key: f"{INTERNVIT_CODE}--{name}" for key, name in names.items()},
             "intermediate_size": config.mlp_dim,
             "qkv_bias": config.qkv_bias,
-            "qk_normalization": config.qk_norm,
+            "qk_normalization": config.qk_norm == "layer",
             "norm_type": described["norm_type"],
             "use_flash_attn": False,  # which is for 16 bits alone
             "architectures": ["InternVisionModel"],
@@ -278,24 +276,24 @@ def form_for(model: ViT) -> Form:
     config, named = model.config, (model.origin and model.origin.architecture) or ""
     if config.position.kind == "relative-bias":
         return Form(families.BEIT, beit_form)
-    if config.rotary is not None and config.rotary.class_angles:
+    if isinstance(config.rotary, AxialRotaryConfig) and config.rotary.class_angles:
         return Form(families.MLCD, mlcd_form)
-    if config.resolved_rotary is not None:
+    if config.rotary is not None:
         return Form(dinov3.FAMILY, dinov3.transformers_form, dinov3.written_rows)
-    if config.embedding_norm:
+    if "tokens" in config.extra_norms:
         return Form(families.CLIP, clip_form)
-    if config.pooling == "attention":
+    if config.pooling.kind == "attention":
         return Form(families.SIGLIP, siglip_form)
-    if not config.class_token and config.pooling == "mean":
+    if not config.class_token and config.pooling.kind == "mean":
         return Form(families.IJEPA, vit_form)
-    if config.final_norm == "none" and config.pooling == "class":
+    if config.final_norm == "none" and config.pooling.kind == "class":
         return Form(families.INTERNVIT, internvit_form)
     if config.final_norm == "none":
         return Form(families.INTERNVL, internvl_form)
-    if named.startswith("Tipsv2") and config.num_classes is None and config.pooling == "class":
+    if named.startswith("Tipsv2") and config.num_classes is None and config.pooling.kind == "class":
         return Form(families.TIPS, tips_form, tips_rows)
     more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
-    if more or config.pooling in ("mean", "class+mean"):
+    if more or config.pooling.kind in ("mean", "class+mean"):
         return Form(families.DINOV2, dinov2_form)
     return Form(families.VIT, vit_form)
 

@@ -22,7 +22,7 @@ from vitreous.checkpoints.format import (
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import CLIP_MEAN, CLIP_STD
 from vitreous.checkpoints.torch_files import write_state_dict
-from vitreous.checkpoints.weights import Row, converted, pairs, same, write_rows
+from vitreous.checkpoints.weights import Row, converted, no_head_bias, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -51,9 +51,9 @@ LIMITS = PLAIN_VIT | {
     "channels": (3,),
     "mlp": ("quick_gelu", "gelu"),
     "norm_eps": (1e-5,),
-    "embedding_norm": None,
-    "drop_remainder": None,
-    "pooling": ("class", "mean"),
+    "extra_norms": ((), ("tokens",)),
+    "edge": ("refuse", "drop"),
+    "pooling.kind": ("class", "mean"),
     "final_norm": ("tokens", "pooled"),
 }
 # Numbers beside the weights of OpenAI's archives, which only they have.
@@ -71,7 +71,8 @@ UNKNOWN_ARGUMENTS = ("attentional_pool", "qk_norm", "scaled_cosine_attn", "scale
 def open_clip_rows(config: ViTConfig) -> list[Row]:
     tokens = {"class_token": f"{TOWER}class_embedding"}
     position = f"{TOWER}positional_embedding"
-    return [tokens_and_positions(config, tokens, position, axes=1, table_axes=2), *ROWS]
+    rows = [tokens_and_positions(config, tokens, position, axes=1, table_axes=2), *ROWS]
+    return rows if config.num_classes is None else [*rows, no_head_bias(config.num_classes)]
 
 
 def read_open_clip(source: Source) -> Reading:
@@ -94,7 +95,6 @@ def read_open_clip(source: Source) -> Reading:
         "stem": {"kind": "patch", "bias": False},
         "norm_eps": 1e-5,
         "mlp": activation(source, described, archive=archive),
-        "head_bias": False,
         "num_classes": source.size_if_there(f"{TOWER}proj", 1, ndim=2),
         "pooling": {"tok": "class", "avg": "mean"}.get(vision.get("pool_type", "tok"), "none"),
         "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
@@ -164,9 +164,6 @@ def preprocessing(source: Source, config: ViTConfig, described: dict[str, Any]) 
 def write_open_clip(model: Model, path: Path) -> None:
     config, weights = held(model, "open-clip", LIMITS, keep=("layer_scale",))
     config, weights = without_patch_bias(config, weights)
-    bias = weights.pop("head.bias", None)
-    if bias is not None and bias.any():
-        raise InputError("open-clip cannot hold head_bias=True; drop the head with --drop head")
     if config.num_classes is None:
         raise InputError("open-clip cannot hold a model without a head: its towers end in a projection")
     write_state_dict(write_rows(open_clip_rows(config), weights), path)

@@ -61,7 +61,8 @@ SUMMARY = "radio_model.summary_idxs"
 LEFT = (f"{BODY}patch_generator.video_embedder.weight", SUMMARY)
 CHANNELS = 3
 LIMITS = PLAIN_VIT | {
-    **dict.fromkeys(("norm_eps", "registers", "drop_remainder")),
+    **dict.fromkeys(("norm_eps", "registers")),
+    "edge": ("refuse", "drop"),
     "mlp": tuple(dict.fromkeys(ACTIVATION_NAMES.values())),
     "channels": (CHANNELS,),
     "final_norm": ("none",),

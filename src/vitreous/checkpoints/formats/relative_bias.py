@@ -36,9 +36,8 @@ def bias_fields(
             f"{source.where}: tables of relative positions in each layer and for all are not known"
         )
     offsets = source.size(own.format(0) if layers else shared, 0, ndim=2) - PREFIX_ROWS
-    where = "every-layer" if layers else "every-layer-shared"
     return {
-        "position": {"kind": "relative-bias", "where": where},
+        "position": {"kind": "relative-bias", "shared": not layers},
         "image_size": size_of_offsets(source, patch, offsets, described),
     }
 
@@ -65,7 +64,7 @@ def size_of_offsets(
 
 def bias_rows(config: ViTConfig, own: str, shared: str) -> list[Row]:
     """The tables of a model; layers that share one keep it in the first."""
-    if config.position.where == "every-layer-shared":
+    if config.position.shared:
         return [same("blocks.0.attention.position.table", shared)]
     return [same("blocks.{}.attention.position.table", own)]
 

@@ -107,7 +107,11 @@ DINOV2 = Format(
 # FrancescoSaverioZuppichini/ViT scales by 1/sqrt(D) *after* the softmax and not before it, orders qkv by
 # (head, channel, q/k/v), and averages all tokens, the class token among them, before the last LayerNorm.
 FRANKZVIT_FIELDS = {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"}
-FRANKZVIT_LIMITS = PLAIN_VIT | {name: (value,) for name, value in FRANKZVIT_FIELDS.items()}
+FRANKZVIT_LIMITS = PLAIN_VIT | {
+    "norm_eps": (1e-5,),
+    "pooling.kind": ("mean-all",),
+    "final_norm": ("pooled",),
+}
 FRANKZVIT_LAYER_NAMES = {
     "attention_norm": "0.fn.0",
     "attention.out": "0.fn.1.projection",

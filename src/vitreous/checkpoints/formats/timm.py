@@ -221,10 +221,15 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         size, embedded = size_and_rows(source, known, patch, prefix, stride)
     if type(known.get("num_heads")) is int:
         fields["heads"] = known["num_heads"]
-    if known.get("use_rot_pos_emb"):
-        fields["rotary"] = rotary_fields(source, known)
-    if "pos_embed" not in tensors:
-        fields["position"] = biased["position"] if biased else {"kind": "rotary-2d"}
+    rotary = rotary_fields(source, known) if known.get("use_rot_pos_emb") else None
+    if biased:
+        fields["position"] = biased["position"]
+    elif "pos_embed" in tensors:
+        fields["position"] = {"kind": "learned", "rotary": rotary}
+    else:
+        fields["position"] = {"kind": "rotary-2d", "rotary": rotary or {}}
+    inner_norms = {"attention": "blocks.0.attn.norm.weight", "mlp": "blocks.0.mlp.norm.weight"}
+    clip = bool(fields["extra_norms"])
     last_norms = {"tokens": "norm.weight", "pooled": "fc_norm.weight"}
     fields |= {
         "image_size": size,
@@ -232,22 +237,25 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
         "norm_kind": "layer" if "blocks.0.norm1.bias" in tensors else "rms",
         "norm": "post-branch" if known.get("use_post_norm") else "pre",
         "qkv_bias": any(f"blocks.0.attn.{each}" in tensors for each in layers.biases),
-        "attention_sub_norm": "blocks.0.attn.norm.weight" in tensors,
-        "mlp_sub_norm": "blocks.0.mlp.norm.weight" in tensors,
+        "extra_norms": (
+            *fields["extra_norms"],
+            *(place for place, name in inner_norms.items() if name in tensors),
+        ),
         "class_token": class_token,
-        "distillation_token": distilled,
         "registers": registers,
-        "head_bias": fields["num_classes"] is None or "head.bias" in tensors,
         "final_norm": next((where for where, name in last_norms.items() if name in tensors), "none"),
         "pooling": timm_pooling(source, known, class_token=class_token, distilled=distilled),
     }
     if fields["pooling"].startswith("attention"):
-        fields["pool_heads"] = known.get("attn_pool_num_heads")
         hidden = source.size("attn_pool.mlp.fc1.weight", 0, ndim=2)
-        fields["pool_mlp_dim"] = None if hidden == fields["mlp_dim"] else hidden
+        fields["pooling"] = {
+            "kind": fields["pooling"],
+            "heads": known.get("attn_pool_num_heads"),
+            "mlp_dim": None if hidden == fields["mlp_dim"] else hidden,
+        }
     if fields["mlp"] != "swiglu":
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
-    fields["norm_eps"] = known.get("norm_eps", 1e-5 if fields["embedding_norm"] else 1e-6)
+    fields["norm_eps"] = known.get("norm_eps", 1e-5 if clip else 1e-6)
     if not known:
         assume(source, fields)
     return fields, embedded
@@ -338,7 +346,7 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSE
         rows += hybrid_rows(config.stem.layers)
     if config.final_norm == "pooled":
         rows += pairs({"pool.norm": "fc_norm"})
-    if config.pooling.startswith("attention"):
+    if config.pooling.kind.startswith("attention"):
         rows += [
             same(f"{attention_pool}probe", "attn_pool.latent"),
             *pairs(ATTENTION_POOL, attention_pool, "attn_pool."),

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import PLAIN_VIT, as_pair
+from vitreous.checkpoints.format import PLAIN_VIT, as_pair, kind_of
 from vitreous.checkpoints.weights import Row, pairs
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import RotaryConfig
+from vitreous.models.config_parts import AttentionPoolingConfig, AxialRotaryConfig, MixedRotaryConfig
 
 # Arguments of VisionTransformer that the weights show, that `facts` returns, or that change nothing in use.
 VISION_TRANSFORMER_ARGUMENTS = (
@@ -43,18 +43,17 @@ EVA_ARGUMENTS = (
 # What Eva's rotary arguments are where neither config.json nor the architecture says.
 DEFAULTS = {"rope_type": "cat", "rope_temperature": 10000.0, "rope_grid_indexing": "ij"}
 EVA_LIMITS = PLAIN_VIT | {
-    "drop_remainder": None,
+    "edge": ("refuse", "drop"),
     "mlp": ("gelu", "swiglu"),
     "norm_eps": (1e-6, 1e-5),
     "norm": ("pre", "post-branch"),
     "position.kind": ("learned", "rotary-2d"),
-    "pooling": ("class", "mean", "attention", "attention-all"),
-    **dict.fromkeys(
-        ("class_token", "registers", "embedding_norm", "final_norm", "qk_norm", "rotary", "pool_heads")
-    ),
-    **dict.fromkeys(("attention_sub_norm", "mlp_sub_norm", "pool_mlp_dim")),
-    "rotary.periods": (None,),
-    "rotary.coordinates": ("index", "centered"),
+    "pooling.kind": ("class", "mean", "attention", "attention-all"),
+    **dict.fromkeys(("class_token", "registers", "extra_norms", "final_norm", "position.rotary")),
+    **dict.fromkeys(("pooling.heads", "pooling.mlp_dim")),
+    "qk_norm": ("none", "head"),
+    "position.rotary.periods": (None,),
+    "position.rotary.coordinates": ("index", "centered"),
 }
 
 
@@ -88,8 +87,11 @@ def frequencies_row(depth: int) -> Row:
 
 def needs_eva(config: ViTConfig) -> bool:
     """Whether a model has parts that VisionTransformer has not."""
-    parts = (config.resolved_rotary, config.attention_sub_norm, config.mlp_sub_norm, config.pool_heads)
-    return any(parts) or bool(config.pool_mlp_dim) or config.norm == "post-branch"
+    inner = "attention" in config.extra_norms or "mlp" in config.extra_norms
+    own_pooling = isinstance(config.pooling, AttentionPoolingConfig) and (
+        config.pooling.heads or config.pooling.mlp_dim
+    )
+    return config.rotary is not None or inner or bool(own_pooling) or config.norm == "post-branch"
 
 
 def eva_form(
@@ -107,61 +109,68 @@ def eva_form(
         InputError: parts that Eva cannot hold together.
     """
     learned = config.position.kind == "learned"
-    if config.norm == "post-branch" and (config.qk_norm or config.layer_scale is not None):
+    if config.norm == "post-branch" and (config.qk_norm != "none" or config.layer_scale is not None):
         raise InputError("timm cannot hold norm=post-branch together with qk_norm or LayerScale")
-    if config.pooling == "attention" and config.num_prefix_tokens:
+    if config.pooling.kind == "attention" and config.num_prefix_tokens:
         raise InputError("timm's Eva cannot hold pooling=attention, only attention-all, beside prefix tokens")
-    if config.pooling.startswith("attention") and config.mlp_sub_norm:
-        raise InputError("timm cannot hold attention pooling together with mlp_sub_norm")
-    if config.embedding_norm and learned:
+    if config.pooling.kind.startswith("attention") and "mlp" in config.extra_norms:
+        raise InputError("timm cannot hold attention pooling together with extra_norms in the MLP")
+    if "tokens" in config.extra_norms and learned:
         config, weights = without_patch_bias(config, weights)
-    elif config.embedding_norm and weights.pop("stem.projection.bias").any():
+    elif "tokens" in config.extra_norms and weights.pop("stem.projection.bias").any():
         raise InputError(
-            "timm cannot hold embedding_norm beside a bias of the patches and no learned positions"
+            "timm cannot hold extra_norms on the tokens beside a bias of the patches and no learned positions"
         )
-    pool_dim = config.pool_mlp_dim or config.mlp_dim
+    pooling = (
+        config.pooling if isinstance(config.pooling, AttentionPoolingConfig) else AttentionPoolingConfig()
+    )
+    pool_dim = pooling.mlp_dim or config.mlp_dim
     args = {name: args[name] for name in SHARED_ARGUMENTS} | {
         "mlp_ratio": ratio_for(config.mlp_dim, config.width),
         "qkv_fused": True,
-        "qk_norm": config.qk_norm,
+        "qk_norm": config.qk_norm == "head",
         "attn_type": "rope",
         "swiglu_mlp": config.mlp == "swiglu",
         "swiglu_align_to": 0,
-        "scale_mlp": config.mlp_sub_norm,
-        "scale_attn_inner": config.attention_sub_norm,
+        "scale_mlp": "mlp" in config.extra_norms,
+        "scale_attn_inner": "attention" in config.extra_norms,
         "class_token": config.class_token,
         "num_reg_tokens": config.registers,
         "no_embed_class": False,
         "use_abs_pos_emb": learned,
         "use_post_norm": config.norm == "post-branch",
-        "use_pre_transformer_norm": config.embedding_norm,
+        "use_pre_transformer_norm": "tokens" in config.extra_norms,
         "use_post_transformer_norm": config.final_norm == "tokens",
         "use_fc_norm": config.final_norm == "pooled",
-        "attn_pool_num_heads": config.pool_heads or config.heads,
+        "attn_pool_num_heads": pooling.heads or config.heads,
         "attn_pool_mlp_ratio": (pool_dim + (0.5 if pool_dim % config.width else 0)) / config.width,
     }
     name = "eva02_base_patch14_224"
     if config.norm_eps != 1e-6:
         name = "vit_pe_spatial_base_patch16_512" if learned else "vit_base_patch16_dinov3"
-    return config, weights, name, args | rope_args(config.resolved_rotary)
+    return config, weights, name, args | rope_args(config.rotary)
 
 
-def rope_args(rotary: RotaryConfig | None) -> dict[str, Any]:
+def rope_args(rotary: AxialRotaryConfig | MixedRotaryConfig | None) -> dict[str, Any]:
     """Eva's arguments for rotary positions. Raises InputError: Eva cannot hold them."""
     if rotary is None:
         return {"use_rot_pos_emb": False}
-    centered, mixed = rotary.coordinates == "centered", rotary.kind == "mixed"
-    if mixed and (rotary.pairs == "halves" or rotary.offset):
-        raise InputError("timm cannot hold learned frequencies together with rotary.offset or pairs=halves")
-    return {
+    args = {
         "use_rot_pos_emb": True,
-        "rope_type": "mixed" if mixed else "dinov3" if centered else "cat",
-        "rope_temperature": rotary.temperature or (10.0 if mixed else 100.0),
+        "rope_temperature": rotary.temperature or 100.0,
         "rope_grid_indexing": "ij" if rotary.axes == "yx" else "xy",
         "rope_rotate_half": rotary.pairs == "halves",
         "rope_grid_offset": rotary.offset,
-        "ref_feat_shape": list(rotary.reference) if rotary.reference else None,
     }
+    if rotary.kind == "mixed":
+        if rotary.pairs == "halves" or rotary.offset:
+            raise InputError(
+                "timm cannot hold learned frequencies together with rotary.offset or pairs=halves"
+            )
+        return args | {"rope_type": "mixed", "ref_feat_shape": None}
+    centered = rotary.coordinates == "centered"
+    reference = list(rotary.reference) if rotary.reference else None
+    return args | {"rope_type": "dinov3" if centered else "cat", "ref_feat_shape": reference}
 
 
 def check_not_eva(source: Source, *, named: bool) -> None:
@@ -187,13 +196,13 @@ def check_not_eva(source: Source, *, named: bool) -> None:
 def assume(source: Source, fields: dict[str, Any]) -> None:
     """Note what a state dict alone leaves open. Raises InputError: the activation of a CLIP, of which there
     are two kinds."""
-    if fields["embedding_norm"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
+    if "tokens" in fields["extra_norms"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "
             "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
         )
     open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.overrides]
-    if guessed := ", ".join(f"{name}={fields[name]}" for name in open_questions):
+    if guessed := ", ".join(f"{name}={kind_of(fields[name])}" for name in open_questions):
         source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
 
 

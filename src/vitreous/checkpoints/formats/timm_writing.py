@@ -23,17 +23,17 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
 LIMITS = PLAIN_VIT | {
-    "drop_remainder": None,
+    "edge": ("refuse", "drop"),
     "mlp": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"),
     "norm_eps": (1e-6, 1e-5),
     "stem.kind": ("patch", "resnet"),
     "stem.standardization": ("variance",),
     "stem.standardization_eps": (1e-8,),
     "stem.norm_eps": (1e-5,),
-    "pooling": ("class", "mean", "mean-all", "attention", "attention-all", "class+distillation"),
-    **dict.fromkeys(
-        ("class_token", "distillation_token", "registers", "embedding_norm", "final_norm", "qk_norm")
-    ),
+    "pooling.kind": ("class", "mean", "mean-all", "attention", "attention-all", "class+distillation"),
+    **dict.fromkeys(("class_token", "registers", "final_norm")),
+    "extra_norms": ((), ("tokens",)),
+    "qk_norm": ("none", "head"),
 }
 
 
@@ -47,14 +47,14 @@ AIMV2_LIMITS = LIMITS | {
     "class_token": (False,),
     "registers": (0,),
     "qkv_bias": (False,),
-    "pooling": ("mean",),
+    "pooling.kind": ("mean",),
     "final_norm": ("tokens", "pooled"),
 }
 # BEiT, whose last norm is where its pooling is.
 BEIT_LIMITS: Limits = PLAIN_VIT | {
     "position.kind": ("relative-bias",),
-    "position.where": ("every-layer", "every-layer-shared"),
-    "pooling": ("class", "mean"),
+    "position.shared": None,
+    "pooling.kind": ("class", "mean"),
     "final_norm": ("tokens", "pooled"),
 }
 BEIT_LAYERS = FUSED._replace(biases=("q_bias", None, "v_bias"), scales=("gamma_1", "gamma_2"))
@@ -90,18 +90,18 @@ def write_timm(model: Model, path: Path) -> None:
     """A folder, or one file of weights where the path's ending asks for it."""
     eva = isinstance(model, ViT) and needs_eva(model.config)
     config, weights = held(model, "timm", limits_of(model), keep=("layer_scale", "qkv_bias"))
-    if config.pooling.startswith("attention") and config.mlp == "swiglu":
+    if config.pooling.kind.startswith("attention") and config.mlp == "swiglu":
         raise InputError("timm cannot hold attention pooling together with swiglu")
     name, args = "", dict[str, Any]()
     if eva:
         config, weights, name, args = eva_form(config, weights, model_args(config))
-    elif config.embedding_norm:
+    elif "tokens" in config.extra_norms:
         config, weights = without_patch_bias(config, weights)
     layers = FUSED._replace(scales=("gamma_1", "gamma_2")) if eva else FUSED
     if needs_beit(config):
         layers, weights = BEIT_LAYERS, without_key_bias(weights)
         name, args = "beit_base_patch16_224", beit_args(config, model_args(config))
-    if eva and config.mlp_sub_norm and config.mlp == "swiglu":
+    if eva and "mlp" in config.extra_norms and config.mlp == "swiglu":
         layers = layers._replace(gates=("fc1_g", "fc1_x"))
     if config.norm_kind == "rms":
         layers = FUSED._replace(gates=("fc1_g", "fc1_x"), plain=False)
@@ -149,11 +149,11 @@ def needs_beit(config: ViTConfig) -> bool:
 def beit_args(config: ViTConfig, args: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments of Beit, from those of VisionTransformer. Raises InputError: the last norm is not
     where it is in Beit."""
-    if config.final_norm != ("pooled" if config.pooling == "mean" else "tokens"):
+    if config.final_norm != ("pooled" if config.pooling.kind == "mean" else "tokens"):
         raise InputError(
-            f"timm's BEiT cannot hold final_norm={config.final_norm} with pooling={config.pooling}"
+            f"timm's BEiT cannot hold final_norm={config.final_norm} with pooling={config.pooling.kind}"
         )
-    shared = config.position.where == "every-layer-shared"
+    shared = config.position.shared
     flags = {"use_rel_pos_bias": not shared, "use_shared_rel_pos_bias": shared}
     return {name: args[name] for name in SHARED_ARGUMENTS} | flags
 
@@ -179,21 +179,21 @@ def model_args(config: ViTConfig) -> dict[str, Any]:
         "patch_size": [p // cell for p in config.patch_size],
         "in_chans": config.channels,
         "num_classes": config.num_classes or 0,
-        "global_pool": POOLS[config.pooling],
+        "global_pool": POOLS[config.pooling.kind],
         "embed_dim": config.width,
         "depth": config.depth,
         "num_heads": config.heads,
         "mlp_ratio": ratio_for(hidden, config.width),
         "qkv_bias": config.qkv_bias,
-        "qk_norm": config.qk_norm,
+        "qk_norm": config.qk_norm == "head",
         "init_values": config.layer_scale,
         "class_token": config.class_token,
         "no_embed_class": False,
         "reg_tokens": config.registers,
-        "pre_norm": config.embedding_norm,
+        "pre_norm": "tokens" in config.extra_norms,
         "final_norm": config.final_norm != "none",
         "fc_norm": config.final_norm == "pooled",
-        "pool_include_prefix": config.pooling in ("mean-all", "attention-all"),
+        "pool_include_prefix": config.pooling.kind in ("mean-all", "attention-all"),
     }
     return args if config.mlp == "swiglu" else args | {"act_layer": config.mlp}
 

@@ -37,14 +37,13 @@ from vitreous.models.vit import ViT
 LIMITS = PLAIN_VIT | {
     "norm_eps": (1e-5,),
     "position.kind": ("learned", "sincos-2d"),
-    "position.temperature": (None, 10_000.0),
+    "position.temperature": (10_000.0,),
     "stem.norm_before": (True,),
     "stem.norm_after": (True,),
     "class_token": None,
     "registers": None,
-    "qk_norm": None,
-    "qk_norm_per_head": None,
-    "pooling": ("class", "mean"),
+    "qk_norm": ("none", "unit"),
+    "pooling.kind": ("class", "mean"),
     "head_dim": None,
 }
 
@@ -150,8 +149,7 @@ def read_vit_pytorch(source: Source) -> Reading:
         "norm_eps": 1e-5,
         "qkv_bias": False,
         "class_token": class_token,
-        "qk_norm": f"{LAYER.format(0)}0.q_norm.gamma" in source.tensors,
-        "qk_norm_per_head": f"{LAYER.format(0)}0.q_norm.gamma" in source.tensors,
+        "qk_norm": "unit" if f"{LAYER.format(0)}0.q_norm.gamma" in source.tensors else "none",
         "registers": source.size_if_there("register_tokens", 0, ndim=2) or 0,
         "pooling": "class" if class_token else "mean",
         "final_norm": "pooled" if pooled_norm else "tokens",
@@ -184,17 +182,18 @@ def patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int, int]
 
 def write_vit_pytorch(model: Model, path: Path) -> None:
     """A state dict of a new release: SimpleViT where positions are computed, ViT otherwise."""
-    simple = isinstance(model, ViT) and (model.config.position.kind, model.config.pooling) == (
+    simple = isinstance(model, ViT) and (model.config.position.kind, model.config.pooling.kind) == (
         "sincos-2d",
         "mean",
     )
     keep = ("qkv_bias", "position") if simple else ("qkv_bias",)
     config, weights = held(model, "vit-pytorch", LIMITS, keep=keep, headless=False)
-    if (config.registers or config.qk_norm) and not simple:
+    normed = config.qk_norm == "unit"
+    if (config.registers or normed) and not simple:
         raise InputError("vit-pytorch cannot hold registers or qk_norm, only in its SimpleViT")
-    if config.qk_norm != config.qk_norm_per_head or (config.registers and config.qk_norm):
-        raise InputError("vit-pytorch cannot hold qk_norm, only qk_norm_per_head without registers")
-    if config.class_token != (config.pooling == "class"):
+    if config.registers and normed:
+        raise InputError("vit-pytorch cannot hold registers and qk_norm together")
+    if config.class_token != (config.pooling.kind == "class"):
         raise InputError("vit-pytorch cannot hold a class token that is not what is pooled")
     if any(weight.any() for name, weight in weights.items() if name.endswith("attention.qkv.bias")):
         raise InputError("vit-pytorch cannot hold qkv_bias=True")

@@ -227,7 +227,7 @@ def feature_width(model: Model) -> int:
     if model.config.distillation_token:
         raise InputError(
             "views are compared by one feature vector each, and a model with a distillation token has two: "
-            "set model.distillation_token=false and model.pooling=class"
+            "set model.pooling=class"
         )
     return parts.feature_width(model.config)
 

@@ -57,10 +57,9 @@ class MAE(MaskedPrediction):
         super().__init__(model)
         self.config = config or MAEConfig()
         position = self.model.config.position
-        rotary = self.model.config.resolved_rotary
-        if position.where != "stem" or position.kind in ("relative", "relative-bias") or rotary:
+        if not position.at_stem or position.rotary is not None:
             raise InputError(
-                f"MAE removes tokens, and {position.kind} positions ({position.where}) count all of them: "
+                f"MAE removes tokens, and {position.kind} positions inside the layers count all of them: "
                 "use learned or sincos-2d positions at the stem, or another --objective"
             )
         self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)

@@ -59,8 +59,7 @@ class Decoder(nn.Module):
         vit = ViTConfig(
             image_size=encoder.image_size,
             patch_size=encoder.patch_size,
-            pad=encoder.pad,
-            drop_remainder=encoder.drop_remainder,
+            edge=encoder.edge,
             num_classes=None,
             width=config.decoder_width,
             depth=config.decoder_depth,
