@@ -111,7 +111,7 @@ def read_native(source: Source) -> Reading:
         preprocessing = None if kind and not kind.sees else Preprocessing.model_validate(images)
         origin = Origin.model_validate(described["origin"]) if described.get("origin") else None
     except ValidationError as error:
-        raise InputError(f"{where}: {explain(error, 'model', kind)}") from None
+        raise InputError(f"{where}: {explain(error, 'model', known)}") from None
     labels = described.get("labels")
     if labels is not None and not (
         isinstance(labels, list) and all(isinstance(each, str) for each in labels)
