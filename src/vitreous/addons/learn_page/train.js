@@ -14,11 +14,18 @@ function untrainable({ stem, position, class_token, registers, pooling, final_no
     (position.where ?? "stem") === "stem" &&
     class_token &&
     !registers &&
-    pooling === "class" &&
+    pooling.kind === "class" &&
     final_norm === "tokens" &&
     mlp === "gelu";
-  const extra = ["pad", "drop_remainder", "embedding_norm", "qk_norm", "representation_size"];
-  return plain && !config.rotary && config.layer_scale == null && !extra.some((name) => config[name])
+  const { edge, extra_norms, qk_norm, representation_size, layer_scale } = config;
+  const extra =
+    edge !== "refuse" ||
+    extra_norms.length ||
+    qk_norm !== "none" ||
+    position.rotary ||
+    representation_size != null ||
+    layer_scale != null;
+  return plain && !extra
     ? null
     : "only the paper's model can be trained in the page";
 }
