@@ -1,22 +1,31 @@
-"""The server seen by programs that others have written: schemathesis, hadolint, Kubernetes' schemas."""
+"""The server seen by programs that others have written: schemathesis, hadolint, Kubernetes' schemas; and the
+model servers of the how-to."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
+import vitreous as vt
 from vitreous.addons.serving.models import ServedModel
+from vitreous.checkpoints import save
 
-from .conftest import app_of, at_an_address
+from .conftest import app_of, at_an_address, image, make_vit
 
 pytestmark = pytest.mark.slow
 DEPLOY = Path(__file__).parents[3] / "examples" / "deploy"
+SERVERS = DEPLOY.parent / "model_servers"
 
 
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
@@ -77,3 +86,38 @@ def test_commands_of_the_manifests_are_understood(tmp_path: Path) -> None:
             [sys.executable, "-m", "vitreous", call[1], "--help"], capture_output=True, text=True, check=True
         )
         assert [each for each in call if each.startswith("--") and each not in done.stdout] == []
+
+
+def test_litserve_answers_as_predict_does(tmp_path: Path) -> None:
+    pytest.importorskip("litserve")
+    save(make_vit(), tmp_path / "model")
+    (tmp_path / "x.png").write_bytes(image())
+    vt.export(tmp_path / "model", tmp_path / "x.onnx", with_preprocessing=True, progress=False)
+    (expected,) = vt.predict(tmp_path / "x.onnx", tmp_path / "x.png", progress=False)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, str(SERVERS / "litserve_server.py"), str(tmp_path / "x.onnx"), str(port)]
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True) as process:
+        try:
+            until = time.monotonic() + 300
+            while True:
+                try:
+                    files = {"content": ("x.png", image())}
+                    answer = httpx.post(f"http://127.0.0.1:{port}/predict", files=files, timeout=100)
+                    break
+                except httpx.TransportError:
+                    assert process.poll() is None
+                    assert time.monotonic() < until
+                    time.sleep(0.5)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, too
+    assert answer.json()["label"] == expected.label
+    assert answer.json()["probability"] == pytest.approx(expected.probability, abs=1e-6)
+
+
+def test_triton_reads_the_configuration() -> None:
+    protocol = pytest.importorskip("tritonclient.grpc.model_config_pb2")
+    text_format = pytest.importorskip("google.protobuf.text_format")
+    text = (SERVERS / "triton" / "photos" / "config.pbtxt").read_text()
+    found = text_format.Parse(text, protocol.ModelConfig())
+    assert (found.name, found.backend, found.max_batch_size) == ("photos", "onnxruntime", 32)
