@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 
 
 class InputError(Exception):
@@ -101,4 +102,7 @@ def cache_folder() -> Path:
     """$VITREOUS_CACHE, or `vitreous` in $XDG_CACHE_HOME or ~/.cache: all that `vitreous cache` shows."""
     if own := os.environ.get("VITREOUS_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitreous"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "vitreous"
+    home = os.path.expanduser("~")  # stays as it is where the user has none, as in some containers
+    return Path(home if home != "~" else gettempdir(), ".cache", "vitreous")

@@ -44,6 +44,11 @@ def read_regular(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
     return content
 
 
+def local_path(path: str | Path) -> Path:
+    """Return a path with the user's home for ~; one of an unknown user is a name like any other."""
+    return Path(os.path.expanduser(path))
+
+
 def whole_number(text: str | bytes, low: int = 0, high: int = 2**63 - 1, base: int = 10) -> int:
     """Return the number that plain digits write. Raises ValueError: there are others (a sign, a space, an
     underscore, digits of other scripts), or it is not in low ... high."""

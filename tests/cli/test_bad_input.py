@@ -23,7 +23,7 @@ WRONG = {
         ["train", "--device", "mps"],
         "--device mps: this runs on cpu and cuda alone",
     ),
-    "an endless training": (["train", "--epochs", "inf"], "training.epochs: Input should be a finite number"),
+    "an endless training": (["train", "--epochs", "inf"], "--epochs 'inf' is not a finite number"),
     "no seed": (["data", "pack", "photos", "packed", "--seed", "-1"], "--seed -1 is too low"),
     "no seed of shots": (["probe", "runs/mine", "--seed", "-1"], "--seed -1 is too low"),
     "no quality": (["data", "pack", "photos", "packed", "--quality", "0"], "from 1 to 95"),

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import InputError, writing_to
+from vitreous.outside import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,7 +191,7 @@ def weights_folder(model: Any) -> Path | None:
     path = path_of_run(model)
     if not isinstance(path, str | Path):
         return None
-    folders = (Path(path).expanduser() / "model", Path(path).expanduser())
+    folders = (local_path(path) / "model", local_path(path))
     return next((each for each in folders if (each / "model.safetensors").is_file()), None)
 
 

@@ -23,6 +23,7 @@ from vitreous.api.arguments import (
     weights_folder,
 )
 from vitreous.errors import InputError, check_free
+from vitreous.outside import local_path
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def calibrate(
     path, how = path_of_run(model), computation(device, batch_size, workers)
     if not isinstance(path, str | Path):
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
-    spec, place = str(path), Path(path).expanduser()
+    spec, place = str(path), local_path(path)
     folder = Path(out) if out is not None else model_folder(place.parent if place.is_file() else place)
     if out is not None:
         check_free(folder)

@@ -273,7 +273,7 @@ def own_warnings() -> Iterator[None]:
     """Print the package's warnings as a sentence on stderr; those of libraries are not for users."""
 
     def one_line(message: Any, category: Any, filename: str, *_: Any, **__: Any) -> None:
-        if "vitreous" in Path(filename).parts:
+        if category is UserWarning and "vitreous" in Path(filename).parts:
             print(printable(f"vitreous: {message}"), file=sys.stderr)
 
     before, warnings.showwarning = warnings.showwarning, one_line

@@ -31,6 +31,7 @@ from vitreous.models.names import Model
 from vitreous.models.settings import check_names
 from vitreous.models.transformer import Captioner, EncoderDecoder, Transformer
 from vitreous.models.vit import ViT
+from vitreous.outside import local_path
 
 # A state dict may be wrapped: {"state_dict": ...}; a `Source` is open already.
 Checkpoint = str | Path | Mapping[str, Any] | nn.Module | Source
@@ -191,7 +192,7 @@ def open_path(source: str | Path) -> Source:
     if re.match(r"[a-z]+:/|hf:|https:|vitreous:", str(source)):
         path = local_copy(str(source))
     else:
-        path = Path(source).expanduser()
+        path = local_path(source)
     if (path / "config.toml").is_file():
         from vitreous.checkpoints.runs import check_finished
 
@@ -207,7 +208,7 @@ def described_like(like: str) -> tuple[dict[str, Any], dict[str, Any]]:
         return description_of(like.removeprefix("timm:")), {}
     if like.startswith("torchvision:"):
         return torchvision.description_of(like.removeprefix("torchvision:")), {}
-    folder = local_copy(like, DESCRIPTIONS) if like.startswith("hf:") else Path(like).expanduser()
+    folder = local_copy(like, DESCRIPTIONS) if like.startswith("hf:") else local_path(like)
     config, preprocessor = descriptions(folder)
     if not config:
         raise InputError(

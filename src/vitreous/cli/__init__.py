@@ -1,8 +1,8 @@
 """The command line: `vitreous COMMAND`. A module is imported when one of its commands is called.
 
-Results go to stdout, progress and logs to stderr. Exit codes: 0 done, 1 findings (doctor, data check) or
-files that failed, 2 the user's input is wrong (one sentence), 130 interrupted with the state saved, 141
-stdout was closed.
+Results go to stdout, progress and logs to stderr. Exit codes: 0 done, 1 findings (doctor, data check), files
+that failed or an unexpected error, 2 the user's input is wrong (one sentence), 130 interrupted with the state
+saved, 141 stdout was closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, U
 
 from vitreous import __version__
 from vitreous.api.run import own_warnings
-from vitreous.errors import InputError, nearest, printable
+from vitreous.cli.streams import abandon, last_words, prepare_columns, prepare_streams
+from vitreous.errors import InputError, nearest, printable, utf8_name
 from vitreous.extensions import Command, addons
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
@@ -69,11 +70,23 @@ app.register_install_completion_command(help="Install completion for your shell.
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
+        prepare_streams()
+        prepare_columns()
         code = run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of stdout, such as `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon(sys.stdout)
         code = PIPE_CLOSED
+    except InputError as error:  # there is no stdout
+        print(f"vitreous: {error}", file=sys.stderr)
+        code = 2
+    except OSError as error:  # stdout is full
+        abandon(sys.stdout)
+        print(
+            f"vitreous: the results cannot be written to stdout ({error.strerror}): make room",
+            file=sys.stderr,
+        )
+        code = 2
     sys.exit(code)
 
 
@@ -98,13 +111,23 @@ def run(arguments: Sequence[str]) -> int:
             sentence = f"unexpected {unexpected!r}: vitreous {words[0]} --help says what the command takes"
         elif isinstance(error, UnknownOptionError):
             sentence = unknown_option(error)
-        print(f"vitreous: {printable(' '.join(sentence.split()))}", file=sys.stderr)
+        print(f"vitreous: {printable(utf8_name(' '.join(sentence.split())))}", file=sys.stderr)
         return 2
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        print(f"vitreous: a path is too long: {str(error.filename)[:60]}...", file=sys.stderr)
-        return 2
+    except BrokenPipeError:
+        raise
+    except SystemExit as stopped:
+        if isinstance(stopped.__context__, BrokenPipeError):  # as Rich ends where nothing reads the help
+            raise stopped.__context__ from None
+        raise
+    except Exception as error:
+        sys.stdout.flush()  # where that fails, `main` says so
+        if verbose:
+            traceback.print_exception(error)
+        sentence, code = last_words(error)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            sentence = f"a path is too long: {str(error.filename)[:60]}..."
+        print(f"vitreous: {printable(utf8_name(sentence))}", file=sys.stderr)
+        return code
     except KeyboardInterrupt as stopped:
         alone = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the first one has notes
         for note in getattr(stopped, "__notes__", ["interrupted"] if alone else ()):

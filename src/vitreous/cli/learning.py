@@ -13,8 +13,9 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.api.learning import OF_IMAGES
-from vitreous.cli.options import BatchSize, Json, options_of
+from vitreous.cli.options import BatchSize, Json, number_or_auto, options_of
 from vitreous.cli.printing import print_json, print_metrics, print_table
+from vitreous.cli.streams import read_stdin
 from vitreous.errors import InputError
 from vitreous.results import percent
 
@@ -106,7 +107,9 @@ def print_result(result: RunResult) -> None:
         print(f"learn   {page}  (the model runs in this page)")
 
 
-AUTO_BATCH = Annotated[int | Literal["auto"], Parameter(metavar="N|auto", show_choices=False)]
+AUTO_BATCH = Annotated[
+    int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
+]
 
 
 @options_of(vt.train, batch_size=AUTO_BATCH)
@@ -223,7 +226,7 @@ def translate(
             "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
             "and --json: all else is for vitreous translate train"
         )
-    found = vt.translate(run, texts or sys.stdin.read().removesuffix("\n").split("\n"), **options)
+    found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **options)
     if skipped := sum(not each.source.strip() for each in found):
         print(f"skipped {skipped}: empty lines", file=sys.stderr)
     if json:

@@ -14,16 +14,37 @@ from typing import Annotated, Any, TypedDict, TypeVar, Unpack, get_type_hints
 from cyclopts import Parameter, Token
 
 from vitreous.errors import InputError
+from vitreous.outside import finite_number
+from vitreous.outside import whole_number as parse_whole
 
+LARGEST = 2**31 - 1  # of whole numbers
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_number(_: object, tokens: Sequence[Token]) -> int:
     """An integer, which is not rounded."""
+    text = tokens[0].value.strip()
     try:
-        return int(tokens[0].value)
+        sign = -1 if text.startswith("-") else 1
+        return sign * parse_whole(text.removeprefix("-"), high=LARGEST)
     except ValueError:
-        raise InputError(f"{tokens[0].keyword} {tokens[0].value!r} is not a whole number") from None
+        large = text.removeprefix("-").isdecimal()
+        wrong = f"too large: use {LARGEST} at most" if large else "not a whole number"
+        raise InputError(f"{tokens[0].keyword} {text[:40]!r} is {wrong}") from None
+
+
+def number_or_auto(kind: object, tokens: Sequence[Token]) -> int | str:
+    """An integer, or the word auto."""
+    return "auto" if tokens[0].value == "auto" else whole_number(kind, tokens)
+
+
+def number(_: object, tokens: Sequence[Token]) -> float:
+    """A finite number."""
+    text = tokens[0].value.strip()
+    try:
+        return finite_number(text)
+    except ValueError:
+        raise InputError(f"{tokens[0].keyword} {text[:40]!r} is not a finite number") from None
 
 
 def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
@@ -40,9 +61,15 @@ def parse_size(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
     """(H, W) from "384" or "384x512"."""
     text = tokens[0].value
     parts = text.lower().split("x")
-    if len(parts) > 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise InputError(f"--image-size {text!r} is not a size: write 384, or 384x512 for height x width")
-    return int(parts[0]), int(parts[-1])
+    try:
+        sides = [parse_whole(part, low=1, high=LARGEST) for part in parts]
+    except ValueError:
+        sides = []
+    if len(sides) not in (1, 2):
+        raise InputError(
+            f"--image-size {text[:40]!r} is not a size: write 384, or 384x512 for height x width"
+        )
+    return sides[0], sides[-1]
 
 
 def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
@@ -64,7 +91,7 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
 
 
 Int = Annotated[int, Parameter(converter=whole_number, metavar="N")]
-Number = Annotated[float, Parameter(metavar="NUMBER")]
+Number = Annotated[float, Parameter(converter=number, metavar="NUMBER")]
 Text = Annotated[str, Parameter(metavar="TEXT")]
 BatchSize = Annotated[Int, Parameter(validator=at_least("--batch-size", 1))]
 MODEL_HELP = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,10 @@ def print_json(result: Mapping[str, Any]) -> None:
     """Print the one JSON object of a command. Numbers that are not finite become null."""
     from pydantic_core import to_json
 
-    print(to_json(result, inf_nan_mode="null").decode(), flush=True)
+    text = to_json(result, inf_nan_mode="null").decode()
+    if not sys.stdout.encoding.lower().startswith("utf"):
+        text = json.dumps(json.loads(text))  # other characters as JSON escapes them
+    print(text, flush=True)
 
 
 def print_failed(failed: Iterable[Failure]) -> int:

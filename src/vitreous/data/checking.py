@@ -26,6 +26,7 @@ from vitreous.data.survey import (
 )
 from vitreous.errors import InputError, writing_to
 from vitreous.extensions import task_of_folders
+from vitreous.outside import local_path
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
@@ -123,19 +124,25 @@ def actions(evidence: Evidence) -> Iterator[Action]:
 def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
     """Move the files that cannot be read out of a folder of images, to the same places below `folder`. Raises
     InputError: the data are not a folder of files, or `folder` is in it or cannot be written."""
-    root = Path(str(source)).expanduser().resolve()
+    root = local_path(str(source)).absolute()
     if not root.is_dir() or any(root.glob("*.tar")):
         raise InputError(f"--quarantine moves files out of a folder, which {source} is not: leave it out")
-    if root == folder.resolve() or root in folder.resolve().parents:
+    folder = local_path(folder).absolute()
+    if root.resolve() == folder.resolve() or root.resolve() in folder.resolve().parents:
         raise InputError(f"--quarantine {folder} is in {source}, where it would be data: name another folder")
-    moved = []
+    moves = dict[str, Path]()
+    for name in filter(os.path.lexists, report.unreadable):
+        inside = Path(os.path.abspath(name)).relative_to(root)  # they are those that were found below it
+        moves[name] = folder / inside
+        if os.path.lexists(moves[name]):
+            raise InputError(
+                f"{moves[name]} is in quarantine already, and nothing is overwritten: name another folder"
+            )
     with writing_to(folder, "name another folder for --quarantine"):
-        for name in filter(os.path.isfile, report.unreadable):
-            target = folder / os.path.relpath(name, source)
+        for name, target in moves.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(name, target)
-            moved.append(name)
-    return replace(report, moved=tuple(moved))
+    return replace(report, moved=tuple(moves))
 
 
 def data_findings(splits: Splits) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, read_file
 from vitreous.errors import InputError, utf8_name
 from vitreous.models.preprocessing import as_pil, is_image
+from vitreous.outside import local_path
 
 NO_SUCH = "no such file or folder"
 MANY = (".tar", ".csv", ".tsv", ".parquet")  # endings of files that hold or name many images
@@ -119,7 +120,7 @@ def matches(wanted: str) -> list[str]:
         raise InputError("the path of an image is empty: is a variable not set? Give files, folders or globs")
     if is_url(wanted):
         return [wanted]
-    path = Path(wanted).expanduser()
+    path = local_path(wanted)
     if path.is_dir():
         return [str(file) for file in images_below(path)]
     if path.suffix.lower() in MANY and path.is_file():

@@ -30,6 +30,7 @@ from vitreous.data.sources.manifests import decoded_text, delimiter_of, table_ro
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
 from vitreous.errors import InputError, require_packages, utf8_name
+from vitreous.outside import local_path
 
 ROWS = 2048  # images of a part, where the data have no parts of their own
 SAVED = ("dataset_dict.json", "state.json")  # of a folder by `save_to_disk`
@@ -93,7 +94,7 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
     """Return the paths and the pieces of one form of DATA; none of a manifest without rows. Raises InputError
     where there is nothing."""
     kind, colon, rest = spec.partition(":")
-    path = Path(spec).expanduser()
+    path = local_path(spec)
     if kind == "hf" and colon and not any((Path(rest) / each).exists() for each in SAVED):
         system, files = find_files(rest)
         return chain.from_iterable(parquet_entries(system, file, rows) for file in sorted(files))

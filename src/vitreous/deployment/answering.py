@@ -22,6 +22,7 @@ from vitreous.data.workers import worker_count
 from vitreous.deployment.engines import ENGINES, PIXELS, Exported, engine_of, is_program, open_exported
 from vitreous.errors import is_installed
 from vitreous.models.preprocessing import Preprocessing, upright
+from vitreous.outside import local_path
 from vitreous.results import Result, percent, scalars
 
 CHOICE = "optimized.json"  # beside the weights of a model that `vitreous optimize` has measured
@@ -142,7 +143,7 @@ def optimized(spec: Any) -> Optimized | None:
     weights, or an engine that is not installed here."""
     if not isinstance(spec, str | Path):
         return None
-    path = Path(spec).expanduser()
+    path = local_path(spec)
     for folder in (path, path / "model"):
         try:
             chosen = json.loads((folder / CHOICE).read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ its own engine and compared with the model before it is moved to its final name.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import math
@@ -270,7 +271,9 @@ def keep_padding(graph: torch.fx.Graph) -> None:
 def write_torch(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
     extra = {f"{name}.json": value for name, value in as_json(about).items()}
     program = with_int8_products(outputs) if about["precision"] == "int8" else outputs
-    torch.export.save(traced(program), path, extra_files=extra)
+    written = io.BytesIO()  # into a file on a full disk PyTorch would end the process
+    torch.export.save(traced(program), written, extra_files=extra)
+    path.write_bytes(written.getbuffer())
     return verified(outputs, path, "torch", about["precision"])
 
 

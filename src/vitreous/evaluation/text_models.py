@@ -18,6 +18,7 @@ from vitreous.data.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.errors import InputError
 from vitreous.models.decoding import beam_search, greedy
 from vitreous.models.transformer import Captioner, Memory, Transformer
+from vitreous.outside import local_path
 
 IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
 
@@ -78,7 +79,7 @@ class TextModel:
                 f"the {type(model).__name__} was not loaded from a file, so its tokenizer is not known: pass "
                 f"vitreous.{cls.__name__}(model, tokenizer)"
             )
-        path = str(Path(model.origin.source).expanduser())
+        path = str(local_path(model.origin.source))
         if not is_native(path):
             return cls(model, published_tokenizer(path, model.text.config))
         return cls(model, tokenizer_from_json(read_tokenizer(path), where=path))

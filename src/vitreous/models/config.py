@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from vitreous.models.config_parts import (
     AxialRotaryConfig,
@@ -52,7 +52,7 @@ class ViTConfig(Config):
     num_classes: Positive | None = setting(1000, "None: no head, features come out")
 
     width: Positive = setting(768, "[D]")
-    depth: Positive = setting(12, "[L] encoder layers")
+    depth: Annotated[int, Field(gt=0, le=4096)] = setting(12, "[L] encoder layers")
     heads: Positive = setting(12, "[k]")
     head_dim: Positive | None = setting(None, "[D_h] None: width / heads")
     mlp_dim: Positive = setting(3072, "hidden numbers of each MLP")

@@ -4,9 +4,16 @@ positions."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from vitreous.errors import InputError
 from vitreous.models.settings import check_names, explain
@@ -38,6 +45,14 @@ def setting(default: Any, description: str, **limits: Any) -> Any:
     return Field(default=default, description=description, **limits)
 
 
+def kinds_of(annotation: Any) -> set[Any]:
+    """Return the types among the alternatives of an annotation; of a Literal those of its values."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return {type(each) for each in inner}
+    return {annotation}.union(*map(kinds_of, inner)) if inner else {annotation}
+
+
 class Config(BaseModel):
     """Frozen, and unknown keys are errors. Every configuration of the project is one of these."""
 
@@ -48,6 +63,16 @@ class Config(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # until its first use: most commands use few of them
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_not_truth_values(cls, given: Any) -> Any:
+        """Refuse true and false where a number belongs, which they would count as."""
+        for name, value in given.items() if isinstance(given, Mapping) else ():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field and bool not in kinds_of(field.annotation):
+                raise ValueError(f"{name} is {str(value).lower()}, which is not one of its values")
+        return given
 
     @classmethod
     def checked(cls, fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from vitreous.deployment.answering import Answer, Predictions
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews, Progress, automatic_precision
 from vitreous.evaluation.text_models import TextModel
+from vitreous.outside import local_path
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.answer_tables import answer_table
 from vitreous.tasks.task import Task, module_of
@@ -44,7 +45,7 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
         name = getattr(module_of(model), "task", None)
         return task_named(name) if name in TASKS else None
     named = str(model).startswith("hf:")
-    path = local_copy(str(model), DESCRIPTIONS) if named else Path(model).expanduser()
+    path = local_copy(str(model), DESCRIPTIONS) if named else local_path(model)
     check_finished(path)
     for folder in (
         path,
@@ -98,7 +99,7 @@ def may_mirror(model: Any) -> bool:
     of other libraries yes, of what is not known no."""
     if not isinstance(model, str | Path):
         return False
-    for folder in (path := Path(model).expanduser(), path.parent, path.parent.parent):
+    for folder in (path := local_path(model), path.parent, path.parent.parent):
         if (folder / "config.toml").is_file():
             return bool(read_tree(folder).get("augmentation", {}).get("flip"))
     return task_of(model) is None

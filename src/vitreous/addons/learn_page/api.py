@@ -16,7 +16,7 @@ from vitreous.api.arguments import (
     resolve_model,
     settings_tree,
 )
-from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.errors import InputError, check_free, require_packages, writing_to
 from vitreous.languages import speaking
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def learn(
     run = Path(model_name(model))
     page = Path("learn.html")
     if out:
-        page = Path(out)
+        check_free(page := Path(out))
     elif not own:
         page = (run if (run / "config.toml").is_file() else default_folder(model)) / "learn.html"
     with speaking(language), writing_to(page):

@@ -36,6 +36,7 @@ from vitreous.data.image_list import images_below
 from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
+from vitreous.outside import local_path
 
 IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")
 LAYOUT = "put images into images/ and masks of the same names into masks/ (PNG, the value is the class)"
@@ -114,7 +115,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
 
 def existing_folder(spec: str) -> Path:
     """A folder that is there. Raises InputError."""
-    root = Path(spec).expanduser()
+    root = local_path(spec)
     if not root.is_dir():
         raise InputError(f"there is no folder {spec}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
     return root

@@ -30,6 +30,7 @@ from vitreous.data.sources.small import (
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.extensions import addons, imported
+from vitreous.outside import local_path
 
 BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
     "cifar10": partial(open_cifar, files=CIFAR10),
@@ -75,7 +76,7 @@ def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
     is_object = not isinstance(spec, str)
     is_manifest = not is_object and Path(spec).suffix in SUFFIXES
     is_hub = not is_object and spec.startswith("hf:")
-    is_tar = not is_object and (spec.endswith(".tar") or any(Path(spec).expanduser().glob("*.tar")))
+    is_tar = not is_object and (spec.endswith(".tar") or any(local_path(spec).glob("*.tar")))
     name = type(spec).__name__ if is_object else spec
     ignored = (
         (config.streaming and not (is_hub or is_tar), "data.streaming=true is for hf:NAME and shards"),
@@ -113,12 +114,12 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
     if colon and kind == "synthetic":
         return split(open_synthetic(rest), without_validation(config))
     if colon and kind in BINARIES:
-        if not rest or not (folder := Path(rest).expanduser()).is_dir():
+        if not rest or not (folder := local_path(rest)).is_dir():
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
         return BINARIES[kind](folder, config)
     if colon and kind in ADDED:
         return imported(ADDED[kind])(rest, config)
-    path = Path(spec).expanduser()
+    path = local_path(spec)
     if path.is_dir():
         packed = any(path.glob("*.tar"))
         return open_shards(f"{path}/*.tar", config, targets) if packed else open_folder(path, config)

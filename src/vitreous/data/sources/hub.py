@@ -32,6 +32,7 @@ from vitreous.data.sources.labels import (
 )
 from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError, require_packages
+from vitreous.outside import local_path
 
 PREFERRED = ("label", "fine_label", "labels")
 HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
@@ -161,13 +162,15 @@ def load_tables(spec: str) -> dict[str, Any]:
     import datasets
 
     name, _, config = spec.partition("@")
+    if not name:
+        raise InputError(f"hf:{spec} names no dataset: write hf:NAME, or hf:FOLDER")
     try:
         if any((Path(name) / file).exists() for file in ("dataset_dict.json", "state.json")):
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config or None)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # of whatever the library stumbles on
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"hf:{spec} cannot be loaded: {reason}") from None
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
@@ -259,7 +262,7 @@ def open_stream(spec: str, config: DataConfig, kind: Targets) -> Parts:
 
 def find_files(spec: str) -> tuple[Any, list[str]]:
     """Return (file system, Parquet files): of a local folder, or of the Hub's own conversion of a dataset."""
-    if (folder := Path(spec).expanduser()).is_dir():
+    if (folder := local_path(spec)).is_dir():
         from fsspec.implementations.local import LocalFileSystem
 
         return LocalFileSystem(), [str(path) for path in folder.rglob("*.parquet")]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
-from vitreous.outside import open_regular, whole_number
+from vitreous.outside import local_path, open_regular, whole_number
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORM = "name-{000..099}.tar"
@@ -77,11 +77,11 @@ def find_shards(spec: str) -> list[Shard]:
     found = expanded(spec)
     if not found:
         folder, pattern = os.path.split(spec)
-        paths = sorted(Path(folder or ".").expanduser().glob(pattern))
+        paths = sorted(local_path(folder or ".").glob(pattern))
         if not paths:
             raise InputError(f"there is no {spec}: write shards as {FORM}")
     else:
-        paths = [Path(each).expanduser() for each in found]
+        paths = [local_path(each) for each in found]
     shards = []
     for path in paths:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from vitreous.data.text.digit_lines import DIGIT_LINES, digit_lines
 from vitreous.data.text.tokenizer import END, START, Tokenizer
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.outside import local_path
 
 LONG = 4  # times as long as the median text
 SHORT = 10  # characters, of which a median below says nothing
@@ -72,7 +72,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float, split_by: str =
     if spec == DIGIT_LINES:
         train, test = (Captions(*lines) for lines in digit_lines(seed))
         return CaptionSplits(train, test, test, 0, spec)
-    path = Path(spec).expanduser()
+    path = local_path(spec)
     if not path.is_file() or path.suffix not in SUFFIXES:
         raise InputError(
             f"{spec} is not a manifest: give a .csv, .tsv or .parquet file with the columns path and label "

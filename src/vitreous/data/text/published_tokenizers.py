@@ -14,6 +14,7 @@ from vitreous.checkpoints.files import read_json
 from vitreous.data.text.tokenizer import tokenizers_library
 from vitreous.errors import InputError
 from vitreous.models.sequence_config import DecoderConfig
+from vitreous.outside import local_path
 
 FILES = ("*.spm", "*.bpe.model", "vocab.json", "merges.txt", "tokenizer.json")
 LANGUAGE = re.compile(r"(>>.+?<<)(.*)", re.S)  # a target language, at the beginning of a source text
@@ -74,7 +75,7 @@ def published_tokenizer(source: str, config: DecoderConfig) -> PublishedTokenize
     Raises:
         InputError: its files are missing, damaged, or of another kind.
     """
-    place = local_copy(source, FILES) if source.startswith("hf:") else Path(source).expanduser()
+    place = local_copy(source, FILES) if source.startswith("hf:") else local_path(source)
     folder = place if place.is_dir() else place.parent
     if (folder / "source.spm").is_file() and (folder / "vocab.json").is_file():
         return marian_tokenizer(folder, config)

@@ -25,6 +25,7 @@ from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probing import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import Model, build_model
+from vitreous.outside import local_path
 from vitreous.rng import torch_generator
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
@@ -90,7 +91,7 @@ def build_objective(
 def open_unlabeled(source: str, data: DataConfig) -> Splits:
     """Open any DATA, or a folder of images in any sub-folders. Where there are classes, the held-out part is
     the one that `vitreous train` holds out, so that it stays unseen until then."""
-    folder = Path(source).expanduser()
+    folder = local_path(source)
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
         return open_data(source, data, "unlabeled")
     paths = index_folder(folder, (".",)).paths

@@ -1,0 +1,105 @@
+"""The streams and the terminal of a command, whatever they are: closed, full, of another encoding, one column
+wide."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+from vitreous.errors import InputError, cache_folder, printable
+
+NARROWEST = 40  # columns: in fewer, help is laid out for these
+NO_MEMORY = ("t allocate memory", "out of memory", "not enough memory", "can't start new thread")
+
+
+def prepare_streams() -> None:
+    """Make streams that take any text: what their encoding lacks is written as \\uXXXX. A closed stdin is
+    empty, and a closed stderr is nowhere. Raises InputError: stdout is closed."""
+    closed = sys.stdout is None
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        continue  # files that are opened later must not take the place of a stream
+    os.close(descriptor)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    if closed:
+        raise InputError("stdout is closed: send the results to a file, or to /dev/null")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def prepare_columns() -> None:
+    """Lay out help for a few columns at least."""
+    try:
+        columns = shutil.get_terminal_size().columns
+    except ValueError:
+        columns = 0
+    given = os.environ.get("COLUMNS")
+    if columns < NARROWEST or (given is not None and not given.strip().isdecimal()) or given == "0":
+        os.environ["COLUMNS"] = str(max(columns, NARROWEST))
+
+
+def read_stdin() -> str:
+    """Return all of stdin. Raises InputError: it is not UTF-8."""
+    text = sys.stdin.read()
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError("stdin is not UTF-8 text: convert it, as with iconv -t utf-8") from None
+    return text
+
+
+def last_words(error: Exception) -> tuple[str, int]:
+    """Return a sentence about an error that nothing else has explained, and the exit code."""
+    if isinstance(error, OSError):
+        return about_system(error), 2
+    if isinstance(error, RecursionError):
+        return "what was given is nested too deeply to be read: make it flat", 2
+    if isinstance(error, UnicodeError):
+        return f"a text is not UTF-8, or cannot be written ({error}): convert it, or rename the file", 2
+    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
+        return "the memory is too small for this: use smaller images, a smaller batch or a smaller model", 2
+    reason = printable(" ".join(str(error).split()))[:300]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}:{frame.lineno}"
+    what = f"unexpected {type(error).__name__}: {reason} ({place})"
+    return f"{what}: this is a defect of vitreous, please report it; {written_trace(error)}", 1
+
+
+def about_system(error: OSError) -> str:
+    """Return a sentence about what the system refused."""
+    names = [printable(str(each))[:200] for each in (error.filename, error.filename2) if each is not None]
+    reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
+    what = f"cannot use {' or '.join(names)}" if names else "the system refuses"
+    return f"{what} ({reason}): check that it is there, that you may use it, and that there is room"
+
+
+def written_trace(error: Exception) -> str:
+    """Write a traceback into the cache, or beside other temporary files, and return where it is."""
+    for folder in (cache_folder(), Path(tempfile.gettempdir())):
+        path = folder / f"vitreous-error-{os.getpid()}.txt"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            text = "".join(traceback.format_exception(error))
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            continue
+        return f"its traceback is in {path}"
+    return "--verbose prints its traceback"
+
+
+def abandon(stream: TextIO | Any) -> None:
+    """Send what a stream still holds nowhere, so that Python does not try again when it ends."""
+    try:
+        descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(descriptor, stream.fileno())
+        os.close(descriptor)
+    except (OSError, ValueError, AttributeError):
+        return
