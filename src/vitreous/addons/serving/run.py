@@ -29,6 +29,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.outputs import automatic_precision
 from vitreous.languages import speaking
 from vitreous.models.program import Program
+from vitreous.outside import local_path
 from vitreous.tasks.answering import has_weights, open_answerer
 from vitreous.training.precision import pick_device
 
@@ -50,7 +51,7 @@ def load(spec: str, *, device: str, precision: str, limits: Limits, language: st
     place = pick_device(device)
     fast = fastest(spec, precision, device, {})
     task, model = open_answerer(fast, fresh=True)
-    path = Path(spec).expanduser()
+    path = local_path(spec)
     folder = path / "model" if (path / "model").is_dir() else path
     if isinstance(model, Program) and precision == "bf16":
         raise InputError(f"{model.path} computes in the precision it was written in: use fp32")
