@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import vitreous as vt
+from vitreous.checkpoints.formats import formats
 
 WIDE = {"image_size": (72, 128), "patch_size": 8}  # 9 x 16 = 144 = 12 x 12 patches
 FORMATS = {
@@ -44,8 +45,8 @@ def test_a_wide_model_whose_patches_are_a_square_number(name: str, tiny: Any, tm
     vt.save(model, tmp_path / file, format=format)  # which reads it back and compares
     told = {"heads": 4} if file.endswith((".pth", ".pt")) else {}
     told |= {"mlp": "gelu"} if format == "open-clip" else {}
-    folder = file == "m"
-    again = vt.load(tmp_path / file, format=format, **({} if folder else told | {"image_size": (72, 128)}))
+    stored = {} if file == "m" else {"stored_image_size": (72, 128)}
+    again = vt.load(tmp_path / file, format=format, **told, **stored)
     assert again.config.grid == (9, 16)
     images = torch.randn(2, 3, 72, 128)
     torch.testing.assert_close(again(images), model(images), atol=2e-5, rtol=0)
@@ -55,10 +56,45 @@ def test_a_table_of_a_square_number_with_its_class_token(tiny: Any, tmp_path: Pa
     """5 x 7 patches and a class token are 36 positions."""
     model = tiny(image_size=(40, 56))
     vt.save(model, tmp_path / "m.pth", format="timm")
-    again = vt.load(tmp_path / "m.pth", heads=4, image_size=(40, 56), mlp="gelu")
+    again = vt.load(tmp_path / "m.pth", heads=4, stored_image_size=(40, 56), mlp="gelu")
     assert again.config.grid == (5, 7)
     images = torch.randn(1, 3, 40, 56)
     torch.testing.assert_close(again(images), model(images), atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@torch.no_grad()
+def test_another_size_with_as_many_patches_is_resampled(name: str, tiny: Any, tmp_path: Path) -> None:
+    """A model for 32x32 pixels at 16x64: 16 patches both. The file's size is what it states, or a square."""
+    file, fields = FORMATS[name]
+    model = tiny(**fields)
+    format = name.split(",")[0]
+    if format == "open-clip":  # its projection has no bias
+        torch.nn.init.zeros_(model.head.bias)
+    vt.save(model, tmp_path / file, format=format)
+    told = {"heads": 4} if file.endswith((".pth", ".pt")) else {}
+    told |= {"mlp": "gelu"} if format == "open-clip" else {}
+    own = formats()[format].interpolation
+    for wished in ((16, 64), (64, 16), (8, 128)):
+        loaded: Any = vt.load(tmp_path / file, format=format, image_size=wished, **told)
+        resized = vt.resize(vt.load(tmp_path / file, format=format, **told), wished, interpolation=own)
+        images = torch.randn(2, 3, *wished)
+        assert torch.equal(loaded(images), resized(images)), wished
+        if format != "frankzvit":  # whose mean over random tokens hardly sees positions
+            assert (loaded.tokens(images) - loaded_as_stored(loaded, model, images)).abs().max() > 1e-3
+
+
+def loaded_as_stored(loaded: Any, model: Any, images: torch.Tensor) -> torch.Tensor:
+    """The tokens with the table of positions as it is in the file."""
+    other = vt.resize(loaded, loaded.config.image_size)
+    other.position.table = model.position.table
+    return other.tokens(images)
+
+
+def test_a_stored_size_that_cannot_be(tiny: Any, tmp_path: Path) -> None:
+    vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
+    with pytest.raises(vt.InputError, match=r"stored_image_size=\(40, 40\) has 25 patches .* 16 positions"):
+        vt.load(tmp_path / "m.pth", heads=4, stored_image_size=40)
 
 
 def test_the_users_size_is_resampled_to_where_it_does_not_fit(tiny: Any, tmp_path: Path) -> None:

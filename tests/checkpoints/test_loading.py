@@ -63,7 +63,7 @@ def test_image_size_is_asked_for(tiny: Any) -> None:
     with pytest.raises(vt.InputError, match="pass image_size=224"):
         vt.load(weights_of("vitpytorch_simplevit"), heads=4)
     with pytest.raises(
-        vt.InputError, match=r"15 positions are not a square grid: pass image_size=\(height, width\)"
+        vt.InputError, match=r"15 positions are not a square grid: pass stored_image_size=\(height, width\)"
     ):
         vt.load(weights_of("bigvision_vit_tok_rep"))
 

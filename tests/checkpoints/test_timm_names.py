@@ -75,7 +75,7 @@ def test_a_bare_state_dict_says_what_is_assumed(
     vt.save(tiny(), tmp_path / "m.pth", format="timm")
     with caplog.at_level(logging.WARNING):
         vt.load(tmp_path / "m.pth", heads=4)
-    assert "assumed: images of 32x32, a square of patches (or pass image_size=)" in caplog.text
+    assert "assumed: images of 32x32, a square of patches (or pass stored_image_size=)" in caplog.text
     assert "; mlp=gelu, norm_eps=1e-06, pooling=class (or pass like='timm:NAME'" in caplog.text
     vt.save(tiny(extra_norms=("tokens",), norm_eps=1e-5), tmp_path / "clip.pth", format="timm")
     with pytest.raises(vt.InputError, match="a CLIP does not tell its activation: pass mlp='gelu' or"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from einops import rearrange
+from safetensors.torch import load_file
 
-from vitreous.checkpoints.resizing import INTERPOLATIONS, resize_patch, resize_table
+from vitreous.checkpoints.resizing import INTERPOLATIONS, resize_bias, resize_patch, resize_table
 
 TOLERANCE = 1e-5
 
@@ -57,11 +59,22 @@ def test_torchvision_by_its_definition() -> None:
 
 
 def test_each_name_is_its_own_way() -> None:
-    grid = torch.randn(1, 4, 6, 6, dtype=torch.float64)
-    seen = [resample(grid, (4, 4)) for resample in INTERPOLATIONS.values()]
+    """Odd sides, as tables of relative positions have."""
+    grid = torch.randn(1, 4, 7, 7, dtype=torch.float64)
+    seen = [resample(grid, (5, 5)) for resample in INTERPOLATIONS.values()]
     for i, one in enumerate(seen):
         for other in seen[i + 1 :]:
             assert not torch.allclose(one, other)
+
+
+def test_tables_of_relative_positions_as_timm() -> None:
+    """Written by timm 1.0.31's `resize_rel_pos_bias_table`."""
+    tables = load_file(Path(__file__).parent / "data" / "timm_relative_bias.safetensors")
+    grids = {"larger": ((3, 3), (5, 6)), "smaller": ((5, 5), (3, 4)), "as many": ((4, 4), (2, 8))}
+    for name, (old, new) in grids.items():
+        spans = [(2 * rows - 1, 2 * columns - 1) for rows, columns in (old, new)]
+        ours = resize_bias(tables[f"{name}/before"], *spans, "beit")
+        assert (ours - tables[f"{name}/after"]).abs().max() < 1e-6, name
 
 
 def test_patches(golden: Any) -> None:

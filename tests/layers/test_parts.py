@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitreous.layers.block import MLP, LayerScale, StochasticDepth, SwiGLU
+from vitreous.layers.block import MLP, GatedMLP, LayerScale, StochasticDepth
 from vitreous.layers.embedding import (
     LearnedPositions,
     LearnedPositions2d,
@@ -171,7 +171,7 @@ def test_attention_pooling_does_not_mind_the_order_of_tokens() -> None:
 
 
 def test_swiglu_by_hand() -> None:
-    mlp = SwiGLU(4, 6)
+    mlp = GatedMLP(4, 6)
     z = torch.randn(2, 3, 4)
     gate, expanded = mlp.gate_expand(z)[..., :6], mlp.gate_expand(z)[..., 6:]
     torch.testing.assert_close(mlp(z), mlp.contract(gate * gate.sigmoid() * expanded))

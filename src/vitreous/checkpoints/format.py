@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.weights import Row, meta_model
 from vitreous.errors import InputError, nearest
+from vitreous.layers.block import GATES
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 AConfig = TypeVar("AConfig", bound=Config)
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
-AFTERWARDS = ("image_size", "patch_size", "num_classes")
+AFTERWARDS = ("image_size", "stored_image_size", "patch_size", "num_classes")
 
 # Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
 # the positions. The first value is what the field becomes when it is dropped. Fields not named are free.
@@ -192,6 +193,16 @@ ACTIVATION_NAMES = {
 }
 
 
+# The gated MLP of an activation.
+GATED = {activation: name for name, activation in GATES.items()}
+
+
+def hidden_act_of(mlp: str) -> str:
+    """What transformers calls the activation of our MLP, or of its gate."""
+    activation = GATES.get(mlp, mlp)
+    return "gelu_pytorch_tanh" if activation == "gelu_tanh" else activation
+
+
 def activation_of(source: Source, field: str, name: Any) -> str:
     """The activation that a field of config.json names, by our name."""
     if not isinstance(name, str) or name not in ACTIVATION_NAMES:
@@ -238,31 +249,50 @@ def as_pair(size: Any) -> tuple[int, int] | None:
 def image_size_of(
     source: Source, patch: tuple[int, int], *positions: int, described: Sequence[Any] = (), stride: int = 1
 ) -> tuple[int, int]:
-    """The image size of a file with that many positions of patches: the user's `image_size` or else what
-    config.json says (`described`), where it has as many patches; otherwise a square.
+    """The size of the images that a file was made for, from its number of positions of patches: the
+    `stored_image_size` that the user states, or what config.json says (`described`), where it has as many
+    patches; otherwise a square. The user's `image_size` is the size that the model is to have, and the file's
+    own only where nothing else can be.
 
     Args:
         positions: their number; of several, the first that fits.
         stride: of a ResNet before the patches, whose convolutions pad; other patches drop what is left over.
+
+    Raises:
+        InputError: nothing fits, or not the `stored_image_size`.
     """
-    for size in (source.overrides.get("image_size"), *described):
-        pair = as_pair(size) or (0, 0)
-        if 0 < patches_of(pair, patch, stride) in positions:
-            return pair
-    side = next((isqrt(n) for n in positions if n > 0 and isqrt(n) ** 2 == n), None)
-    if side is None:
+    stored, wished = (as_pair(source.overrides.get(n)) for n in ("stored_image_size", "image_size"))
+    if stored and prod(grid_of(stored, patch, stride)) not in positions:
         raise InputError(
-            f"{source.where}: {positions[0]} positions are not a square grid: pass image_size=(height, "
-            f"width) of the images that it was made for, in patches of {patch[0]}x{patch[1]} pixels"
+            f"{source.where}: stored_image_size={stored} has {prod(grid_of(stored, patch, stride))} patches "
+            f"of {patch[0]}x{patch[1]} pixels, and the file {positions[0]} positions"
         )
-    square = side * patch[0], side * patch[1]
-    source.assumed.append(f"images of {square[0]}x{square[1]}, a square of patches (or pass image_size=)")
-    return square
+    found = None
+    for size in (stored, *map(as_pair, described)):
+        if found is None and size and 0 < prod(grid_of(size, patch, stride)) in positions:
+            found = size
+    if found is None and (side := next((isqrt(n) for n in positions if 0 < n == isqrt(n) ** 2), None)):
+        found = side * patch[0], side * patch[1]
+        if not wished or grid_of(wished, patch, stride) != grid_of(found, patch, stride):
+            source.assumed.append(
+                f"images of {found[0]}x{found[1]}, a square of patches (or pass stored_image_size=)"
+            )
+    # pixels that fill no patch are no part of the table
+    if wished and 0 < prod(grid := grid_of(wished, patch, stride)) in positions:
+        found = wished if found is None or grid == grid_of(found, patch, stride) else found
+    if found is None:
+        raise InputError(
+            f"{source.where}: {positions[0]} positions are not a square grid: pass "
+            f"stored_image_size=(height, width) of the images that it was made for, in patches of "
+            f"{patch[0]}x{patch[1]} pixels"
+        )
+    return found
 
 
-def patches_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> int:
-    """The number of patches of an image; `stride` as in `image_size_of`."""
-    return prod(-(-side // stride) // (p // stride) for side, p in zip(size, patch, strict=True))
+def grid_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> tuple[int, int]:
+    """The rows and columns of patches of an image; `stride` as in `image_size_of`."""
+    rows, columns = (-(-side // stride) // (p // stride) for side, p in zip(size, patch, strict=True))
+    return rows, columns
 
 
 def check_no_overrides(source: Source) -> None:

@@ -105,7 +105,9 @@ def load(
         device, dtype: of the weights; by default in memory (or where the state dict is) and float32.
         overrides: fields of the configuration that the file cannot tell (heads), or that are to change:
             `image_size` and `patch_size` resample positions and patches, by the way of the source's own code
-            unless `interpolation` names another; `num_classes` gives a new head of zeros, or none for None.
+            unless `interpolation` names another; `stored_image_size` is that of the images that a file of
+            weights alone was made for, where its table of positions is not of a square; `num_classes` gives a
+            new head of zeros, or none for None.
 
     Raises:
         InputError: nothing there, a damaged file, an unknown format, a question that must be answered,
@@ -128,8 +130,9 @@ def load(
     if "pretrained_cfg" in config:  # of timm: one that is not known is refused by its name
         check_architecture(replace(opened, config=config))
     chosen, opened = detect(replace(opened, overrides=facts | overrides), format)
-    if opened.overrides and chosen.overridable:
-        check_names(opened.overrides, chosen.overridable)
+    fields = {name: value for name, value in opened.overrides.items() if name != "stored_image_size"}
+    if fields and chosen.overridable:
+        check_names(fields, chosen.overridable)
     if like is not None:
         opened = replace(opened, config=config, preprocessor=preprocessor)
     reading = chosen.read(opened)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
@@ -43,6 +44,28 @@ def interpolate_as_dinov2(
     return F.interpolate(grid, scale_factor=scale, mode="bicubic", align_corners=False)
 
 
+def interpolate_as_beit(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
+    """Tables of relative positions as unilm's BEiT resamples them, linearly as timm does: the old offsets lie
+    at distances from the center that grow geometrically until they span the new ones."""
+    rows, columns = (
+        torch.from_numpy(beit_matrix(old, new)).to(grid)
+        for old, new in zip(grid.shape[-2:], size, strict=True)
+    )
+    return rows @ grid @ columns.T
+
+
+def beit_matrix(old: int, new: int) -> np.ndarray:
+    """(new, old): what each of the `old` offsets of one axis, -n ... n, gives to each of the `new` ones."""
+    low, high = 1.01, 1.5
+    while high - low > 1e-6:  # timm's `resize_rel_pos_bias_table`
+        ratio = (low + high) / 2
+        low, high = (low, ratio) if (1 - ratio ** (old // 2)) / (1 - ratio) > new // 2 else (ratio, high)
+    distances = np.cumsum([1.0, *(ratio**step for step in range(1, old // 2))])[: old // 2]
+    places = np.concatenate([-distances[::-1], [0.0], distances]).astype(np.float32)
+    wanted = np.arange(-(new // 2), new // 2 + 1, dtype=np.float32)
+    return np.stack([np.interp(wanted, places, unit) for unit in np.eye(old)], axis=1)
+
+
 # From maps (B, D, h, w) and a size to the maps of that size.
 INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
     # vit_jax, big_vision: scipy.ndimage.zoom(order=1)
@@ -52,6 +75,7 @@ INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
     "torchvision": partial(F.interpolate, mode="bicubic", align_corners=True),
     "huggingface": partial(F.interpolate, mode="bicubic"),
     "dinov2": interpolate_as_dinov2,
+    "beit": interpolate_as_beit,
     # jax.image.resize(..., "linear")
     "flexivit": partial(F.interpolate, mode="bilinear", antialias=True),
 }
@@ -128,6 +152,8 @@ def resized_positions(
     match config.position.kind:
         case "relative":
             raise InputError("relative positions of a sequence have no resized form: keep the size")
+        case "learned" if interpolation == "beit":
+            raise InputError("interpolation='beit' is for tables of relative positions: choose another")
         case "learned":
             return {
                 name: resize_table(tensor, old.grid, config.grid, interpolation)

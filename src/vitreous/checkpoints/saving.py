@@ -131,7 +131,8 @@ def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, Any]:
     """What a reader of the file must be given, from the model."""
     if isinstance(model, BiT):
         return {"image_size": model.config.image_size}
-    return {field: getattr(model.config, field) for field in unsaid}
+    answers = {field: getattr(model.config, field) for field in unsaid}
+    return answers | ({"stored_image_size": answers["image_size"]} if "image_size" in answers else {})
 
 
 @torch.no_grad()

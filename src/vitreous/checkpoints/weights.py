@@ -8,6 +8,7 @@ the meta device, so that no weight is initialized only to be overwritten.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
@@ -30,6 +31,7 @@ DEEPEST = 4096  # layers
 LONGEST = 2**22  # tokens
 LARGEST_TABLE = 2**28  # numbers
 MOST_NAMES = 12  # of weights, in one sentence
+log = logging.getLogger(__name__)
 Algebra = Callable[..., tuple[Tensor, ...]]
 
 
@@ -297,6 +299,23 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
     compute_buffers(model, device)
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every number of a tensor is; one without numbers (on the meta device) counts as finite."""
+    return tensor.is_meta or bool(
+        torch.isfinite(tensor if tensor.element_size() > 1 else tensor.float()).all()
+    )
+
+
+def check_finite(outputs: Tensor) -> Tensor:
+    """The outputs of a model. Raises InputError: some are NaN or infinite, which is no answer."""
+    if not is_finite(outputs):
+        raise InputError(
+            "the model's outputs are NaN or infinite: its weights are damaged, or its training diverged, or "
+            "the precision is too low (see vitreous doctor, and --precision fp32)"
+        )
+    return outputs
+
+
 def stored(model: nn.Module) -> dict[str, Tensor]:
     """Every weight once, by name: what a file has to hold. What layers share has its first name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -330,6 +349,8 @@ def load_weights(
                 f"{where}: {name} has shape {tuple(tensor.shape)}, the model needs {tuple(expected.shape)}"
             )
         tensors[name] = tensor.to(device=device, dtype=dtype).contiguous()
+    if broken := [name for name, tensor in tensors.items() if not is_finite(tensor)]:
+        log.warning("%s: weights are NaN or infinite, and so will outputs be: %s", where, listing(broken))
     model.load_state_dict(tensors, strict=False, assign=True)
     first = next(iter(tensors.values()))
     compute_positions(model, first.device)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vitreous.checkpoints.weights import check_finite
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.deployment.answering import Choice, Prediction, sha256_of
 from vitreous.errors import InputError, nearest
@@ -85,8 +86,9 @@ class ClassPredictor:
 
     @torch.inference_mode()
     def probabilities(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
-        """Return the probability of each class of preprocessed images."""
-        return self.activated(self.model(images.to(self.device)).float())
+        """Return the probability of each class of preprocessed images. Raises InputError: the model's outputs
+        are not finite."""
+        return self.activated(check_finite(self.model(images.to(self.device)).float()))
 
     def activated(self, logits: Float[Tensor, "B classes"]) -> Float[Tensor, "B classes"]:
         return logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)

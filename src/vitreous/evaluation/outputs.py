@@ -17,7 +17,7 @@ from jaxtyping import Float, Int, Shaped
 from PIL import Image
 from torch import Tensor, nn
 
-from vitreous.checkpoints.weights import listing
+from vitreous.checkpoints.weights import check_finite, listing
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
@@ -106,7 +106,7 @@ def compute_outputs(
         device, batch_size, workers, progress, world: as in `Batching`.
 
     Raises:
-        InputError: no image can be read.
+        InputError: no image can be read, or the outputs are not finite.
     """
     shown: Any = preprocessing or model.preprocessing
     loader = evaluation_loader(
@@ -125,7 +125,7 @@ def compute_outputs(
     values: list[Tensor] = []
     with evaluating(model.to(device)):
         for batch in loader:
-            values.append(compute(batch).cpu())
+            values.append(check_finite(compute(batch)).cpu())
             indices.append(batch.indices.cpu())
             if progress:
                 done = world.size * (sum(map(len, indices)) + len(loader.bad))

@@ -1,4 +1,4 @@
-"""Encoder and decoder blocks: attention and MLP (or SwiGLU, arXiv 2002.05202), each on a residual branch
+"""Encoder and decoder blocks: attention and MLP (or a gated one, arXiv 2002.05202), each on a residual branch
 (paper, Eq. 2 and 3, Fig. 1)."""
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -65,9 +64,23 @@ class MLP(nn.Module):
         return self.contract(self.sub_norm(self.dropout(self.activation(self.expand(z)))))
 
 
-class SwiGLU(nn.Module):
-    """contract(silu(gate(z)) * expand(z)); gate and expand share one matrix, gate's rows first. `sub_norm`
-    as in `MLP` (EVA-02, arXiv 2303.11331)."""
+# The activation of the gate, by the name of the MLP (GLU Variants Improve Transformer, arXiv 2002.05202).
+GATES = {
+    "swiglu": "silu",
+    "geglu": "gelu",
+    "geglu_tanh": "gelu_tanh",
+    "quick_geglu": "quick_gelu",
+    "reglu": "relu",
+}
+
+
+class GatedMLP(nn.Module):
+    """contract(activation(gate(z)) * expand(z)); gate and expand share one matrix, gate's rows first.
+    `sub_norm` as in `MLP` (EVA-02, arXiv 2303.11331).
+
+    Args:
+        activation: of the gate, a name among `ACTIVATIONS`; SwiGLU's is silu.
+    """
 
     described: ClassVar = {
         "gate_expand": ("MLP, wide", "MLP, Eq. 3"),
@@ -76,17 +89,24 @@ class SwiGLU(nn.Module):
     }
 
     def __init__(
-        self, width: int, hidden: int, *, dropout: float = 0.0, sub_norm: nn.Module | None = None
+        self,
+        width: int,
+        hidden: int,
+        *,
+        activation: str = "silu",
+        dropout: float = 0.0,
+        sub_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.gate_expand = nn.Linear(width, 2 * hidden)
+        self.activation = ACTIVATIONS[activation]()
         self.dropout = nn.Dropout(dropout)
         self.sub_norm = sub_norm or nn.Identity()
         self.contract = nn.Linear(hidden, width)
 
     def forward(self, z: Float[Tensor, "*B T D"]) -> Float[Tensor, "*B T D"]:
         gate, expanded = self.gate_expand(z).chunk(2, dim=-1)
-        return self.contract(self.sub_norm(self.dropout(F.silu(gate) * expanded)))
+        return self.contract(self.sub_norm(self.dropout(self.activation(gate) * expanded)))
 
 
 class LayerScale(nn.Module):

@@ -86,9 +86,18 @@ class ViTConfig(Config):
         "of queries and keys: one norm for each head, one over the heads of a layer (InternViT-6B), or unit "
         "length times a gain of each head and channel",
     )
-    mlp: Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu"] = setting(
-        "gelu", "activation function of the MLP"
-    )
+    mlp: Literal[
+        "gelu",
+        "gelu_tanh",
+        "quick_gelu",
+        "relu",
+        "silu",
+        "swiglu",
+        "geglu",
+        "geglu_tanh",
+        "quick_geglu",
+        "reglu",
+    ] = setting("gelu", "activation function of the MLP, or the kind of a gated one (2002.05202)")
     layer_scale: float | None = setting(None, "initial value; None: no LayerScale")
     representation_size: Positive | None = setting(
         None, "width of the tanh layer before the head, for pre-training (pre_logits)"
@@ -131,6 +140,11 @@ class ViTConfig(Config):
     def resolved_head_dim(self) -> int:
         """D_h: the channels of one head."""
         return self.head_dim or self.width // self.heads
+
+    @property
+    def gated_mlp(self) -> bool:
+        """Whether the MLP has a gate: SwiGLU and its relatives."""
+        return self.mlp.endswith("glu") or self.mlp == "geglu_tanh"
 
     @property
     def rotary(self) -> AxialRotaryConfig | MixedRotaryConfig | None:

@@ -10,7 +10,15 @@ from typing import Any
 from torch import nn
 
 from vitreous.layers.attention import Attention, JointNorm, UnitLength
-from vitreous.layers.block import MLP, Branch, PostBranchNormBlock, PostNormBlock, PreNormBlock, SwiGLU
+from vitreous.layers.block import (
+    GATES,
+    MLP,
+    Branch,
+    GatedMLP,
+    PostBranchNormBlock,
+    PostNormBlock,
+    PreNormBlock,
+)
 from vitreous.layers.embedding import (
     ConvolutionStem,
     LearnedPositions,
@@ -196,9 +204,8 @@ def qk_norm(config: ViTConfig) -> Callable[[int], nn.Module] | None:
 def build_mlp(config: ViTConfig, hidden: int | None = None) -> nn.Module:
     hidden = hidden or config.mlp_dim
     sub_norm = build_norm(config, hidden) if "mlp" in config.extra_norms else None
-    if config.mlp == "swiglu":
-        return SwiGLU(config.width, hidden, dropout=config.dropout, sub_norm=sub_norm)
-    return MLP(config.width, hidden, activation=config.mlp, dropout=config.dropout, sub_norm=sub_norm)
+    make, activation = (GatedMLP, GATES[config.mlp]) if config.mlp in GATES else (MLP, config.mlp)
+    return make(config.width, hidden, activation=activation, dropout=config.dropout, sub_norm=sub_norm)
 
 
 def build_pooling(config: ViTConfig) -> nn.Module:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from pydantic import BaseModel, Field, model_validator
 from torch import Tensor, nn
 
+from vitreous.checkpoints.weights import check_finite
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
@@ -252,7 +253,7 @@ class Regression(ImageTask):
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
-            values = regression_outputs(answerer, images).flatten().tolist()
+            values = check_finite(regression_outputs(answerer, images)).flatten().tolist()
             return [PredictedNumber(path=name, value=each) for name, each in zip(names, values, strict=True)]
 
         return numbers

@@ -11,11 +11,14 @@ from typing import Any
 from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
+    GATED,
     PLAIN_VIT,
     Format,
     Reading,
+    activation_of,
     as_pair,
     configured,
+    hidden_act_of,
     image_size_of,
     kind_of,
     shape_fields,
@@ -34,6 +37,7 @@ from vitreous.checkpoints.weights import (
     write_rows,
 )
 from vitreous.errors import InputError
+from vitreous.layers.block import GATES
 from vitreous.layers.embedding import sincos_of_mae
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -45,7 +49,7 @@ LIMITS = PLAIN_VIT | {
     "stem.norm_after": (True,),
     "norm_kind": ("rms",),
     "norm_eps": None,
-    "mlp": ("swiglu",),
+    "mlp": tuple(GATES),
     "class_token": (False,),
     "pooling.kind": ("mean",),
     "qkv_bias": (False,),
@@ -89,8 +93,8 @@ def read_aimv2(source: Source) -> Reading:
     source = source.renamed(
         lambda name: name.removeprefix(prefix) if name.startswith(prefix) and "text_" not in name else None
     )
-    if f"{LAYER.format(0)}attention.q_proj.bias" in source.tensors or described["hidden_act"] != "silu":
-        raise InputError(f"{source.where}: an AIMv2 with biases or another activation is not known here")
+    if f"{LAYER.format(0)}attention.q_proj.bias" in source.tensors:
+        raise InputError(f"{source.where}: an AIMv2 with biases is not known here")
     if heads := [name for name in source.tensors if name.startswith("head.")]:
         if kind_of(source.overrides.get("pooling")) != "mean":
             raise InputError(
@@ -108,7 +112,7 @@ def read_aimv2(source: Source) -> Reading:
         else image_size_of(source, fields["patch_size"], source.positions(POSITIONS), described=[size]),
         "heads": described["num_attention_heads"],
         "stem": {"kind": "patch", "form": "linear", "norm_after": True},
-        "mlp": "swiglu",
+        "mlp": GATED[activation_of(source, "hidden_act", described["hidden_act"])],
         "mlp_dim": source.size(f"{LAYER.format(0)}ffn.down_proj.weight", 1, ndim=2),
         "norm_kind": "rms",
         "norm_eps": described["rms_norm_eps"],
@@ -131,7 +135,7 @@ def write_aimv2(model: Model, path: Path) -> None:
         "architectures": ["Aimv2VisionModel"],
         "intermediate_size": config.mlp_dim,
         "rms_norm_eps": config.norm_eps,
-        "hidden_act": "silu",
+        "hidden_act": hidden_act_of(config.mlp),
         "use_head": False,
         "is_native": False,
     }

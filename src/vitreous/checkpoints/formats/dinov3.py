@@ -15,6 +15,7 @@ from torch import Tensor
 from vitreous.checkpoints.canonicalize import held, with_layer_scale
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
+    GATED,
     PLAIN_VIT,
     Format,
     Reading,
@@ -102,7 +103,7 @@ def meta_rows(config: ViTConfig, *, masked: bool = True) -> list[Row]:
     tokens = {"class_token": "cls_token", "registers": "storage_tokens"}
     return [
         tokens_and_positions(config, tokens, ""),
-        *meta_layers(swiglu=config.mlp == "swiglu", masked=masked),
+        *meta_layers(swiglu=config.gated_mlp, masked=masked),
     ]
 
 
@@ -206,8 +207,9 @@ def read_dinov3_vit(source: Source) -> Reading:
     found = [f"{each}.bias" for each in PROJECTIONS]
     biases = tuple(each if f"layer.0.{each}" in tensors else None for each in found)
     fields = backbone_fields(source, transformers_layers(biases), "embeddings.register_tokens")
-    if fields["mlp"] == "gelu":
-        fields["mlp"] = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
+    activation = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
+    gated = fields["mlp"] == "swiglu"
+    fields["mlp"] = GATED[activation] if gated else activation
     if heads := described.get("num_attention_heads", 6 if described else None):
         fields["heads"] = heads
     theta = described.get("rope_theta") or (described.get("rope_parameters") or {}).get("rope_theta", 100.0)
@@ -241,8 +243,7 @@ def transformers_form(
         "model_type": "dinov3_vit",
         "architectures": ["DINOv3ViTModel"],
         "intermediate_size": config.mlp_dim,
-        "use_gated_mlp": config.mlp == "swiglu",
-        "hidden_act": "silu" if config.mlp == "swiglu" else config.mlp,
+        "use_gated_mlp": config.gated_mlp,
         "num_register_tokens": config.registers,
         "rope_theta": rotary.temperature or 100.0,
         "query_bias": config.qkv_bias,

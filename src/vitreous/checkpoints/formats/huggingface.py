@@ -25,6 +25,7 @@ from vitreous.checkpoints.format import (
 )
 from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.dinov3 import is_dinov3_vit, read_dinov3_vit
+from vitreous.checkpoints.formats.huggingface_configs import with_tower
 from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.tensors import Entry, Tensors
@@ -65,7 +66,6 @@ MASKED_MODELING = ("lm_head.", "layernorm.")  # the head of BEiT's pre-training
 UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
 OUR_ANGLES = "blocks.0.attention.position.class_angles"
-MSN_EPS = 1e-6
 
 
 def read_huggingface(source: Source) -> Reading:
@@ -86,8 +86,11 @@ def read_huggingface(source: Source) -> Reading:
             f"{source.where}: the halves of a SwiGLU are apart, as transformers 5 has them in memory: write "
             "the model with its save_pretrained, or give it to vt.load as it is"
         )
-    if isinstance(vision := source.config.get("vision_config"), dict):
-        source = replace(source, config=source.config | vision)
+    if "classifier.weight" in source.tensors:  # which no classifier of transformers puts on the pooler
+        pooler = [name for name in source.tensors if name.startswith("pooler.dense.")]
+        source.left_out.extend(pooler)
+        source = source.renamed(lambda name: None if name in pooler else name)
+    source = with_tower(source)
     if naflex := "siglip2" in str(source.config.get("model_type")):
         source = of_one_size(source)
     family = family_of(source)
@@ -168,24 +171,26 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
     tensors, described = source.tensors, source.config
     layer = family.layer.format(0)
     fields = shape_fields(source, family_rows(family, swiglu=f"{layer}{family.gates[0]}.weight" in tensors))
-    # config.json may leave out whatever is the default of its model_type
-    defaults = "model_type" in described
-    activation = described.get("hidden_act", family.activation if defaults else "gelu")
+    activation = described.get("hidden_act", family.activation)
+    if family is families.CLIP and "hidden_act" not in described and "mlp" not in source.overrides:
+        raise InputError(
+            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
+            "OpenAI's models, mlp='gelu' for most others, or keep its config.json beside it"
+        )
     if fields["mlp"] == "gelu":
         fields["mlp"] = activation_of(source, "hidden_act", activation)
     if fields["representation_size"] and described.get("pooler_act", "tanh") != "tanh":
         raise InputError(
             f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
         )
-    msn = described.get("model_type") == "vit_msn"  # ViT's weights, with another default
-    if type(heads := described.get("num_attention_heads", family.heads if defaults else None)) is int:
+    if type(heads := described.get("num_attention_heads")) is int:
         fields["heads"] = heads
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors
     more = family.tokens.get("registers", "")
     registers = 0 if "distillation" in more else source.size_if_there(more, 1, ndim=3) or 0
     fields |= positions_of(source, family, fields["patch_size"], class_token + second) | {
-        "norm_eps": described.get("layer_norm_eps", MSN_EPS if msn else family.eps),
+        "norm_eps": described.get("layer_norm_eps", family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
         "norm_kind": "layer" if f"{layer}{family.layer_names['attention_norm']}.bias" in tensors else "rms",
         "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
@@ -203,8 +208,10 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
     if family in (families.BEIT, families.INTERNVL, families.INTERNVIT):
         norms = {"tokens": "layernorm.weight", "pooled": "pooler.layernorm.weight"}
         fields["final_norm"] = next((where for where, name in norms.items() if name in tensors), "none")
-    if not defaults and "layer_norm_eps" not in described:
-        source.assumed.append(f"LayerNorm eps {family.eps} and GELU, as no config.json says")
+    if open_questions := {"layer_norm_eps", "hidden_act"} - described.keys():
+        usual = {"layer_norm_eps": f"LayerNorm eps {family.eps}", "hidden_act": fields["mlp"]}
+        stated = " and ".join(usual[name] for name in sorted(open_questions, reverse=True))
+        source.assumed.append(f"{stated}, as no config.json says")
     return fields
 
 
@@ -216,7 +223,7 @@ def positions_of(
     Args:
         tokens: before the patches, that have a position.
     """
-    size = source.config.get("image_size", family.image_size if "model_type" in source.config else None)
+    size = source.config.get("image_size")
     if family is families.MLCD:
         if not as_pair(size):
             return {"image_size": asked_image_size(source)} | rotary_of_mlcd(source)
@@ -298,7 +305,7 @@ def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
         if config.position.kind == "relative-bias"
         else []
     )
-    rows = [tokens, *biases, *family_rows(family, swiglu=config.mlp == "swiglu")]
+    rows = [tokens, *biases, *family_rows(family, swiglu=config.gated_mlp)]
     if family is families.CLIP and config.num_classes is not None:
         rows.append(no_head_bias(config.num_classes))
     return rows

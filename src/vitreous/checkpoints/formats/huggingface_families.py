@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import PLAIN_VIT, Limits
+from vitreous.checkpoints.formats.huggingface_configs import defaults, kind_of, towers
 from vitreous.errors import InputError
 
 
@@ -20,10 +21,8 @@ class Family(NamedTuple):
     attention: tuple[str, ...]  # q, k, v; or all in one
     tokens: dict[str, str]
     positions: str
-    eps: float  # where config.json does not tell, as the next three
+    eps: float  # where there is no config.json, as the next
     activation: str = "gelu"
-    heads: int = 12
-    image_size: int = 224
     token_axes: int = 3
     table_axes: int = 3
     scales: tuple[str, str] = ("layer_scale1.lambda1", "layer_scale2.lambda1")  # of the two branches
@@ -36,8 +35,8 @@ class Family(NamedTuple):
 
 EVERY = (
     PLAIN_VIT
-    | dict.fromkeys(("mlp", "norm_eps", "pooling.kind", "representation_size"))
-    | {"edge": ("refuse", "drop")}
+    | dict.fromkeys(("norm_eps", "pooling.kind", "representation_size"))
+    | {"edge": ("refuse", "drop"), "mlp": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu", "swiglu")}
 )
 SCALED = ("layer_scale", "qkv_bias")
 VIT = Family(
@@ -110,7 +109,6 @@ INTERNVL = BEIT._replace(
         "mlp.contract": "mlp.fc2",
     },
     attention=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
-    heads=16,
     key_bias=True,
     eps=1e-6,
     limits=EVERY
@@ -169,8 +167,6 @@ CLIP = Family(
 )
 MLCD = CLIP._replace(
     activation="gelu",
-    heads=16,
-    image_size=336,
     limits=EVERY
     | {
         "extra_norms": (("tokens",),),
@@ -202,7 +198,6 @@ INTERNVIT = CLIP._replace(
     },
     attention=("attn.qkv",),
     positions="embeddings.position_embedding",
-    heads=25,
     eps=1e-6,
     activation="gelu",
     token_axes=3,
@@ -236,15 +231,8 @@ UNKNOWN_PARTS = {
 }
 
 
-# The other model_types, of a model or of its tower: each was compared with its own code.
-KNOWN = (
-    *("vit", "deit", "vit_mae", "vit_msn", "ijepa", "dinov2", "dinov2_with_registers", "dinov3_vit", "beit"),
-    *("data2vec-vision", "clip", "clip_vision_model", "metaclip_2", "metaclip_2_vision_model", "altclip"),
-    *("altclip_vision_model", "chinese_clip", "chinese_clip_vision_model", "siglip", "siglip_vision_model"),
-    *("siglip2", "siglip2_vision_model", "mlcd", "mlcd_vision_model", "internvl_vision", "intern_vit_6b"),
-    *("tipsv2", "tipsv2_vision_model", "radio", "aimv2", "aimv2_vision_model", "dpt", "timm_wrapper"),
-    *("marian", "vision-encoder-decoder"),
-)
+# Models of another kind that are known, too.
+OTHERS = ("timm_wrapper", "marian", "vision-encoder-decoder")
 
 
 def check_family(source: Source, *, known: bool = True) -> None:
@@ -253,9 +241,7 @@ def check_family(source: Source, *, known: bool = True) -> None:
     Args:
         known: whether it must be one of those that are known.
     """
-    vision = source.config.get("vision_config")
-    vision = vision if isinstance(vision, dict) else {}
-    for described in (source.config, vision):
+    for described in (source.config, *towers(source.config)):
         for part, kinds in UNKNOWN_PARTS.items():
             if (kind := described.get("model_type")) in kinds:
                 what = (
@@ -264,8 +250,8 @@ def check_family(source: Source, *, known: bool = True) -> None:
                     else "has a part that is not known here"
                 )
                 raise InputError(f"{source.where}: {kind} of transformers {what}: {part}")
-    kind = vision.get("model_type") or source.config.get("model_type")
-    if known and kind and kind not in KNOWN:
+    kind = kind_of(source.config)
+    if known and kind and kind not in defaults() and source.config.get("model_type") not in OTHERS:
         raise InputError(
             f"{source.where}: {kind} of transformers is not among the models that are known here; if it is "
             "one of them by another name, pass format='huggingface'"

@@ -22,7 +22,7 @@ from vitreous.checkpoints.canonicalize import (
     without_patch_bias,
 )
 from vitreous.checkpoints.files import write_json
-from vitreous.checkpoints.format import Format
+from vitreous.checkpoints.format import Format, hidden_act_of
 from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
@@ -43,8 +43,6 @@ Described = dict[str, Any]
 # Where the code of InternViT is, for transformers.AutoModel with trust_remote_code=True.
 INTERNVIT_CODE = "OpenGVLab/InternViT-300M-448px"
 HEADS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.")
-# Their names of activations where they differ; that of SwiGLU is not used.
-ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh", "swiglu": "gelu"}
 
 
 def write_huggingface(model: Model, path: Path) -> None:
@@ -84,7 +82,7 @@ def common(config: ViTConfig) -> dict[str, Any]:
         "hidden_size": config.width,
         "num_hidden_layers": config.depth,
         "num_attention_heads": config.heads,
-        "hidden_act": ACTIVATIONS.get(config.mlp, config.mlp),
+        "hidden_act": hidden_act_of(config.mlp),
         "layer_norm_eps": config.norm_eps,
         "image_size": height if height == width else [height, width],
         "patch_size": p if p == q else [p, q],
@@ -101,6 +99,8 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
             "huggingface cannot hold a representation layer under a head; drop both with "
             "drop=('representation_size',) or --drop representation_size, or the head alone with --drop head"
         )
+    if config.distillation_token and not headed:
+        raise InputError("huggingface cannot hold pooling=class+distillation without a head")
     kind, teacher = ("DeiT", "WithTeacher") if config.distillation_token else ("ViT", "")
     kind = kind if config.class_token else "IJepa"
     described: Described = {

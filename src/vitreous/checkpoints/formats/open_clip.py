@@ -65,7 +65,12 @@ UNKNOWN_WEIGHTS = {
     "visual.transformer.resblocks.0.attn.ln_": "norms inside the attention",
     "visual.transformer.resblocks.0.ln_attn.": "norms inside the attention",
 }
-UNKNOWN_ARGUMENTS = ("attentional_pool", "qk_norm", "scaled_cosine_attn", "scale_heads", "block_type")
+# Arguments of the tower that are read, or that the weights show, or that change nothing in use.
+ARGUMENTS = (
+    *("image_size", "head_width", "pool_type", "final_ln_after_pool", "norm_kwargs", "act_kwargs", "layers"),
+    *("width", "mlp_ratio", "patch_size", "ls_init_value", "no_ln_pre", "pos_embed_type", "patch_dropout"),
+    *("attn_pooler_queries", "attn_pooler_heads", "output_tokens"),
+)
 
 
 def open_clip_rows(config: ViTConfig) -> list[Row]:
@@ -83,9 +88,12 @@ def read_open_clip(source: Source) -> Reading:
     source = source.renamed(lambda name: name if name.startswith(TOWER) else None)
     described = described_model(source)
     vision = described.get("model_cfg", {}).get("vision_cfg", {})
-    for name in UNKNOWN_ARGUMENTS:
-        if vision.get(name):
-            raise InputError(f"{source.where}: {name}={vision[name]!r} of open_clip is not known here")
+    for name, value in vision.items():
+        if value and name not in ARGUMENTS and not name.startswith("timm_"):
+            raise InputError(f"{source.where}: {name}={value!r} of open_clip is not known here")
+    norm = vision.get("norm_kwargs") or {}
+    if norm.keys() - {"eps"}:
+        raise InputError(f"{source.where}: norm_kwargs={norm!r} of open_clip is not known here")
     fields = shape_fields(source, ROWS)
     positions = source.positions(f"{TOWER}positional_embedding") - 1
     fields |= {
@@ -93,7 +101,7 @@ def read_open_clip(source: Source) -> Reading:
             source, fields["patch_size"], positions, described=[vision.get("image_size")]
         ),
         "stem": {"kind": "patch", "bias": False},
-        "norm_eps": 1e-5,
+        "norm_eps": norm.get("eps", 1e-5),
         "mlp": activation(source, described, archive=archive),
         "num_classes": source.size_if_there(f"{TOWER}proj", 1, ndim=2),
         "pooling": {"tok": "class", "avg": "mean"}.get(vision.get("pool_type", "tok"), "none"),
@@ -126,7 +134,13 @@ def activation(source: Source, described: dict[str, Any], *, archive: bool) -> s
     """QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing says
     it."""
     if described:
-        return "quick_gelu" if described["model_cfg"].get("quick_gelu") else "gelu"
+        model = described["model_cfg"]
+        kwargs = model.get("vision_cfg", {}).get("act_kwargs") or {}
+        if model.get("quick_gelu") and not kwargs:
+            return "quick_gelu"
+        if kwargs not in ({}, {"approximate": "none"}, {"approximate": "tanh"}):
+            raise InputError(f"{source.where}: act_kwargs={kwargs!r} of open_clip is not known here")
+        return "gelu_tanh" if kwargs.get("approximate") == "tanh" else "gelu"
     if archive:
         return "quick_gelu"
     if "mlp" not in source.overrides:

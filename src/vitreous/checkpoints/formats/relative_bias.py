@@ -45,20 +45,25 @@ def bias_fields(
 def size_of_offsets(
     source: Source, patch: tuple[int, int], offsets: int, described: Sequence[Any]
 ) -> tuple[int, int]:
-    """The image size whose grid has so many offsets: the user's, or what is described; otherwise a square."""
-    for size in (source.overrides.get("image_size"), *described):
+    """The size of the images that a file was made for, whose grid has so many offsets: as in
+    `image_size_of`."""
+    wished = source.overrides.get("image_size")
+    span = isqrt(max(offsets, 0))
+    otherwise = [] if span**2 == offsets and span % 2 else [wished]
+    for size in (source.overrides.get("stored_image_size"), *described, *otherwise):
         height, width = as_pair(size) or (0, 0)
         rows, columns = height // patch[0], width // patch[1]
         if rows and columns and (2 * rows - 1) * (2 * columns - 1) == offsets:
             return height, width
-    span = isqrt(max(offsets, 0))
-    if span**2 != offsets or span % 2 == 0:
+    if otherwise:
         raise InputError(
             f"{source.where}: {offsets} offsets of relative positions are not those of a square grid: pass "
-            "image_size=(height, width) of the images that it was made for"
+            "stored_image_size=(height, width) of the images that it was made for"
         )
     square = (span + 1) // 2 * patch[0], (span + 1) // 2 * patch[1]
-    source.assumed.append(f"images of {square[0]}x{square[1]}, a square of patches (or pass image_size=)")
+    source.assumed.append(
+        f"images of {square[0]}x{square[1]}, a square of patches (or pass stored_image_size=)"
+    )
     return square
 
 

@@ -6,18 +6,20 @@ the tokens (`norm`) or after the pooling (`fc_norm`); registers and the class to
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
+    GATED,
     Reading,
     activation_of,
     as_pair,
     asked_image_size,
     assumed_preprocessing,
     configured,
+    grid_of,
     image_size_of,
-    patches_of,
     shape_fields,
     tokens_and_positions,
 )
@@ -152,7 +154,9 @@ def read_timm(source: Source) -> Reading:
     rows = timm_rows(config, embedded=embedded, layers=layers_of(source))
     labels = source.config.get("label_names")
     names = [str(name) for name in labels] if isinstance(labels, list) else None
-    return Reading(source, config, rows, timm_preprocessing(source, config), names)
+    interpolation = "beit" if config.position.kind == "relative-bias" else None
+    look = timm_preprocessing(source, config)
+    return Reading(source, config, rows, look, names, interpolation=interpolation)
 
 
 def facts(source: Source) -> dict[str, Any]:
@@ -253,8 +257,10 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
             "heads": known.get("attn_pool_num_heads"),
             "mlp_dim": None if hidden == fields["mlp_dim"] else hidden,
         }
-    if fields["mlp"] != "swiglu":
+    if fields["mlp"] == "gelu":
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
+    elif stated := (source.config.get("model_args") or {}).get("act_layer"):  # Eva's is fixed, and has none
+        fields["mlp"] = GATED[activation_of(source, "act_layer", stated)]
     fields["norm_eps"] = known.get("norm_eps", 1e-5 if clip else 1e-6)
     if not known:
         assume(source, fields)
@@ -274,7 +280,7 @@ def size_and_rows(
     rowless = known.get("no_embed_class", False if "architecture" in source.config else None)
     counts = [table - prefix, table] if rowless is None else [table if rowless else table - prefix]
     size = image_size_of(source, patch, *counts, described=sizes, stride=stride)
-    return size, patches_of(size, patch, stride) == table - prefix
+    return size, prod(grid_of(size, patch, stride)) == table - prefix
 
 
 def sizes_of(source: Source, known: dict[str, Any]) -> list[Any]:

@@ -67,6 +67,11 @@ def rotary_fields(source: Source, known: dict[str, Any]) -> dict[str, Any]:
         "pairs": "halves" if known.get("rope_rotate_half") else "interleaved",
         "axes": "yx" if indexing == "ij" else "xy",
     }
+    if kind == "dinov3" and known.get("rope_grid_offset"):
+        offset = known["rope_grid_offset"]
+        raise InputError(
+            f"{source.where}: rope_grid_offset={offset} with rope_type='dinov3' is not known here"
+        )
     if kind == "dinov3":
         return fields | {"coordinates": "centered"}
     if kind == "mixed":

@@ -1,0 +1,111 @@
+"""What transformers' config.json means: the defaults of each class of configurations, in a table that comes
+with the package; where the description of an image tower is inside that of a larger model; and which of its
+fields change what is computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from vitreous.checkpoints.files import Source
+from vitreous.errors import InputError
+
+# Fields that the readers take, and those whose meaning the names and shapes of the weights show.
+READ = (
+    *("num_attention_heads", "hidden_act", "layer_norm_eps", "rms_norm_eps", "image_size", "patch_size"),
+    *("num_channels", "pooler_act", "rope_theta", "rope_parameters", "use_mean_pooling", "num_patches"),
+    *(
+        "max_img_size",
+        "norm_mean",
+        "norm_std",
+        "num_cls_tokens",
+        "num_registers",
+        "patch_dim",
+        "summary_idxs",
+    ),
+)
+SHOWN = (
+    *("hidden_size", "num_hidden_layers", "intermediate_size", "mlp_ratio", "qkv_bias", "query_bias"),
+    *("key_bias", "value_bias", "attention_bias", "use_qk_norm", "norm_type", "num_register_tokens"),
+    *("layerscale_value", "layer_scale_init_value", "use_swiglu_ffn", "use_gated_mlp", "projection_dim"),
+    *("pooler_output_size", "use_mask_token", "mask_token", "use_absolute_position_embeddings"),
+    *("use_relative_position_bias", "use_shared_relative_position_bias", "vision_use_head", "use_head"),
+    *("is_native", "mlp_bias", "proj_bias"),
+)
+# Fields of training, of parts after the tower, and of backbones, which choose among its layers.
+IRRELEVANT = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "projection_dropout"),
+    *("hidden_dropout", "hidden_dropout_rate", "dropout", "drop_path_rate", "initializer_range"),
+    *("initializer_factor", "encoder_stride", "vocab_size", "pos_embed_shift", "pos_embed_jitter"),
+    *("pos_embed_rescale", "decoder_num_attention_heads", "decoder_hidden_size", "decoder_num_hidden_layers"),
+    *("decoder_intermediate_size", "mask_ratio", "norm_pix_loss", "apply_layernorm", "reshape_hidden_states"),
+    *("stage_names", "out_features", "out_indices", "pool_scales", "use_auxiliary_head", "add_fpn"),
+    *("auxiliary_loss_weight", "auxiliary_channels", "auxiliary_num_convs", "auxiliary_concat_input"),
+    *("semantic_loss_ignore_index", "semantic_classifier_dropout", "backbone_out_indices", "readout_type"),
+    *("reassemble_factors", "neck_hidden_sizes", "fusion_hidden_size", "head_in_index", "add_projection"),
+    *("use_batch_norm_in_fusion_residual", "use_bias_in_fusion_residual", "backbone_featmap_shape"),
+    *("neck_ignore_stages", "depth", "num_image_tokens", "hidden_stride", "num_visual_indicator_tokens"),
+    *("tokenize_function", "video_temporal_patch_size", "video_patch_dim"),
+)
+# The entries of a larger model's config.json that may describe its image tower.
+TOWERS = ("vision_config", "backbone_config", "image_config", "encoder")
+
+
+# Of the code beside the files of OpenGVLab/InternViT-*.
+INTERNVIT = {"num_attention_heads": 25, "hidden_act": "gelu", "layer_norm_eps": 1e-6, "image_size": 224}
+
+
+@cache
+def defaults() -> Mapping[str, dict[str, Any]]:
+    """The fields of each model_type that is known here, with transformers' defaults."""
+    table: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name("huggingface_configs.json").read_bytes()
+    )["configs"]
+    return table | {"intern_vit_6b": INTERNVIT}
+
+
+def towers(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The descriptions that may be of the image tower, the innermost first."""
+    for name in TOWERS:
+        if isinstance(inner := config.get(name), dict):
+            yield from towers(inner)
+            yield inner
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """The model_type of the image tower in a description; where it is not stated, that of the larger model
+    with the ending that towers have."""
+    inner = next(towers(config), None)
+    outer = str(config.get("model_type", ""))
+    stated = outer if inner is None else inner.get("model_type")
+    if stated:  # files of transformers 4 state that of the whole in the tower
+        return stated if stated in defaults() else with_ending(str(stated))
+    return with_ending(outer)
+
+
+def with_ending(kind: str) -> str:
+    """The model_type of the tower of a larger model, which is that with an ending."""
+    endings = (f"{kind}_{ending}" for ending in ("vision_model", "image_model", "vision"))
+    return next((name for name in endings if name in defaults()), kind)
+
+
+def with_tower(source: Source) -> Source:
+    """The checkpoint, described as its image tower is, with transformers' defaults.
+
+    Raises:
+        InputError: a field of it differs from its default, and is not known here.
+    """
+    config, kind = source.config, kind_of(source.config)
+    inner, known = next(towers(config), None), defaults().get(kind, {})
+    stated = config if inner is None else inner
+    for name, default in known.items():
+        if name not in (*READ, *SHOWN) and stated.get(name, default) != default:
+            raise InputError(
+                f"{source.where}: {name}={stated[name]!r} of config.json is not known here, only {default!r}"
+            )
+    whole = {} if inner is None else config
+    return replace(source, config=whole | known | stated | ({"model_type": kind} if kind else {}))

@@ -1,0 +1,173 @@
+"""What a description beside the weights says is read, or known to change nothing, or refused by its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vitreous as vt
+from vitreous.checkpoints.formats.huggingface_configs import INTERNVIT, IRRELEVANT, READ, SHOWN, defaults
+
+FAMILIES = Path(__file__).parent / "data" / "families"
+
+
+def described(folder: Path, copy: Path, **fields: Any) -> Path:
+    """A copy of a folder with fields of its config.json changed; those of a dict are merged, None removes."""
+    copy.mkdir()
+    for file in folder.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    config = json.loads((copy / "config.json").read_text())
+    for name, value in fields.items():
+        config[name] = {**config.get(name, {}), **value} if isinstance(value, dict) else value
+    config = {name: value for name, value in config.items() if value is not None}
+    (copy / "config.json").write_text(json.dumps(config))
+    return copy
+
+
+def outputs(path: Path, **told: Any) -> torch.Tensor:
+    model: Any = vt.load(path, **told)
+    images = torch.linspace(-2, 2, 3 * model.config.image_size[0] * model.config.image_size[1])
+    return model.tokens(images.reshape(1, 3, *model.config.image_size))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_pytorch_tanh", "quick_gelu", "relu"])
+def test_the_gate_of_an_mlp_has_the_activation_that_is_stated(activation: str, tmp_path: Path) -> None:
+    gated = FAMILIES / "transformers-dinov3-gated"
+    changed = described(gated, tmp_path / "m", hidden_act=activation)
+    model: Any = vt.load(changed)
+    weights = load_file(changed / "model.safetensors")
+    name = next(name for name in weights if name.endswith("layer.0.mlp.gate_proj.weight"))
+    z = torch.randn(2, 3, weights[name].shape[1])
+    mlp = {
+        part: torch.nn.functional.linear(z, weights[name.replace("gate_proj", part)], weights[bias])
+        for part in ("gate_proj", "up_proj")
+        for bias in [name.replace("gate_proj.weight", f"{part}.bias")]
+    }
+    act = {
+        "gelu": torch.nn.functional.gelu,
+        "gelu_pytorch_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+        "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+        "relu": torch.relu,
+    }[activation]
+    last = name.replace("gate_proj", "down_proj")
+    expected = (act(mlp["gate_proj"]) * mlp["up_proj"]) @ weights[last].T
+    expected = expected + weights[last.replace("weight", "bias")]
+    torch.testing.assert_close(model.blocks[0].mlp(z), expected, atol=1e-5, rtol=0)
+    vt.save(model, tmp_path / "written", format="huggingface")
+    assert json.loads((tmp_path / "written" / "config.json").read_text())["hidden_act"] == activation
+    with pytest.raises(vt.InputError, match="cannot hold mlp="):
+        vt.save(model, tmp_path / "timm", format="timm")
+
+
+def test_a_field_that_changes_the_function_is_refused_by_its_name(tmp_path: Path) -> None:
+    changed = described(FAMILIES / "mlcd", tmp_path / "m", num_key_value_groups=2)
+    with pytest.raises(vt.InputError, match=r"num_key_value_groups=2 .* not known here, only 1"):
+        vt.load(changed)
+    changed = described(FAMILIES / "timm-dinov3", tmp_path / "timm", model_args={"rope_grid_offset": 0.5})
+    with pytest.raises(vt.InputError, match=r"rope_grid_offset=0\.5 with rope_type='dinov3' is not"):
+        vt.load(changed)
+
+
+def test_every_field_of_the_table_is_read_or_shown_by_the_weights() -> None:
+    """A field of a newer transformers is neither until someone has decided."""
+    assert not set(READ) & set(SHOWN)
+    assert not {*READ, *SHOWN} & set(IRRELEVANT)
+    undecided = {name for fields in defaults().values() for name in fields} - {*READ, *SHOWN}
+    assert undecided == {"num_key_value_groups", "is_hybrid", "backbone_config"}
+    assert INTERNVIT.keys() <= set(READ)
+
+
+@pytest.mark.slow
+def test_the_table_is_that_of_transformers() -> None:
+    pytest.importorskip("transformers")
+    from conftest import program
+
+    registry = program("huggingface_registry")
+    assert registry.TABLE.read_text(encoding="utf-8") == registry.as_text(registry.registry())
+
+
+def test_what_a_description_leaves_out_is_its_own_default(tiny: Any, tmp_path: Path) -> None:
+    """vit_msn's eps is not vit's; the tower's model_type tells whose it is."""
+    vt.save(
+        tiny(num_classes=None, heads=4, width=48), tmp_path / "m", format="huggingface", drop=("norm_eps",)
+    )
+    for kind, eps in {"vit": 1e-12, "vit_msn": 1e-6}.items():
+        bare = described(
+            tmp_path / "m", tmp_path / kind, model_type=kind, layer_norm_eps=None, num_attention_heads=None
+        )
+        config = vt.load(bare).config
+        assert (config.norm_eps, config.heads) == (eps, 12)
+
+
+def test_the_tower_of_a_larger_model_is_described_inside(tiny: Any, tmp_path: Path) -> None:
+    """As the backbone of Depth Anything, and under format= as well."""
+    model = tiny(num_classes=None, layer_scale=0.5, norm_eps=1e-5, mlp_dim=128)
+    vt.save(model, tmp_path / "tower", format="huggingface")
+    config = json.loads((tmp_path / "tower" / "config.json").read_text())
+    folder = tmp_path / "m"
+    folder.mkdir()
+    weights = load_file(tmp_path / "tower" / "model.safetensors")
+    save_file({f"backbone.{name}": each for name, each in weights.items()}, folder / "model.safetensors")
+    whole = {"model_type": "depth_anything", "backbone_config": config, "image_size": 999}
+    (folder / "config.json").write_text(json.dumps(whole))
+    images = torch.randn(1, 3, 32, 32)
+    for told in ({}, {"format": "huggingface"}):
+        loaded: Any = vt.load(folder, **told)
+        torch.testing.assert_close(loaded.tokens(images), model.tokens(images), atol=2e-5, rtol=0)
+
+
+def test_a_pooler_beside_a_classifier_is_not_used(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ViTForImageClassification has none: it is left over from the model that was fine-tuned."""
+    model = tiny()
+    vt.save(model, tmp_path / "m", format="huggingface", drop=())
+    weights = load_file(tmp_path / "m" / "model.safetensors")
+    weights |= {"vit.pooler.dense.weight": torch.randn(32, 32), "vit.pooler.dense.bias": torch.randn(32)}
+    save_file(weights, tmp_path / "m" / "model.safetensors")
+    images = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(vt.load(tmp_path / "m")(images), model(images), atol=2e-5, rtol=0)
+    assert "left out: pooler.dense.bias, pooler.dense.weight" in caplog.text
+
+
+def open_clip_folder(tiny: Any, folder: Path, vision: dict[str, Any], **fields: Any) -> Any:
+    model = tiny(norm_eps=1e-5, extra_norms=("tokens",), **fields)
+    torch.nn.init.zeros_(model.head.bias)  # which its projection has not
+    folder.mkdir()
+    vt.save(model, folder / "open_clip_model.safetensors", format="open-clip", drop=("norm_eps", "mlp"))
+    described = {"model_cfg": {"vision_cfg": {"head_width": 8, "image_size": 32, "patch_size": 8, **vision}}}
+    (folder / "open_clip_config.json").write_text(json.dumps(described))
+    return vt.load(folder)
+
+
+def test_arguments_of_open_clip(tiny: Any, tmp_path: Path) -> None:
+    loaded = open_clip_folder(tiny, tmp_path / "a", {"norm_kwargs": {"eps": 1e-3}})
+    assert loaded.config.norm_eps == 1e-3
+    loaded = open_clip_folder(tiny, tmp_path / "b", {"act_kwargs": {"approximate": "tanh"}})
+    assert loaded.config.mlp == "gelu_tanh"
+    for number, (name, value) in enumerate({"scale_fc": True, "norm_kwargs": {"bias": False}}.items()):
+        with pytest.raises(vt.InputError, match=f"{name}=.* of open_clip is not known here"):
+            open_clip_folder(tiny, tmp_path / str(number), {name: value})
+
+
+def test_numbers_that_are_not_finite(tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are said when a file is read, and no answer is made of them."""
+    from PIL import Image
+
+    vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
+    for number in (float("nan"), float("inf")):
+        weights = torch.load(tmp_path / "m.pth", weights_only=True)
+        weights["encoder.ln.weight"][3] = number
+        torch.save(weights, tmp_path / "m.pth")
+        caplog.clear()
+        model = vt.load(tmp_path / "m.pth", heads=4)
+        assert "weights are NaN or infinite, and so will outputs be: norm.weight" in caplog.text
+        image = Image.new("RGB", (32, 32), "red")
+        for ask in (vt.predict, vt.embed):
+            with pytest.raises(vt.InputError, match="outputs are NaN or infinite"):
+                ask(model, [image])
