@@ -42,6 +42,7 @@ _CORE = {
     "compare_recipes": "vitreous.api.models",
     "convert": "vitreous.api.models",
     "describe": "vitreous.api.models",
+    "draw": "vitreous.api.models",
     "list_recipes": "vitreous.api.models",
     "push_to_hub": "vitreous.api.models",
     "compare": "vitreous.api.pages",

@@ -24,6 +24,7 @@ from vitreous.api.models import benchmark as benchmark
 from vitreous.api.models import compare_recipes as compare_recipes
 from vitreous.api.models import convert as convert
 from vitreous.api.models import describe as describe
+from vitreous.api.models import draw as draw
 from vitreous.api.models import list_recipes as list_recipes
 from vitreous.api.models import push_to_hub as push_to_hub
 from vitreous.api.pages import compare as compare

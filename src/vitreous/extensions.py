@@ -77,6 +77,7 @@ class Addon:
         pipelines: of each task, what the Hugging Face hub calls it.
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
+        drawings: addresses of tables {configuration: {part: function}} of `vitreous.inspection.drawing`.
         imports: other add-ons that it imports.
         words: whether its folder has en.toml and ko.toml, which extend the catalogs of the core.
     """
@@ -94,6 +95,7 @@ class Addon:
     recognizes: Mapping[str, str] = field(default_factory=dict)
     pipelines: Mapping[str, str] = field(default_factory=dict)
     pages_of_runs: tuple[str, ...] = ()
+    drawings: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     words: bool = False
 

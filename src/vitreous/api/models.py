@@ -21,7 +21,7 @@ from vitreous.api.arguments import (
     resolve_model,
     settings_tree,
 )
-from vitreous.errors import InputError, check_free, nearest
+from vitreous.errors import InputError, check_free, nearest, writing_to
 from vitreous.extensions import addons
 from vitreous.results import Result
 
@@ -49,23 +49,86 @@ def describe(
     Raises:
         InputError: no such model, or values that do not fit together.
     """
-    from vitreous.deployment.engines import check_weights
     from vitreous.models.description import describe as describe_model
-    from vitreous.models.names import change, config_of, config_of_kind
 
     check_batch_size(batch_size)
+    return describe_model(shapes_of(model, image_size, settings, config), batch_size=batch_size)
+
+
+def shapes_of(
+    model: Any, image_size: ImageSize | None, settings: Settings | None, config: str | Path | None
+) -> Any:
+    """Return what says the shapes of a model: its configuration where the weights are not needed for that, or
+    the model."""
+    from vitreous.deployment.engines import check_weights
+    from vitreous.models.config_parts import Config
+    from vitreous.models.names import change, config_of, config_of_kind
+    from vitreous.models.settings import merged
+
     fields = model_fields(settings_tree(settings, config), image_size)
+    if isinstance(model, Config):
+        return model.checked({}, merged(model.model_dump(), fields))
     if is_fresh(model):
-        named = config_of_kind(model, fields) or config_of(model, **fields)
-        return describe_model(named, batch_size=batch_size)
+        return config_of_kind(model, fields) or config_of(model, **fields)
     check_weights(model, "describe")
     try:
         opened = resolve_model(model)
     except InputError:  # a question that the settings may answer
         if not fields:
             raise
-        return describe_model(resolve_model(model, **fields), batch_size=batch_size)
-    return describe_model(change(opened.config, fields) if fields else opened, batch_size=batch_size)
+        return resolve_model(model, **fields)
+    return change(opened.config, fields) if fields else opened
+
+
+@dataclass(frozen=True)
+class Drawing(Result):
+    """An architecture as SVG, which a notebook shows. `path` is the file, where one was written."""
+
+    svg: str
+    path: Path | None = None
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+def draw(
+    model: Any,
+    part: str = "model",
+    *,
+    out: str | Path | None = None,
+    theme: str = "auto",
+    language: str | None = None,
+    image_size: ImageSize | None = None,
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+) -> Drawing:
+    """Draw the architecture of a model as SVG, with the shapes that `describe` measures.
+
+    Args:
+        model: a name such as ViT-B/16, a configuration, a model, a run, or a checkpoint in any format.
+        part: model, the whole (of a ViT the paper's Figure 1); and of a ViT matrices, from the image through
+            the first block; block; or head, one attention head.
+        out: the SVG file to write.
+        theme: light, dark, or auto: that of the page or the system that shows it.
+        language: of the words, en or ko; by default that of the locale.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+
+    Raises:
+        InputError: no such model, part or theme, or values that do not fit together.
+    """
+    from vitreous.checkpoints.whole_files import write_text
+    from vitreous.inspection.drawing import draw as draw_model
+    from vitreous.languages import speaking
+
+    with speaking(language):
+        svg = draw_model(shapes_of(model, image_size, settings, config), part, theme)
+    if out is None:
+        return Drawing(svg)
+    path = Path(out)
+    with writing_to(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, svg)
+    return Drawing(svg, path)
 
 
 @dataclass(frozen=True)

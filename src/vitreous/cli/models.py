@@ -15,9 +15,26 @@ from vitreous.results import byte_size, si
 
 
 @options_of(vt.describe)
-def describe(model: Model, /, *, json: Json = False, **options: Any) -> None:
-    """Print every stage of the forward pass of a model, and its memory."""
+def describe(
+    model: Model,
+    /,
+    *,
+    draw: Annotated[
+        str | None, Parameter(help="write the architecture as this SVG file", metavar="FILE")
+    ] = None,
+    part: Annotated[
+        str | None, Parameter(help="of the drawing: model, matrices, block or head", metavar="TEXT")
+    ] = None,
+    json: Json = False,
+    **options: Any,
+) -> None:
+    """Print every stage of the forward pass of a model, and its memory; draw it."""
+    if part and draw is None:
+        raise InputError("--part says what --draw draws: add --draw FILE.svg")
     description = vt.describe(model, **options)
+    if draw is not None:
+        shapes = {name: each for name, each in options.items() if name != "batch_size"}
+        vt.draw(model, part or "model", out=draw, **shapes)
     if json:
         print_json({"model": model, **description.to_json()})
     else:

@@ -5,6 +5,8 @@ from vitreous.extensions import Addon, Kind
 BUILD = "vitreous.models.transformer:build_sequence_model"
 
 ADDON = Addon(
+    words=True,
+    drawings=("vitreous.addons.text.drawing:DRAWINGS",),
     kinds={
         "Transformer": Kind(
             config="vitreous.models.sequence_config:TransformerConfig",
