@@ -257,7 +257,7 @@ def pretrain(task: str, position: str) -> None:
     run_of(task, batch, model=model, preprocessing=Preprocessing(size=(32, 32)))
 
 
-for name in ("masked-patch", "mae", "simmim", "dino", "contrastive"):
+for name in ("masked-patch", "mae", "dino", "contrastive"):
     for position in ("learned",) if HALF else ("learned", "sincos-2d"):
         CASES[f"{name}, {position}"] = lambda name=name, position=position: pretrain(name, position)
 

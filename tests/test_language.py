@@ -1,7 +1,4 @@
-"""Names, comments, messages and documents use the field's standard terms, in American spelling.
-
-`ALLOWED` counts what is left in each top-level package: names of version 0.1, still read from its files.
-"""
+"""Names, comments, messages and documents use the field's standard terms, in American spelling."""
 
 import json
 import re
@@ -34,8 +31,6 @@ FORBIDDEN = re.compile(
     rf"(?<![^\W_])({'|'.join(f'(?:{each})' for each in REPLACED)})(?![^\W_])", re.IGNORECASE
 )
 
-ALLOWED = {"models": 9, "training": 1}
-
 
 def found() -> dict[str, list[str]]:
     """Each top-level package's places, as "file:line: word"."""
@@ -49,8 +44,7 @@ def found() -> dict[str, list[str]]:
 
 
 def test_words_are_the_standard_terms() -> None:
-    over = {name: places for name, places in found().items() if len(places) > ALLOWED.get(name, 0)}
-    assert over == {}, f"write instead: {REPLACED}"
+    assert found() == {}, f"write instead: {REPLACED}"
 
 
 def text_of(path: Path) -> str:

@@ -8,8 +8,6 @@ from vitreous.api.asking import translate as translate
 from vitreous.api.checking import check_data as check_data
 from vitreous.api.checking import doctor as doctor
 from vitreous.api.checking import pack_data as pack_data
-from vitreous.api.checking import verify as verify
-from vitreous.api.cross_validation import cross_validate as cross_validate
 from vitreous.api.deploying import calibrate as calibrate
 from vitreous.api.deploying import export as export
 from vitreous.api.deploying import optimize as optimize
@@ -20,7 +18,6 @@ from vitreous.api.inspecting import inspect as inspect
 from vitreous.api.learning import pretrain as pretrain
 from vitreous.api.learning import train as train
 from vitreous.api.learning import train_translator as train_translator
-from vitreous.api.models import benchmark as benchmark
 from vitreous.api.models import compare_recipes as compare_recipes
 from vitreous.api.models import convert as convert
 from vitreous.api.models import describe as describe

@@ -81,13 +81,6 @@ def test_what_was_pretrained_is_fine_tuned(pixels: NDArray[np.uint8], labels: li
     assert tuned.model.config.depth == encoder.model.config.depth
 
 
-def test_a_cross_validation_in_several_processes_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(vt.InputError, match="trains in one process: leave out torchrun"):
-        vt.cross_validate("digits", out="folds", progress=False)
-    assert not Path("folds").exists()
-
-
 @pytest.mark.slow
 def test_images_alone_are_enough_to_pretrain(pixels: NDArray[np.uint8]) -> None:
     few = {"training.batch_size": 8, "training.steps": 2}
@@ -223,11 +216,6 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path) -> None:
         (lambda: vt.pretrain("digits", steps=1), "no option 'steps'"),
         (lambda: vt.train_translator(epoch=1), "did you mean 'epochs'"),
         (lambda: vt.train_translator(steps=1, epochs=1), "--steps and --epochs both say how long"),
-        (lambda: vt.cross_validate("digits", epocs=1), "did you mean 'epochs'"),
-        (
-            lambda: vt.cross_validate("digits", settings={"data.exclude": Path("some.csv")}),
-            "no such settings, .* PosixPath is not JSON",
-        ),
         (lambda: vt.train("digits", init="try:"), "--init is empty"),
     ],
 )

@@ -21,7 +21,7 @@ from vitreous.cli import COMMANDS, app
 from vitreous.cli.options import descriptions
 
 # What trains, measures or waits for visitors: run with `make test-slow`, or by the tests of its own command.
-LONG = {"train", "pretrain", "study", "bench", "translate", "serve", "export"}
+LONG = {"train", "pretrain", "study", "translate", "serve", "export"}
 
 IMPORT_NOTHING_HEAVY = """
 import sys
@@ -158,7 +158,6 @@ LACKING = {
         "--device": "model and program are compared on the CPU",
     },
     "optimize": {"--seed": NOT_RANDOM, "--precision": "it tries them all"},
-    "bench": {"--seed --workers": NO_IMAGES},
     "compare": {"--seed": NOT_RANDOM, "--config --set": "the runs have their own configurations"},
     "doctor": {" ".join(SHARED): "a run has all of them in its config.toml"},
     "data check": {
@@ -166,10 +165,6 @@ LACKING = {
         "--config --set --precision --batch-size --device": "no model sees the images",
     },
     "data pack": {"--config --set --precision --batch-size --device": "no model sees the images"},
-    "verify": {
-        "--seed --workers --batch-size": "one image, and nothing is random",
-        "--device --precision": "model and library are compared on the CPU in fp32",
-    },
     "recipe": {" ".join(SHARED): "a list"},
     "list-models": {" ".join(SHARED): "a list"},
     "cache": {" ".join(SHARED): "a list"},
@@ -200,7 +195,6 @@ PYTHON = {
     "probe": vt.probe,
     "inspect": vt.inspect,
     "serve": vt.serve,
-    "bench": vt.benchmark,
 }
 
 

@@ -1,4 +1,4 @@
-"""A run and its data that are copied or moved, folds, exclusions and the page of data check, as commands."""
+"""A run and its data that are copied or moved, exclusions and the page of data check, as commands."""
 
 import csv
 import json
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.api.cross_validation import CrossValidation, Fold, corrected_interval
 from vitreous.data.checking import collect
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -127,66 +126,6 @@ def test_data_that_moved_are_named_once(run, home, command):
     finally:
         shutil.move(home / "elsewhere", home / "photos")
     assert "--data goes with --resume" in command("train", "photos", "--data", "photos").err
-
-
-def test_folds_are_trained_one_after_the_other(home, command):
-    done = command("cross-validate", "photos", "--folds", "2", "--out", "folds", *OPTIONS, "--json")
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
-    assert found["count"] == 40
-    assert [fold["count"] for fold in found["folds"]] == [20, 20]
-    values = [fold["metrics"]["accuracy"]["value"] for fold in found["folds"]]
-    assert found["metrics"]["accuracy"]["value"] == pytest.approx(sum(values) / 2)
-    listed = [
-        {
-            row["path"]
-            for row in csv.DictReader((home / "folds" / f"fold-{number}" / "split.csv").open())
-            if row["part"] == "test"
-        }
-        for number in (1, 2)
-    ]
-    assert len(listed[0] | listed[1]) == 40
-    state = json.loads((home / "folds" / "cross-validation.json").read_text())
-    state["done"].pop()  # as though it had been stopped after the second fold was trained
-    (home / "folds" / "cross-validation.json").write_text(json.dumps(state))
-    again = command("cross-validate", "--resume", "folds", "--json")
-    assert json.loads(again.out)["metrics"] == found["metrics"]
-    table = command("cross-validate", "--resume", "folds").out
-    assert "fold-2" in table
-    assert "95 % interval" in table
-    Image.new("RGB", (16, 16)).save(home / "photos" / "a" / "new.png")
-    changed = command("cross-validate", "--resume", "folds")
-    (home / "photos" / "a" / "new.png").unlink()
-    assert changed.code == 2
-    assert "are not those that folds began with" in changed.err
-    for words, sentence in (
-        (("photos", "--folds", "1"), "--folds 1 is too low"),
-        (("photos", "--out", "folds"), "exists already"),
-        (("photos", "--resume", "folds"), "give no other"),
-        (("--folds", "3", "--resume", "folds"), "give no other"),
-        (("--resume", "photos"), "not the folder of a cross-validation"),
-        (("photos", "--task", "captioning"), "cannot be cross-validated"),
-    ):
-        wrong = command("cross-validate", *words)
-        assert (wrong.code, wrong.out) == (2, "")
-        assert sentence in wrong.err
-
-
-def test_the_corrected_interval():
-    """By hand: s² = 0.01, k = 2, a test image for each to learn from; t(1) = 12.706."""
-    low, high = corrected_interval([0.6, 0.6 + 0.02**0.5], 1.0)
-    assert (high - low) / 2 == pytest.approx(12.7062 * (1.5 * 0.01) ** 0.5, rel=1e-4)
-    assert corrected_interval([0.6], 1.0) is None
-
-
-def test_a_metric_that_a_fold_does_not_have_is_left_out(tmp_path):
-    """The validation part of the second was too small to calibrate the model."""
-    metric = {"value": 0.5, "interval": None, "label": "accuracy", "rate": True}
-    folds = (
-        Fold("a", 8, 4, {"accuracy": metric, "uncalibrated_error": metric}),
-        Fold("b", 8, 4, {"accuracy": metric}),
-    )
-    assert list(CrossValidation("d", "classification", tmp_path, folds).metrics) == ["accuracy"]
 
 
 def test_a_thin_image_does_not_fill_the_page(tmp_path):

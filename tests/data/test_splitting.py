@@ -1,4 +1,4 @@
-"""Folds, splits by time, and images that a CSV excludes."""
+"""Splits by group and time, and images that a CSV excludes."""
 
 import csv
 import os
@@ -26,21 +26,7 @@ def table(file, rows):
     return file
 
 
-def test_each_image_is_in_the_test_part_of_one_fold(tmp_path, make):
-    photos = make(tmp_path / "photos", classes=("cat", "dog", "emu"), count=11)
-    folds = [parts_of(photos, folds=4, fold=fold, validation_fraction=0.2) for fold in range(4)]
-    tests = [parts["test"] for parts in folds]
-    assert sum(map(len, tests)) == len(set.union(*tests)) == 33
-    for parts in folds:
-        assert not parts["test"] & (parts["train"] | parts["validation"])
-        of_classes = [sum(name.startswith(kind) for name in parts["test"]) for kind in ("cat", "dog", "emu")]
-        assert set(of_classes) <= {2, 3}
-    assert max(map(len, tests)) - min(map(len, tests)) <= 1
-    again = [parts_of(photos, folds=4, fold=fold, split_seed=1)["test"] for fold in range(4)]
-    assert again != tests
-
-
-def test_groups_are_in_one_fold(tmp_path, make):
+def test_groups_are_in_one_part(tmp_path, make):
     photos = make(tmp_path / "photos", count=12)
     rows = [
         [path.relative_to(tmp_path), path.parent.name, f"p{int(path.stem) // 3}"]
@@ -48,22 +34,12 @@ def test_groups_are_in_one_fold(tmp_path, make):
     ]
     file = table(tmp_path / "m.csv", [["path", "label", "patient"], *rows])
     groups = {str(path): group for path, _, group in rows}
-    tests = [parts_of(file, folds=2, fold=fold, group_by="patient")["test"] for fold in range(2)]
-    assert not {groups[key] for key in tests[0]} & {groups[key] for key in tests[1]}
-    assert len(tests[0]) == len(tests[1]) == 12
-    with pytest.raises(InputError, match="5 folds are more than there are images or groups"):
-        parts_of(file, folds=5, group_by="patient")
+    parts = parts_of(file, group_by="patient")
+    assert parts["test"]
+    assert not {groups[key] for key in parts["test"]} & {groups[key] for key in parts["train"]}
 
 
-def test_folds_that_cannot_be(tmp_path, make):
-    make(tmp_path / "train")
-    make(tmp_path / "val")
-    with pytest.raises(InputError, match="has parts of its own, which are not those of 3 folds"):
-        parts_of(tmp_path, folds=3)
-    with pytest.raises(ValueError, match="fold 3 is not one of 3"):
-        DataConfig(folds=3, fold=3)
-    with pytest.raises(ValueError, match="folds are by name"):
-        DataConfig(folds=3, split_by="time")
+def test_a_way_to_split_excludes_the_others():
     with pytest.raises(ValueError, match="group_by has no effect"):
         DataConfig(split_by="time", group_by="x")
 

@@ -12,9 +12,8 @@ import vitreous as vt
 from vitreous.layers.block import LayerScale
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model, config_of, create
+from vitreous.models.names import build_model, create
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.settings import current_weights
 from vitreous.models.transformer import Captioner, Transformer
 from vitreous.rng import torch_generator
 
@@ -147,26 +146,6 @@ def test_a_model_without_prefix_tokens_has_no_empty_parameter() -> None:
         assert model.prefix is None
         assert all(parameter.numel() for parameter in model.parameters())
         assert "prefix" not in model.state_dict()
-
-
-def test_weights_of_version_0_1_have_their_names_now() -> None:
-    segmenter = create("Seg-Ti/16", image_size=32, depth=1)
-    wanted = {name for name, _ in segmenter.named_parameters()}
-    old = {name.removeprefix("encoder."): name for name in wanted}
-    assert current_weights(old, wanted) == {name: name for name in wanted}
-
-    config = config_of("ViT-Ti/16", depth=2, position={"kind": "learned", "where": "every-layer"})
-    with torch.device("meta"):
-        wanted = {name for name, _ in build_model(config).named_parameters()}
-    former = {f"layer_positions.{layer}.table": layer for layer in range(2)}
-    assert current_weights(former, wanted) == {f"blocks.{layer}.position.table": layer for layer in range(2)}
-
-    relative = {"blocks.0.attention.inner_position.table": 0}
-    assert current_weights(relative, {"blocks.0.attention.position.table"}) == {
-        "blocks.0.attention.position.table": 0
-    }
-    none = {"prefix": torch.zeros(0, 8), "norm.bias": torch.zeros(8), "unknown": torch.zeros(8)}
-    assert set(current_weights(none, {"norm.bias"})) == {"norm.bias", "unknown"}
 
 
 def test_vt_has_the_seed() -> None:

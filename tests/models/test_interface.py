@@ -19,7 +19,6 @@ from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model, config_of, create
 from vitreous.models.preprocessing import check_channels
-from vitreous.models.settings import with_current_names
 
 SMALL: dict[str, Any] = {
     "image_size": (16, 24), "patch_size": 8, "width": 12, "depth": 3, "heads": 3, "mlp_dim": 20,
@@ -202,14 +201,6 @@ def test_a_part_of_a_named_stem_can_be_changed_alone() -> None:
     assert (hybrid.kind, hybrid.norm_eps, hybrid.layers) == ("resnet", 1e-5, (3, 4, 9))
     with pytest.raises(ValueError, match=r"set model\.stem\.kind"):
         ViTConfig(**SMALL, stem={"bias": False})
-
-
-def test_a_stem_with_norms_of_version_0_1_is_linear() -> None:
-    stem = {"kind": "patch", "form": "convolution", "norm_before": True}
-    config = ViTConfig(**{**SMALL, **with_current_names({"stem": stem})})
-    assert config.stem.kind == "patch"
-    assert config.stem.form == "linear"
-    assert ViTConfig(**SMALL, stem={"kind": "patch", "norm_after": True}).stem.form == "linear"
 
 
 def test_options_that_were_ignored_work() -> None:

@@ -13,7 +13,7 @@ from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.masked_patch import Corruption, MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import Masking, SimMIM, visible_norm, visible_tokens
+from vitreous.tasks.pretraining.masking import Masking, visible_norm, visible_tokens
 from vitreous.tasks.pretraining.rules import PretrainingConfig, sampled
 from vitreous.tasks.pretraining.task import build_objective
 
@@ -21,7 +21,7 @@ CONVOLUTIONS = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2)
 SMALL = DINOConfig(prototypes=8, head_hidden=8, head_bottleneck=8)
 
 
-@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim", "dino", "contrastive"])
+@pytest.mark.parametrize("name", ["masked-patch", "mae", "dino", "contrastive"])
 def test_new_weights_follow_the_seed(name: str) -> None:
     def added(seed: int, disturbance: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(disturbance)  # what the user's own generator holds makes no difference
@@ -52,7 +52,6 @@ def test_new_weights_follow_the_seed(name: str) -> None:
         ("masked-patch", {"masked_patch": {"target": "pixels"}}),
         ("mae", {}),
         ("mae", {"mae": {"normalize_pixels": False}}),
-        ("simmim", {}),
     ],
 )
 def test_the_trivial_loss_is_that_of_the_best_constant(
@@ -98,7 +97,6 @@ def test_no_pixel_of_a_hidden_patch_is_seen(tiny, images, stem):
     zeros = torch.zeros(places.shape)
     given = {
         MAE(model, decoder_for(model.config)): Masking(order, 10),
-        SimMIM(model): hidden.long(),
         MaskedPatchPrediction(model): Corruption(places, zeros, torch.zeros_like(places)),
     }
     for objective, mask in given.items():
@@ -131,7 +129,6 @@ def test_a_stem_of_convolutions_normalizes_by_what_is_visible(norm: str) -> None
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("simmim", {}),
         ("mae", {"mae": {"normalize_pixels": False}}),
         ("masked-patch", {"masked_patch": {"target": "pixels"}}),
         ("masked-patch", {}),
@@ -151,7 +148,7 @@ def test_what_the_stem_takes_away_is_not_to_be_predicted(tiny, images, name, set
     torch.testing.assert_close(3 * dark, bright, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("name", ["masked-patch", "mae", "simmim"])
+@pytest.mark.parametrize("name", ["masked-patch", "mae"])
 def test_a_run_starts_at_the_best_constant(name: str) -> None:
     """Else the tokens learn first what all images share, and what they tell of their image shrinks."""
     task = task_named(name)
@@ -163,9 +160,7 @@ def test_a_run_starts_at_the_best_constant(name: str) -> None:
     assert trivial <= loss.item() < 1.05 * trivial
 
 
-@pytest.mark.parametrize(
-    ("name", "recipe"), [("masked-patch", "paper-masked-patch"), ("mae", "mae"), ("simmim", "simmim")]
-)
+@pytest.mark.parametrize(("name", "recipe"), [("masked-patch", "paper-masked-patch"), ("mae", "mae")])
 def test_the_recipe_of_a_paper_starts_as_its_code_does(name: str, recipe: str) -> None:
     task = task_named(name)
     small = {"model": {"name": "ViT-Ti/16", "image_size": 32}}

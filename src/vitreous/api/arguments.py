@@ -59,12 +59,9 @@ def leaves_of(settings: Settings, group: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file, with the names that settings have today. Raises InputError: it
-    cannot be read, or is not TOML."""
-    from vitreous.models.settings import with_current_names, with_renamed_task
-
+    """Return the content of a TOML file. Raises InputError: it cannot be read, or is not TOML."""
     try:
-        return with_renamed_task(with_current_names(tomllib.loads(path.read_text(encoding="utf-8"))))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except RecursionError:

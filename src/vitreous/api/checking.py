@@ -1,5 +1,4 @@
-"""`vitreous.check_data`, `pack_data`, `doctor` and `verify`: what is wrong with data, a run or a checkpoint;
-shards for training."""
+"""`vitreous.check_data`, `pack_data` and `doctor`: what is wrong with data or a run; shards for training."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import ImageSize, Settings, model_fields, settings_tree
 from vitreous.errors import InputError, nearest, utf8_name, writing_to
 from vitreous.extensions import addons, imported
 
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
     from vitreous.data.findings import DataReport, Diagnosis
     from vitreous.data.packing import Packed
-    from vitreous.deployment.verification import Verification
 
 
 def doctor(subject: Any) -> Diagnosis:
@@ -174,41 +171,3 @@ def pack_data(
         raise InputError("--raw writes no JPEGs: leave out --quality, or --raw")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
     return pack(open_data(data, DataConfig(split_seed=seed)), Path(out), packing, strict=strict)
-
-
-def verify(
-    model: str | Path,
-    image: Any,
-    *,
-    format: str | None = None,
-    like: str | None = None,
-    image_size: ImageSize | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-) -> Verification:
-    """Name the most probable labels of an image that you know, and compare with the library that the
-    checkpoint was written for, if it is installed (timm, transformers or torchvision).
-
-    That library opens the same file. Compared are its outputs for the pixels that are prepared here, and,
-    where the file describes the preprocessing, the pixels that it prepares from the same image itself.
-
-    Args:
-        model: a checkpoint of any format: a file, a folder, hf:org/name or an https: address; or a run.
-        image: a path, a PIL image, an array or a tensor.
-        format: format of the checkpoint; by default it is detected.
-        like: a published model that describes a file of weights alone: timm:NAME, hf:org/name or a folder.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-
-    Raises:
-        InputError: no such checkpoint or image, or a question that must be answered.
-    """
-    from vitreous.checkpoints import open_model
-    from vitreous.checkpoints.download import local_copy
-    from vitreous.deployment.verification import compare
-
-    fields = model_fields(settings_tree(settings, config), image_size)
-    opened = open_model(model, format=format, **fields | ({} if like is None else {"like": like}))
-    name = str(model)
-    path = local_copy(name) if name.startswith(("hf:", "https:", "vitreous:")) else Path(model)
-    shown = str(image) if isinstance(image, str | Path) else type(image).__name__
-    return compare(opened, path, image, like, (name, shown))

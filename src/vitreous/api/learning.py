@@ -176,8 +176,8 @@ def pretrain(
     Args:
         data: see `train`; labels may be missing: a list or an array of images, a manifest without the column
             label.
-        objective: contrastive (the default), masked-patch, mae, simmim, dino or distillation.
-        recipe: the recipe of a paper: paper-masked-patch, mae, simmim or dino; by default it follows from the
+        objective: contrastive (the default), masked-patch, mae, dino or distillation.
+        recipe: the recipe of a paper: paper-masked-patch, mae or dino; by default it follows from the
             data.
         batch_size: images in each step.
         options: model, init, image_size, epochs, minutes, out, device, precision, shard, deterministic, seed,

@@ -26,7 +26,6 @@ from vitreous.extensions import addons
 from vitreous.results import Result
 
 if TYPE_CHECKING:
-    from vitreous.deployment.bench import Comparison
     from vitreous.models.description import Description
 
 
@@ -243,56 +242,6 @@ def push_to_hub(
         token=token,
     )
     return address
-
-
-def benchmark(
-    model: str = "ViT-Ti/16",
-    *,
-    image_size: ImageSize | None = None,
-    batch_size: int = 16,
-    train: bool = False,
-    compile: bool = False,
-    peers: Sequence[str] | None = None,
-    rounds: int = 10,
-    device: str = "auto",
-    precision: str = "fp32",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-) -> Comparison:
-    """Measure the speed of a ViT, side by side with the peers that are installed.
-
-    Args:
-        model: a name, ViT-Ti/16, ViT-B/16 ...; or an exported program, which is compared with the model that
-            it was written from.
-        batch_size: images in a batch.
-        train: time a training step (AdamW) instead of inference.
-        compile: compile all of them with torch.compile.
-        peers: what to compare with: timm, huggingface, torchvision, vit-pytorch; by default those that can be
-            imported.
-        rounds: batches that each of them computes.
-        precision: fp32 or bf16.
-
-    Raises:
-        InputError: an unknown model, peer, device or precision; a model that the peers do not have.
-    """
-    from vitreous.deployment.bench import Way, compare
-    from vitreous.deployment.engines import is_program, open_image_model
-    from vitreous.models.config import ViTConfig
-    from vitreous.models.names import config_of
-    from vitreous.training.precision import answering_precision, pick_device
-
-    if batch_size < 1 or rounds < 1:
-        raise InputError("--batch-size and --rounds count from 1")
-    fields = model_fields(settings_tree(settings, config), image_size)
-    program = open_image_model(model, **fields) if is_program(model) else None
-    if program and train:
-        raise InputError(f"{model} is an exported program, which cannot be trained: leave out --train")
-    plain = program.config if program else config_of(model, **fields)
-    if not isinstance(plain, ViTConfig):
-        raise InputError(f"{model} is not a ViT, and the peers are: compare a name such as ViT-B/16")
-    here = pick_device(device)
-    way = Way(batch_size, rounds, train, answering_precision(precision, here), compile, here)
-    return compare(plain, way, peers, program=program)
 
 
 def list_recipes() -> dict[str, str]:

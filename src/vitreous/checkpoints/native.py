@@ -5,7 +5,6 @@ text has its `tokenizer.json` there, too, and `config.json` the fingerprint of i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,9 @@ from pydantic import ValidationError
 
 from vitreous.checkpoints.files import Source, model_folder, open_source, read_json, write_json
 from vitreous.checkpoints.format import AFTERWARDS, Format, Reading, check_no_overrides
-from vitreous.checkpoints.runs import read_tree, run_folder
+from vitreous.checkpoints.runs import run_folder
 from vitreous.checkpoints.torch_files import write_safetensors
-from vitreous.checkpoints.weights import meta_model, same, stored
+from vitreous.checkpoints.weights import same, stored
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.extensions import imported, kinds
@@ -25,7 +24,7 @@ from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.settings import current_weights, explain, with_current_names
+from vitreous.models.settings import explain
 
 CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
 
@@ -95,7 +94,7 @@ def open_state(path: Path) -> Source:
 def read_native(source: Source) -> Reading:
     """Read what `save_native` wrote. Overrides that touch no weight, such as dropout, are applied."""
     where = f"{source.where}: config.json"
-    described = with_current_names(source.config)
+    described = source.config
     name = str(described.get("kind"))
     kind = kinds().get(name)
     known: type[Any] | None = imported(kind.config) if kind else CONFIGS.get(name)
@@ -119,36 +118,16 @@ def read_native(source: Source) -> Reading:
         raise InputError(f"{where}: labels must be a list of names")
     if changes := {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}:
         config = known.checked(config.model_dump(), changes)
-    task = stored_task(source.where, described)
+    task = described.get("task")
+    if task is not None and not isinstance(task, str):
+        raise InputError(f"{where}: task must be a name such as classification, or null")
     rows = [same(name, name) for name in source.tensors]
-    if "task" not in described:  # version 0.1
-        full = {name: name for name in source.tensors if 0 not in source.tensors.shape(name)}
-        rows = [same(now, then) for now, then in current_weights(full, stored(meta_model(config))).items()]
-        source = source.renamed(full.get)
     temperature = described.get("temperature", 1.0)
     if not isinstance(temperature, int | float) or not temperature > 0:
         raise InputError(f"{where}: temperature must be a number above 0, not {temperature!r}")
     return Reading(
         source, config, rows, preprocessing, labels, task=task, origin=origin, temperature=temperature
     )
-
-
-def stored_task(where: str | Path, described: Mapping[str, Any]) -> str | None:
-    """The task in a model's description. One by version 0.1 has none: then what the run around it was trained
-    for, or what the kind of model and its head can only mean. Raises InputError: the task is not a name."""
-    if "task" in described:
-        task = described["task"]
-        if task is not None and not isinstance(task, str):
-            raise InputError(f"{where}: task in config.json must be a name such as classification, or null")
-        return task
-    folder = Path(where)
-    folder = folder if folder.is_dir() else folder.parent
-    if folder.name == "model" and (folder.parent / "config.toml").is_file():
-        return str(read_tree(folder.parent)["task"])
-    headed = described["model"].get("num_classes") is not None
-    if kind := kinds().get(described["kind"]):
-        return kind.task
-    return "classification" if headed else None
 
 
 def is_native(path: str | Path) -> bool:
@@ -161,7 +140,7 @@ def read_tokenizer(folder: str | Path) -> str:
     """Read the tokenizer of a native model that writes text, in the format of the tokenizers library. Raises
     InputError: it is missing or damaged, or not the one that the model was trained with."""
     folder = model_folder(Path(folder))
-    described = with_current_names(read_json(folder / "config.json"))
+    described = read_json(folder / "config.json")
     if described.get("format") != "vitreous":
         raise InputError(
             f"{folder} is a model of another library, whose tokenizer is not read here: tokenize with that "

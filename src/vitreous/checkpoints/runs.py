@@ -12,25 +12,22 @@ from shlex import quote
 from typing import Any
 
 from vitreous.errors import InputError
-from vitreous.models.settings import with_current_names, with_task
 
 
 def read_tree(path: Path) -> dict[str, Any]:
-    """Return a run's config.toml, with its task and the present names of fields. Raises InputError: there is
-    no run, or the file cannot be read."""
+    """Return a run's config.toml, with its source where it is now. Raises InputError: there is no run, or the
+    file cannot be read."""
     file = path / "config.toml"
     if not path.exists():
         raise InputError(f"no such run: {path}")
     if not file.exists():
         raise InputError(f"{path} is not a run directory: it has no config.toml")
     try:
-        tree = with_task(with_current_names(tomllib.loads(file.read_text(encoding="utf-8"))))
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
-    if isinstance(tree.get("data"), dict):  # version 0.1 sampled the held-out part
-        tree["data"].setdefault("split_by", "random")
-    elif "test_fraction" in tree:  # of texts
-        tree.setdefault("split_by", "random")
+    if not isinstance(tree.get("task"), str):
+        raise InputError(f"{file} names no task: take config.toml as the run wrote it")
     if "source" in tree:
         tree["source"] = present_source(tree, path)
     return tree

@@ -1,4 +1,4 @@
-"""`vitreous doctor`, `data check`, `data pack` and `verify`."""
+"""`vitreous doctor`, `data check` and `data pack`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, Model, options_of
+from vitreous.cli.options import Json, options_of
 from vitreous.cli.printing import print_findings, print_json
 from vitreous.errors import InputError, printable, utf8_name
 
@@ -36,27 +36,6 @@ def doctor(
     else:
         print_findings(diagnosis.findings)
     return 1 if diagnosis.errors else 0
-
-
-@options_of(vt.verify, format=Annotated[str, Parameter(name="--from", metavar="TEXT")])
-def verify(
-    model: Model,
-    image: Annotated[str, Parameter(help="an image whose content you know")],
-    /,
-    *,
-    json: Json = False,
-    **options: Any,
-) -> int:
-    """Name the five most probable labels of an image, and compare with the library that the checkpoint was
-    written for, if it is installed.
-
-    timm, transformers or torchvision opens the same file. Compared are its outputs for the same pixels, and
-    the pixels that it prepares from the image, where the file describes that. The exit code is 1 where they
-    differ.
-    """
-    found = vt.verify(model, image, **options)
-    print_json(found.to_json()) if json else print(found)
-    return 1 if found.equal is False else 0
 
 
 @options_of(vt.check_data)

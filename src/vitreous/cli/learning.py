@@ -14,7 +14,7 @@ from cyclopts import Parameter
 import vitreous as vt
 from vitreous.api.learning import OF_IMAGES
 from vitreous.cli.options import BatchSize, Json, number_or_auto, options_of
-from vitreous.cli.printing import print_json, print_metrics, print_table
+from vitreous.cli.printing import print_json, print_metrics
 from vitreous.cli.streams import read_stdin
 from vitreous.errors import InputError
 from vitreous.results import percent
@@ -131,28 +131,6 @@ def train(
 ) -> int:
     """Train or fine-tune a model on images."""
     return train_or_resume(vt.train, data, options, resume, moved_data, command="train", json=json)
-
-
-@options_of(vt.cross_validate, vt.train, batch_size=AUTO_BATCH)
-def cross_validate(data: str | None = None, /, *, json: Json = False, **options: Any) -> int:
-    """Train a model for each of several folds: the mean accuracy, with its interval."""
-    found = vt.cross_validate(data, **options)
-    if json:
-        print_json(found.to_json())
-        return 0
-    metrics, names = found.metrics, [metric.label for metric in found.metrics.values()]
-    rows = [
-        (fold.run, str(fold.count), *(metrics[name].text(fold.metrics[name]["value"]) for name in metrics))
-        for fold in found.folds
-    ]
-    rows.append(("mean", str(found.count), *(metric.text() for metric in metrics.values())))
-    between = [
-        " to ".join(map(metric.text, metric.interval)) if metric.interval else ""
-        for metric in metrics.values()
-    ]
-    print_table(("", "images", *names), [*rows, ("95 % interval", "", *between)])
-    print(f"\nruns    {found.out}")
-    return 0
 
 
 @options_of(vt.pretrain, vt.train, without=("task",))

@@ -1,4 +1,4 @@
-"""`vitreous describe`, `convert` and `bench` a model; `list-models`, `recipe` and `cache`."""
+"""`vitreous describe` and `convert` a model; `list-models`, `recipe` and `cache`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Int, Json, Model, Text, options_of
+from vitreous.cli.options import Json, Model, options_of
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, si
@@ -54,25 +54,6 @@ def convert(source: Model, destination: str, /, *, json: Json = False, **options
             file=sys.stderr,
         )
     print(f"{converted.path} ({converted.format}), largest difference {converted.max_abs_difference:.1e}")
-
-
-@options_of(vt.benchmark)
-def bench(
-    *, model: Text = "ViT-Ti/16", batch_size: Int = 16, rounds: Int = 10, json: Json = False, **options: Any
-) -> None:
-    """How fast a ViT is here, side by side with the peers that are installed."""
-    print(f"vitreous: {rounds} rounds of {batch_size} images ...", file=sys.stderr)
-    found = vt.benchmark(model, batch_size=batch_size, rounds=rounds, **options)
-    if json:
-        print_json({"model": model, **found.to_json()})
-        return
-    rows = [
-        [each.name, each.version, f"{each.images_per_second:.1f}", f"{each.ratio:.2f}"]
-        for each in found.contenders
-    ]
-    print_table(["", "version", "images/s", "times vitreous"], rows, words=2)
-    for name, reason in found.absent.items():
-        print(f"vitreous: without {name}: {reason}", file=sys.stderr)
 
 
 def list_models(

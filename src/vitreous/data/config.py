@@ -19,18 +19,15 @@ class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
     split_seed: int = setting(0, "another number samples another split", ge=0)
-    split_by: Literal["name", "time", "random"] = setting(
+    split_by: Literal["name", "time"] = setting(
         "name",
-        "a hash of each image's name, so that other images do not matter; time: the newest are held out; "
-        "random: of all images, as runs without split.csv",
+        "a hash of each image's name, so that other images do not matter; time: the newest are held out",
     )
     time: str = setting(
         "exif",
         "of split_by=time: when the camera took an image; file: when it was changed; or a manifest's column",
         min_length=1,
     )
-    folds: int | None = setting(None, "of cross-validation; None: none", ge=2)
-    fold: int = setting(0, "which of the folds is the test part, from 0", ge=0)
     exclude: str | None = setting(None, "a CSV with the column path: images that are left out of every part")
     group_by: str | None = setting(None, "a group is in one part: a manifest's column, or a pattern of names")
     split_file: str | None = setting(None, "split.csv of another run, whose parts these data get")
@@ -69,10 +66,6 @@ class DataConfig(Config):
 
     @model_validator(mode="after")
     def _one_way_to_split(self) -> DataConfig:
-        if self.folds is not None and self.fold >= self.folds:
-            raise ValueError(f"fold {self.fold} is not one of {self.folds}, which are numbered from 0")
-        if self.split_by != "name" and self.folds is not None:
-            raise ValueError(f"folds are by name: leave out split_by={self.split_by}, or folds")
         if self.split_by == "time" and self.group_by is not None:
             raise ValueError("group_by has no effect where the newest images are held out: leave it out")
         if self.time != "exif" and self.split_by != "time":

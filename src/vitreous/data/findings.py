@@ -35,7 +35,7 @@ WARNINGS = {
         "texts",
     ),
     *("few", "imbalance"),
-    *("unrecorded split", "new images", "added images", "gone images", "changed images"),
+    *("new images", "added images", "gone images", "changed images"),
     *("relabeled images", "moved images", "not excluded"),
     *("no text", "unseen character"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),

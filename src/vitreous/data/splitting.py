@@ -2,7 +2,7 @@
 
 An image is held out by a hash of its name: where images are added or removed, no other image moves to another
 part. Only a class of which the hashes hold out less than half of what they should gives those with the lowest
-hashes as well. The folds of cross-validation are equal shares of each class, in the order of the hashes.
+hashes as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,6 @@ from vitreous.checkpoints.whole_files import made_by_one, whole
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import (
     ImageDataset,
-    Indices,
     Parts,
     Subset,
     hashes_of,
@@ -32,7 +30,6 @@ from vitreous.data.dataset import (
     name_hashes,
     slices,
 )
-from vitreous.data.findings import finding
 from vitreous.data.split import as_recorded, without_excluded
 from vitreous.errors import InputError
 
@@ -84,11 +81,6 @@ def with_own_parts(
                 raise InputError(
                     f"{where} has parts of its own, so data.{name}={value!r} has no effect: leave it out"
                 )
-    if held_out and config.folds:
-        raise InputError(
-            f"{where} has parts of its own, which are not those of {config.folds} folds: name the images of "
-            "its training part alone"
-        )
     if config.split_file:
         new = partial(part_of_new, own, config) if config.new_images else None
         return as_recorded(own, Path(config.split_file), new)
@@ -131,12 +123,8 @@ def held_out_of(
     images: ImageDataset, fraction: float, config: DataConfig, part: str
 ) -> tuple[ImageDataset, ImageDataset | None]:
     """Return (the images that are kept, those that are held out as `part`; None where none are)."""
-    if config.split_by == "random":
-        held = stratified(images.targets, fraction, config.split_seed)
-    elif config.split_by == "time":
+    if config.split_by == "time":
         held = newest(images, fraction, config.time)
-    elif config.folds and part == "test":
-        held = fold_numbers(images, config) == config.fold
     elif images.cache and config.group_by is None and fraction and images.targets.ndim == 1:
         return stored_parts(images, fraction, config, part)
     else:
@@ -144,8 +132,6 @@ def held_out_of(
     if not held.any():
         return images, None
     kept = images.subset(np.flatnonzero(~held))
-    if config.split_by == "random":
-        kept.findings = (*kept.findings, *finding("unrecorded split"))
     return kept, images.subset(np.flatnonzero(held))
 
 
@@ -221,34 +207,6 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
     return held
 
 
-def fold_numbers(images: ImageDataset, config: DataConfig) -> Indices:
-    """Return the fold of each image: in the order of the hashes of their names, the images of each class are
-    dealt out to the folds. Whole groups go to the fold that has the fewest images then, the largest first."""
-    assert config.folds is not None
-    names = group_names(images, config)
-    hashes = name_hashes(names, f"fold {config.split_seed}")
-    folds = np.zeros(len(images), dtype=np.int64)
-    if config.group_by is None:
-        place = 0
-        for members in members_of_classes(images.targets):
-            order = members[np.argsort(hashes[members], kind="stable")]
-            folds[order] = (place + np.arange(len(order))) % config.folds
-            place += len(order)  # so that small classes do not all begin with the first fold
-    else:
-        _, numbers, counts = np.unique(hashes, return_inverse=True, return_counts=True)
-        sizes, group_folds = np.zeros(config.folds, dtype=np.int64), np.zeros(len(counts), dtype=np.int64)
-        for group in np.argsort(-counts, kind="stable"):
-            group_folds[group] = sizes.argmin()
-            sizes[group_folds[group]] += counts[group]
-        folds = group_folds[numbers]
-    if len(empty := set(range(config.folds)) - set(folds.tolist())):
-        raise InputError(
-            f"{config.folds} folds are more than there are images or groups ({len(empty)} would be empty): "
-            "use fewer"
-        )
-    return folds
-
-
 def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_]:
     """Return which images are the newest `fraction`; those of one moment are in one part. Raises InputError:
     it is not known when an image was taken, or all are of one moment."""
@@ -310,14 +268,4 @@ def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: in
     held = (hashes < max(fraction, hashes.min() + 2.0**-53)) & (hashes < hashes.max())
     if not held.any():  # all have one name
         held[0] = True
-    return held
-
-
-def stratified(targets: Any, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Return which images are held out, sampled class by class: as versions before split.csv did."""
-    generator = np.random.default_rng(seed)
-    held = np.zeros(targets.shape[0], dtype=bool)
-    for members in members_of_classes(targets):
-        count = min(max(round(len(members) * fraction), 1), len(members) - 1) if fraction else 0
-        held[generator.permutation(members)[:count]] = True
     return held

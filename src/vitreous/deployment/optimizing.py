@@ -7,7 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,6 @@ from torch import Tensor, nn
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answering import CHOICE, Optimized, sha256_of, stamp_of
-from vitreous.deployment.bench import Way, take_turns
 from vitreous.deployment.engines import ENGINES, has_bf16, open_program
 from vitreous.deployment.exporting import export
 from vitreous.errors import InputError, is_installed, nearest
@@ -301,11 +301,32 @@ def timings(
     }
     for each in calls.values():
         each()
-    times = take_turns(calls, Way(rounds=ROUNDS, device=device))
-    single = take_turns({"this": partial(call, module, 1)}, Way(rounds=ROUNDS, device=device))["this"]
+    times = take_turns(calls, device)
+    single = take_turns({"this": partial(call, module, 1)}, device)["this"]
     this = float(np.median(times["this"]))
     ratio = float(np.median([a / b for a, b in zip(times["plain"], times["this"], strict=True)]))
     return round(batch / this, 2), round(ratio, 3), round(1000 * float(np.median(single)), 2)
+
+
+def take_turns(calls: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, list[float]]:
+    """Seconds of `ROUNDS` calls of each, which take turns, so that a machine that slows down slows all of
+    them; the order turns round from round to round."""
+    for call in calls.values():  # compiling, and what is set up once
+        call()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(ROUNDS):
+        for name in calls if turn % 2 else reversed([*calls]):
+            wait(device)
+            began = time.perf_counter()
+            calls[name]()
+            wait(device)
+            times[name].append(time.perf_counter() - began)
+    return times
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 # getrusage would count what the process had before it began another program.
@@ -315,6 +336,7 @@ print(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 """
 WITH_FILE = """
 import sys
+import time
 from pathlib import Path
 import numpy as np
 from vitreous.deployment.engines import STEADY, open_exported
@@ -325,6 +347,7 @@ for _ in range(STEADY + 1):
 """
 WITH_WEIGHTS = """
 import sys
+import time
 from pathlib import Path
 import torch
 import vitreous as vt

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from vitreous.checkpoints.runs import read_tree
 from vitreous.errors import InputError, nearest
 from vitreous.extensions import addons
-from vitreous.models.settings import FORMER_TASKS
 
 if TYPE_CHECKING:
     from vitreous.tasks.task import Task
@@ -33,7 +32,6 @@ TASKS = {
     "translation": "vitreous.tasks.text.translation",
     "masked-patch": "vitreous.tasks.pretraining.task",
     "mae": "vitreous.tasks.pretraining.task",
-    "simmim": "vitreous.tasks.pretraining.task",
     "dino": "vitreous.tasks.pretraining.task",
     "contrastive": "vitreous.tasks.pretraining.task",
     "distillation": "vitreous.tasks.pretraining.task",
@@ -46,7 +44,7 @@ for addon in addons().values():
 def task_named(name: str) -> Task:
     """Return the task called `name`. Raises InputError: there is none."""
     if name not in TASKS:
-        raise InputError(f"unknown task {name!r}: {nearest(FORMER_TASKS.get(name, name), list(TASKS))}")
+        raise InputError(f"unknown task {name!r}: {nearest(name, list(TASKS))}")
     defined: tuple[Task, ...] = import_module(TASKS[name]).DEFINED
     return next(task for task in defined if task.name == name)
 

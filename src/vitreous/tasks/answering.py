@@ -12,7 +12,6 @@ from torch import nn
 
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import read_json
-from vitreous.checkpoints.native import stored_task
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answering import Answer, Predictions
@@ -56,7 +55,7 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
             described = read_json(folder / "config.json")
             name = PUBLISHED.get(str(described.get("model_type")))
             if described.get("format") == "vitreous":
-                name = stored_task(folder, described)
+                name = described.get("task")
             return task_named(name) if name in TASKS else None
     return task_named("segmentation") if str(model).startswith("Seg-") and not path.exists() else None
 

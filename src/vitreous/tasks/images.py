@@ -41,7 +41,7 @@ from vitreous.training.settings import check_effects, configure, leaves, without
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
-DRAWN = {"split_seed", "split_by", "time", "group_by", "folds", "fold", "exclude", "split_file"}
+DRAWN = {"split_seed", "split_by", "time", "group_by", "exclude", "split_file"}
 DRAWN |= {"test_fraction", "validation_fraction"}
 OPENING: frozenset[str] = frozenset({"--image-size", "--set"})
 READING: frozenset[str] = OPENING | {"--workers"}

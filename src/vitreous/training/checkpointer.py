@@ -22,13 +22,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from vitreous.checkpoints.runs import saved_steps
 from vitreous.checkpoints.whole_files import checksum, copy_to_url, flush, whole
 from vitreous.errors import InputError, require_packages
-from vitreous.models.settings import with_current_names
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner, State
 from vitreous.training.memory import stager
@@ -270,8 +268,7 @@ class Checkpointer:
         """Return the facts of a step, and each of its files with its checksum. Raises OSError, ValueError:
         the JSON file is damaged."""
         facts = json.loads((self.folder / f"{stem_of(step)}.json").read_text(encoding="utf-8"))
-        facts = with_current_names(facts) if isinstance(facts, dict) else {}
-        sha256 = facts.pop("sha256", None)
+        sha256 = facts.pop("sha256", None) if isinstance(facts, dict) else None
         if not isinstance(sha256, dict) or not sha256:
             raise ValueError("its JSON file has no checksums")
         return facts, [(self.folder / name, digest) for name, digest in sorted(sha256.items())]
@@ -297,24 +294,16 @@ class Checkpointer:
 
 
 def read_tensors(files: Sequence[Path], learner: Learner | None) -> dict[str, Tensor]:
-    """Read the tensors of a checkpoint: a folder of DCP's, or the one file of version 0.1."""
+    """Read the tensors of a checkpoint: a folder of DCP's."""
     folder = files[0].parent
-    if not folder.name.startswith("step-"):
-        found = load_file(files[0])
-        if learner is None:
-            return found
-        names = learner.current_names(found)
-        return {names[name]: learner.shard(names[name], tensor) for name, tensor in found.items()}
-
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
 
     reader = HuggingFaceStorageReader(str(folder))
     stored: dict[str, Any] = reader.read_metadata().state_dict_metadata
-    names = learner.current_names(stored) if learner else {name: name for name in stored}
     tensors = {
-        name: learner.empty_like(names[name], each.size, each.properties.dtype)
+        name: learner.empty_like(name, each.size, each.properties.dtype)
         if learner
         else torch.empty(each.size, dtype=each.properties.dtype)
         for name, each in stored.items()
@@ -324,7 +313,7 @@ def read_tensors(files: Sequence[Path], learner: Learner | None) -> dict[str, Te
             load(tensors, storage_reader=reader, no_dist=not (learner and learner.shards))
         except CheckpointException as error:
             raise ValueError(in_words(next(iter(error.failures.values()))[0])) from None
-    return {names[name]: tensor for name, tensor in tensors.items()}
+    return tensors
 
 
 def stem_of(step: int) -> str:

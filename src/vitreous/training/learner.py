@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.embedding import LearnedPositions
-from vitreous.models.settings import current_weights
 from vitreous.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.parallel import Shards
@@ -87,7 +86,7 @@ class Learner:
 
     COUNTS = (
         *("step", "lr_factor", "setbacks", "skipped", "seconds"),
-        *("elapsed", "best_step", "best_score", "worse", "bad_steps"),  # version 0.1 had none of these
+        *("elapsed", "best_step", "best_score", "worse", "bad_steps"),
     )
 
     @classmethod
@@ -229,17 +228,6 @@ class Learner:
                 "saved by another version of vitreous, or config.toml was changed; start a new run, with "
                 "--init RUN to keep what was learned"
             )
-
-    def current_names(self, stored: Iterable[str]) -> dict[str, str]:
-        """Return the present name of each tensor of a checkpoint by its stored one, maybe of version 0.1."""
-        wanted = {name for name, _ in self.model.named_parameters()}
-        names = {}
-        for name in stored:
-            part, _, rest = name.replace("optimiser/", "optimizer/", 1).partition("/")
-            if part in ("model", "average"):
-                (rest,) = current_weights({rest: name}, wanted)
-            names[name] = f"{part}/{rest}"
-        return names
 
     @torch.no_grad()
     def restore(self, state: State, *, first: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""`vitreous serve`: one model of images behind HTTP, in one process, with a web page.
+"""`vitreous serve`: one model of images over HTTP, in one process, with a web page.
 
 A request passes through the modules in this order: `limits` (who may ask, how much, how fast), `uploads` (the
 images in its body), `app` (its address, and the turns that clients take), `batching` (what arrives together

@@ -186,7 +186,7 @@ class Batcher(Generic[Question, Answer]):
         return await waiting.answer
 
     async def answer_all(self) -> None:
-        """Answer until nobody waits."""
+        """Answer until no request waits."""
         while self.waiting:
             await self.gather()
             if batch := self.take_batch():

@@ -38,7 +38,7 @@ def open_digits(config: DataConfig) -> Parts:
     images = ArrayImages(
         gray, targets.astype(np.int64), tuple(str(digit) for digit in range(10)), name="digits"
     )
-    if not config.test_fraction or config.folds:
+    if not config.test_fraction:
         return with_own_parts(images, {}, config, where="digits")
     train, test = train_test_split(
         np.arange(len(gray)), test_size=config.test_fraction, stratify=targets, random_state=config.split_seed

@@ -57,14 +57,13 @@ class CaptionSplits(NamedTuple):
     name: str
 
 
-def open_captions(spec: str, *, seed: int, test_fraction: float, split_by: str = "name") -> CaptionSplits:
+def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplits:
     """The images and texts that `spec` names.
 
     Args:
         spec: "digit-lines", or a manifest (.csv, .tsv, .parquet) with the columns path, label (the text) and,
             if wanted, split (train or test).
         test_fraction: held out by a hash of the image's name, where the manifest has no split.
-        split_by: "random" samples from all images that are there, as version 0.1 did.
 
     Raises:
         InputError: no such manifest, or fewer than two images with a text.
@@ -85,8 +84,8 @@ def open_captions(spec: str, *, seed: int, test_fraction: float, split_by: str =
     with_text = np.array([row for row, text in enumerate(table.labels) if text.strip()], dtype=np.int64)
     if len(with_text) < 2:
         raise InputError(f"{spec} has {len(with_text)} images with a text: at least two are needed")
-    if table.splits or split_by == "random":
-        train_rows, test_rows = split_rows(with_text, table.splits, seed, test_fraction, where=spec)
+    if table.splits:
+        train_rows, test_rows = split_rows(with_text, table.splits, where=spec)
     else:
         names = [table.paths[row] for row in with_text]
         held = held_out_names(names, test_fraction, seed, most=MOST_HELD_OUT)
@@ -100,21 +99,13 @@ def open_captions(spec: str, *, seed: int, test_fraction: float, split_by: str =
     )
 
 
-def split_rows(
-    rows: np.ndarray, splits: Sequence[str], seed: int, test_fraction: float, *, where: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """(train, test) rows, as the manifest says or at random."""
-    if splits:
-        train = np.array([row for row in rows if splits[row] == "train"], dtype=np.int64)
-        test = np.array([row for row in rows if splits[row] != "train"], dtype=np.int64)
-        if not len(train) or not len(test):
-            raise InputError(
-                f"{where}: its column split names {len(train)} images train and {len(test)} other"
-            )
-        return train, test
-    mixed = np.random.default_rng(seed).permutation(rows)
-    count = min(max(round(test_fraction * len(rows)), 1), MOST_HELD_OUT)
-    return np.sort(mixed[count:]), np.sort(mixed[:count])
+def split_rows(rows: np.ndarray, splits: Sequence[str], *, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """(train, test) rows, as the manifest says."""
+    train = np.array([row for row in rows if splits[row] == "train"], dtype=np.int64)
+    test = np.array([row for row in rows if splits[row] != "train"], dtype=np.int64)
+    if not len(train) or not len(test):
+        raise InputError(f"{where}: its column split names {len(train)} images train and {len(test)} other")
+    return train, test
 
 
 class EncodedCaptions(NamedTuple):

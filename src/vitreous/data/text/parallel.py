@@ -103,14 +103,13 @@ class Parallel(NamedTuple):
     name: str
 
 
-def open_parallel(spec: str, *, seed: int, test_fraction: float, split_by: str = "name") -> Parallel:
+def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
     """The pairs that `spec` names, split by a hash of the source text, so that other pairs do not matter.
 
     Args:
         spec: a TSV file; two text files with a comma between; "hf:NAME" or "hf:NAME:CONFIGURATION";
             "numbers"; "grammar".
         test_fraction: of the pairs; at least one, at most 2,000.
-        split_by: "random" samples from all pairs that are there, as version 0.1 did.
 
     Raises:
         InputError: nothing of these, a line without two columns, files of different length, or too few pairs.
@@ -120,13 +119,9 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float, split_by: str =
     groups = sorted({pair.group for pair in pairs})
     if len(groups) < 2:
         raise InputError(f"{spec} has {len(groups)} pairs with text on both sides: at least two are needed")
-    if split_by == "name":
-        names = [f"{pair.group}" if spec == NUMBERS else pair.source for pair in pairs]
-        held = held_out_names(names, test_fraction, seed, most=MOST_HELD_OUT)
-        held_out = {pair.group for pair, chosen in zip(pairs, held, strict=True) if chosen}
-    else:
-        count = min(max(round(test_fraction * len(groups)), 1), MOST_HELD_OUT)
-        held_out = set(np.random.default_rng(seed).choice(groups, size=count, replace=False).tolist())
+    names = [f"{pair.group}" if spec == NUMBERS else pair.source for pair in pairs]
+    held = held_out_names(names, test_fraction, seed, most=MOST_HELD_OUT)
+    held_out = {pair.group for pair, chosen in zip(pairs, held, strict=True) if chosen}
     return Parallel(
         train=[pair for pair in pairs if pair.group not in held_out],
         test=[pair for pair in pairs if pair.group in held_out],

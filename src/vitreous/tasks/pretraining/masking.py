@@ -1,29 +1,20 @@
-"""What the masked objectives share, and the plainest of them.
-
-SimMIM (Xie et al., arXiv 2111.09886): random masking in coarse units, a learnable [mask] in place of the
-hidden patch embeddings, one linear layer that predicts raw pixels, L1 over the hidden pixels.
-"""
+"""What the masked objectives share."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from einops import repeat
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.embedding import ConvolutionStem, from_patches, to_patches
-from vitreous.layers.initialization import init_weights
-from vitreous.models.config_parts import Config, ConvolutionStemConfig, Positive, setting
+from vitreous.models.config_parts import ConvolutionStemConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
-from vitreous.rng import torch_generator
 from vitreous.training.objectives import Illustration
 
 
@@ -229,70 +220,3 @@ def put(
 def random_places(batch: int, patches: int, count: int, generator: torch.Generator) -> Int[Tensor, "B M"]:
     """`count` different patches of each image, in random order."""
     return torch.rand(batch, patches, generator=generator).argsort(dim=1)[:, :count]
-
-
-class SimMIMConfig(Config):
-    """The paper masks 60 % in units of 32 pixels: two patches of ViT-B/16 a side."""
-
-    mask_ratio: float = setting(0.6, "share of the patches that is hidden", gt=0, lt=1)
-    unit: Positive = setting(2, "sides of a masked square, in patches")
-
-
-class SimMIM(MaskedPrediction):
-    """The objective around `model`. Unlike MAE's, the encoder sees all places and needs no decoder."""
-
-    def __init__(self, model: Model, config: SimMIMConfig | None = None, *, seed: int = 0) -> None:
-        super().__init__(model)
-        self.config = config or SimMIMConfig()
-        rng = torch_generator(seed, "simmim head")
-        self.mask = nn.Parameter(torch.empty(self.model.config.width).normal_(std=0.02, generator=rng))
-        self.prediction = nn.Linear(self.model.config.width, self.patch_dim)
-        init_weights(self.prediction, rng)
-
-    def draw(self, batch: int, generator: torch.Generator) -> Int[Tensor, "B N"]:
-        """1 where a patch is hidden. Units at the right and bottom border may be cut."""
-        height, width = self.model.config.grid
-        rows, columns = (math.ceil(side / self.config.unit) for side in (height, width))
-        count = math.ceil(rows * columns * self.config.mask_ratio)
-        places = random_places(batch, rows * columns, count, generator)
-        units = torch.zeros(batch, rows * columns, dtype=torch.int64).scatter(1, places, 1)
-        unit = self.config.unit
-        hidden = repeat(units.view(batch, rows, columns), "B h w -> B (h s) (w t)", s=unit, t=unit)
-        return hidden[:, :height, :width].flatten(1)
-
-    def predict(
-        self, images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B N"]
-    ) -> Float[Tensor, "B N patch_dim"]:
-        """Pixels of every patch, (row, column, channel) in each."""
-        embeddings = self.embed_patches(images, hidden.bool())
-        embeddings = torch.where(hidden.bool().unsqueeze(-1), self.mask, embeddings)
-        return self.prediction(self.encode_patches(embeddings))
-
-    def forward(
-        self, images: Float[Tensor, "B C H W"], generator: torch.Generator
-    ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The mean absolute error over hidden pixels."""
-        hidden = on_device(self.draw(images.shape[0], generator), images)
-        predicted = self.predict(images, hidden)
-        errors = F.l1_loss(predicted, self.pixel_targets(images), reduction="none").mean(dim=-1)
-        return (errors * hidden).sum() / hidden.sum(), {}
-
-    @property
-    def last_layer(self) -> nn.Linear:
-        return self.prediction
-
-    def best_constant(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, " patch_dim"]:
-        return self.pixel_targets(images).flatten(0, 1).median(dim=0).values
-
-    @torch.no_grad()
-    def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
-        targets = self.pixel_targets(images)[self.draw(images.shape[0], generator).to(images.device).bool()]
-        return (targets - targets.median(dim=0).values).abs().mean()
-
-    @torch.no_grad()
-    def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
-        """Hidden patches in gray, and filled in."""
-        hidden = self.draw(images.shape[0], generator).to(images.device)
-        patches, here = self.patches(images), hidden.bool().unsqueeze(-1)
-        filled = torch.where(here, self.pixels_of(self.predict(images, hidden), images), patches)
-        return self.reconstruction(torch.where(here, 0.0, patches), filled)

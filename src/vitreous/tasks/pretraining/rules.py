@@ -24,13 +24,12 @@ from vitreous.tasks.pretraining.dino import DINOConfig
 from vitreous.tasks.pretraining.distillation import FeatureDistillationConfig
 from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
-from vitreous.tasks.pretraining.masking import SimMIMConfig
 from vitreous.tasks.pretraining.views import PairConfig, ViewsConfig
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import NAMES, Recipe, read_recipe, recipe
 from vitreous.training.settings import configure
 
-ObjectiveName = Literal["masked-patch", "mae", "simmim", "dino", "contrastive", "distillation"]
+ObjectiveName = Literal["masked-patch", "mae", "dino", "contrastive", "distillation"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 WITH_VIEWS = ("dino", "contrastive")  # learn from several views of each image
 DROP_PATH = 0.1  # of DINO's student
@@ -54,7 +53,6 @@ class PretrainingConfig(Config):
 
     masked_patch: MaskedPatchConfig = MaskedPatchConfig()
     mae: MAEConfig = MAEConfig()
-    simmim: SimMIMConfig = SimMIMConfig()
     dino: DINOConfig = DINOConfig()
     contrastive: ContrastiveConfig = ContrastiveConfig()
     distillation: FeatureDistillationConfig = FeatureDistillationConfig()
@@ -65,7 +63,7 @@ class PretrainingRunConfig(RunConfig):
 
     command: ClassVar[str] = "pretrain"
 
-    task: str = setting("contrastive", "masked-patch, mae, simmim, dino, contrastive or distillation")
+    task: str = setting("contrastive", "masked-patch, mae, dino, contrastive or distillation")
     pretraining: PretrainingConfig = PretrainingConfig()
 
     @classmethod
@@ -124,9 +122,9 @@ def rules(
         if data.channels != 3:
             views["blur"] = GRAY_VIEWS.blur
         tree["pretraining"] = {"contrastive": {"views": views}}
-    if objective in ("mae", "simmim"):
+    if objective == "mae":
         tree["augmentation"]["flip"] = 0.5 if data.channels == 3 else 0.0
-    masked = objective in ("mae", "simmim", "masked-patch")  # whose first question is where a patch was
+    masked = objective in ("mae", "masked-patch")  # whose first question is where a patch was
     if masked and isinstance(config.model, ViTConfig) and config.model.position.kind == "learned":
         model["position"] = {"kind": "sincos-2d"}
     name = objective if objective in WITH_VIEWS else "pretraining"

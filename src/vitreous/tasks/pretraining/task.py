@@ -36,7 +36,7 @@ from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_t
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import MaskedPrediction, SimMIM
+from vitreous.tasks.pretraining.masking import MaskedPrediction
 from vitreous.tasks.pretraining.rules import (
     OBJECTIVES,
     RECIPES,
@@ -58,7 +58,7 @@ from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
 log = logging.getLogger(__name__)
-SelfSupervision = MaskedPatchPrediction | MAE | SimMIM | DINO | Contrastive | FeatureDistillation
+SelfSupervision = MaskedPatchPrediction | MAE | DINO | Contrastive | FeatureDistillation
 
 
 def build_objective(
@@ -78,8 +78,6 @@ def build_objective(
             return MaskedPatchPrediction(model, config.masked_patch, seed=seed)
         case "mae":
             return MAE(model, config.mae, seed=seed)
-        case "simmim":
-            return SimMIM(model, config.simmim, seed=seed)
         case "dino":
             return DINO(model, config.dino, steps=steps, seed=seed)
         case "contrastive":

@@ -58,10 +58,6 @@ class SequenceConfig(CommandConfig):
     source: str = setting("", "the data")
     seed: int = setting(0, "of weights, order and dropout", ge=0)
     test_fraction: Probability = setting(0.05, "of the data, held out; 2,000 at most")
-    split_by: Literal["name", "random"] = setting(
-        "name",
-        "a hash of each example's source or name; random: of all that are there, as runs of version 0.1",
-    )
     tokenizer: TokenizerConfig = TokenizerConfig()
     training: TrainingConfig = TrainingConfig()
     averaging: AveragingConfig = AveragingConfig()
@@ -69,7 +65,7 @@ class SequenceConfig(CommandConfig):
     @property
     def split_options(self) -> dict[str, Any]:
         """How data without parts of their own are split."""
-        return {"seed": self.seed, "test_fraction": self.test_fraction, "split_by": self.split_by}
+        return {"seed": self.seed, "test_fraction": self.test_fraction}
 
     @classmethod
     def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
