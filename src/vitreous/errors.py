@@ -55,7 +55,13 @@ def utf8_name(path: object) -> str:
 def check_utf8(name: str, what: str) -> None:
     """Raise InputError for a name that files in UTF-8 cannot hold."""
     if (shown := utf8_name(name)) != name:
-        raise InputError(f"{what} {shown} is not UTF-8, and files of a run have to name it: rename it")
+        try:
+            korean = f" (in CP949 it is {os.fsencode(name).decode('cp949')})"
+        except UnicodeError:
+            korean = ""
+        raise InputError(
+            f"{what} {shown} is not UTF-8{korean}, and files of a run have to name it: rename it"
+        )
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

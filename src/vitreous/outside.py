@@ -7,6 +7,8 @@ import math
 import os
 import stat
 import unicodedata
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,8 +47,10 @@ def read_regular(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
 
 
 def local_path(path: str | Path) -> Path:
-    """Return a path with the user's home for ~; one of an unknown user is a name like any other."""
-    return Path(os.path.expanduser(path))
+    """Return a path with the user's home for ~ (one of an unknown user is a name like any other), and the
+    form of its name that is there."""
+    found = Path(os.path.expanduser(path))
+    return found if str(found).isascii() else same_path(found) or found
 
 
 def whole_number(text: str | bytes, low: int = 0, high: int = 2**63 - 1, base: int = 10) -> int:
@@ -71,9 +75,39 @@ def finite_number(text: str, low: float = -math.inf, high: float = math.inf) -> 
 
 
 def same_name(name: str) -> str:
-    """Return a name in the form in which names are compared: Unicode's NFC, since a Mac stores Hangul and
-    accents in pieces (NFD), and without spaces around it."""
-    return unicodedata.normalize("NFC", name).strip()
+    """Return a name in the form in which names are compared and classes are named: Unicode's NFC, since a Mac
+    stores Hangul and accents in pieces (NFD); bytes of UTF-8 that the locale does not know are text."""
+    if name.isascii():
+        return name
+    with suppress(UnicodeError):
+        name = os.fsencode(name).decode("utf-8")
+    return unicodedata.normalize("NFC", name)
+
+
+def same_path(path: str | Path) -> Path | None:
+    """Return the path that is there under this name, perhaps in another form of Unicode, or with slashes for
+    the backslashes of Windows; None where there is none."""
+    for text in dict.fromkeys((str(path), str(path).replace("\\", "/"))):
+        found = Path(text[:1] if text.startswith("/") else "")
+        try:
+            for part in Path(text).parts:
+                if not os.path.lexists(found / part):
+                    part = (
+                        "" if part.isascii() else forms_in(found, os.stat(found).st_mtime_ns)[same_name(part)]
+                    )
+                    if not part:
+                        raise FileNotFoundError
+                found = found / part
+            return found
+        except (OSError, KeyError, ValueError):
+            continue
+    return None
+
+
+@lru_cache(maxsize=64)
+def forms_in(folder: Path, changed: int) -> dict[str, str]:
+    """Return the names in a folder, as it was changed last, by the form in which they are compared."""
+    return {same_name(name): name for name in os.listdir(folder)}
 
 
 def looks(name: str) -> str:

@@ -26,7 +26,7 @@ from vitreous.data.survey import (
 )
 from vitreous.errors import InputError, writing_to
 from vitreous.extensions import task_of_folders
-from vitreous.outside import local_path
+from vitreous.outside import local_path, looks
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
@@ -173,6 +173,8 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
         yield from finding("texts", single, classes=len(counts))
+    for group in alike_names(classes):
+        yield from finding("alike", [group], len(group), names=" = ".join(map(repr, group)))
     yield from imbalance(counts)
     if splits.train.targets.ndim > 1:
         return
@@ -181,6 +183,14 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         if low < 0 or high >= len(classes):
             yield from finding("labels", part=name, low=low, high=high, classes=len(classes))
         yield from sorted_split(splits.train, part, name)
+
+
+def alike_names(names: Collection[str]) -> list[tuple[str, ...]]:
+    """Return the groups of names that differ in case, spaces or form alone."""
+    groups = dict[str, list[str]]()
+    for name in names:
+        groups.setdefault(looks(name), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
 def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from PIL import ExifTags, Image
 from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, check_utf8
+from vitreous.outside import same_name
 from vitreous.rng import mixed_bits
 
 if TYPE_CHECKING:
@@ -250,7 +251,9 @@ def members_of_few(targets: Any, held: NDArray[np.bool_], fraction: float) -> tu
 def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
     """Return a number in 0 ... 1 for each name, which depends on nothing else."""
     digests = (
-        hashlib.blake2b(f"{purpose}\0{name}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        hashlib.blake2b(
+            f"{purpose}\0{same_name(name)}".encode("utf-8", "surrogateescape"), digest_size=8
+        ).digest()
         for name in names
     )
     return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64

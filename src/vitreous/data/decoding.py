@@ -18,7 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 from vitreous.errors import LazyModule, is_installed, utf8_name
 from vitreous.models.preprocessing import upright
-from vitreous.outside import open_regular, read_regular, whole_number
+from vitreous.outside import open_regular, read_regular, same_path, whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -106,15 +106,23 @@ PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow 
 def read_file(path: str | Path) -> bytes:
     """A file's bytes. Raises BadImage."""
     try:
-        return read_regular(path)
+        return read_regular(existing(path))
     except (OSError, ValueError) as error:  # of a name with a null character
         raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
+
+
+def existing(path: str | Path) -> str | Path:
+    """Return the path that is there, perhaps in another form of Unicode or without Windows' backslashes."""
+    text = str(path)
+    if (text.isascii() and "\\" not in text) or os.path.lexists(path):
+        return path
+    return same_path(path) or path
 
 
 def file_digest(path: str | Path) -> str:
     """Return the fingerprint of a file. Raises BadImage."""
     try:
-        with open_regular(path) as file:
+        with open_regular(existing(path)) as file:
             number = file.fileno()
             return fingerprint(os.fstat(number).st_size, lambda place, count: os.pread(number, count, place))
     except (OSError, ValueError) as error:

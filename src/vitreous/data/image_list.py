@@ -129,7 +129,7 @@ def matches(wanted: str) -> list[str]:
             "--out FOLDER, or unpack it and give the folder"
         )
     if path.exists():
-        return [wanted]
+        return [wanted if Path(wanted).exists() else str(path)]
     below = (Path(file) for file in sorted(glob.glob(str(path), recursive=True)))
     return [str(file) for file in below if file.is_file()]
 

@@ -20,7 +20,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
-from vitreous.outside import read_regular
+from vitreous.outside import read_regular, same_name
 
 SPLIT = "split.csv"
 MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon
@@ -205,10 +205,11 @@ def without_excluded(
         raise InputError(f"cannot read {file}: {why}; give a CSV with the column path") from None
     if any("path" not in row for row in rows):
         raise InputError(f"{file} has no column path: name the images to exclude in it")
-    names = {normpath(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
+    names = {normpath(same_name(row["path"])) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
     parts, left_out, known = {"train": train, **held_out}, [], set()
     for part, images in parts.items():
-        keys = [(normpath(images.key(row)), normpath(images.name(row))) for row in range(len(images))]
+        both = ((images.key(row), images.name(row)) for row in range(len(images)))
+        keys = [(normpath(same_name(key)), normpath(same_name(name))) for key, name in both]
         out = np.array([key in names or name in names for key, name in keys], dtype=bool)
         if not out.any():
             continue

@@ -27,6 +27,7 @@ from vitreous.models.bit import BiT
 from vitreous.models.names import Runnable
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
+from vitreous.outside import same_name
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.precision import (
     WIDE,
@@ -186,8 +187,8 @@ def summaries(
 
 def class_columns(labels: tuple[str, ...], images: ImageDataset) -> Int[Tensor, " classes"]:
     """Return the number of each of the images' classes among the labels."""
-    places = {label: place for place, label in reversed([*enumerate(labels)])}
-    return torch.tensor([places[label] for label in images.classes])
+    places = {same_name(label): place for place, label in reversed([*enumerate(labels)])}
+    return torch.tensor([places[same_name(label)] for label in images.classes])
 
 
 def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple[str, ...]:
@@ -203,8 +204,8 @@ def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple
                 "evaluate it on data with the same classes"
             )
         return tuple(images.classes)
-    known = set(model.labels)
-    unknown = [repr(label) for label in images.classes if label not in known]
+    known = set(map(same_name, model.labels))
+    unknown = [repr(label) for label in images.classes if same_name(label) not in known]
     if unknown:
         its = listing([*map(repr, model.labels)])
         raise InputError(

@@ -15,6 +15,7 @@ from vitreous.errors import InputError
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.outside import same_name
 from vitreous.training.config import DistillationConfig, TrainingConfig
 from vitreous.training.step import Measured as Measured
 from vitreous.training.step import Objective as Objective
@@ -171,6 +172,7 @@ def matching_columns(teacher: Model, classes: Sequence[str]) -> Int[Tensor, " cl
                 f"{len(classes)}: a teacher must know the classes of the data"
             )
         return torch.arange(len(classes))
-    if unknown := [label for label in classes if label not in labels]:
+    known = [same_name(label) for label in labels]
+    if unknown := [label for label in classes if same_name(label) not in known]:
         raise InputError(f"the teacher does not know the class {unknown[0]!r}: its labels are {labels[:10]}")
-    return torch.tensor([labels.index(label) for label in classes])
+    return torch.tensor([known.index(same_name(label)) for label in classes])

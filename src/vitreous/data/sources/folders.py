@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
 from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder
+from vitreous.outside import same_name
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
@@ -197,9 +199,9 @@ def part_folders(root: Path) -> dict[str, str]:
         found[part] = name
     if found and len(found) == len(names) and "train" not in found:
         raise InputError(f"{root} has {', '.join(names)} but no train/: add the images to train on")
-    classes = set(subfolders(root / found["train"])) if "train" in found else set()
+    classes = classes_below(root / found["train"]) if "train" in found else set()
     whole = len(found) == len(names) or found.get("train") == "train"
-    alike = len(found) > 1 and all(classes & set(subfolders(root / name)) for name in found.values())
+    alike = len(found) > 1 and all(classes & classes_below(root / name) for name in found.values())
     return found if classes and (whole or alike) else {}
 
 
@@ -227,11 +229,11 @@ def class_folder(
             f"{root}/cat/1.jpg and {root}/dog/2.jpg"
         )
     if classes is None:
-        check_classes(found, str(root))
+        check_classes(tuple(dict.fromkeys(map(same_name, found))), str(root))
     found = nested_classes(root, found, config)
     index = index_folder(root, found)
     without = [name for name, count in zip(found, index.counts, strict=True) if not count]
-    labels = [name.rpartition("/")[2] for name in found]
+    labels = [same_name(name.rpartition("/")[2]) for name in found]
     present = sorted({label for label, count in zip(labels, index.counts, strict=True) if count})
     if without and len(present) < (1 if classes else 2):
         reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
@@ -249,11 +251,13 @@ def class_folder(
     images = FileImages(
         root, index.paths, np.repeat(numbers, index.counts), classes, part=f"{part}/" if part else ""
     )
+    forms = Counter(map(same_name, found))
     with os.scandir(root) as entries:
         beside = [(each.name.lower(), each.path) for each in entries]
     known = (*EXTENSIONS, *UNREADABLE)
     others = {
         "empty": [str(root / name) for name in without],
+        "forms": [str(root / name) for name in found if forms[same_name(name)] > 1],
         "system": [path for name, path in beside if name in SYSTEM],
         "loose": [path for name, path in beside if name.endswith(known) and name[0] != "."],
     }
@@ -302,6 +306,11 @@ def is_special(name: str) -> bool:
 def is_unreadable(name: str) -> bool:
     """Return whether a name is that of an image whose format is not read here."""
     return name.lower().endswith(UNREADABLE) and not os.path.basename(name).startswith(".")
+
+
+def classes_below(root: Path) -> set[str]:
+    """Return the names of the folders in a folder, in the form in which they are compared."""
+    return set(map(same_name, subfolders(root)))
 
 
 def subfolders(root: Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vitreous.data.config import Targets
 from vitreous.data.dataset import sparse_rows
 from vitreous.errors import InputError
-from vitreous.outside import finite_number
+from vitreous.outside import finite_number, same_name
 
 Label = str | Mapping[str, float]  # one class, or the weights of several
 MANY = 20  # different labels, from which they may be numbers to predict, or captions
@@ -30,7 +30,7 @@ def named_targets(
     Raises:
         InputError: a label is not one of the classes.
     """
-    weights = [{label: 1.0} if isinstance(label, str) else label for label in labels]
+    weights = [{same_name(each): weight for each, weight in weights_of(label).items()} for label in labels]
     names = {name for label in weights for name in label}
     if classes and (unknown := sorted(names - set(classes))):
         known = ", ".join(classes[:10])
@@ -43,6 +43,11 @@ def named_targets(
     starts = np.cumsum([0, *map(len, rows)])
     places, values = zip(*(each for row in rows for each in row), strict=True) if starts[-1] else ((), ())
     return sparse_rows(np.array(values), np.array(places), starts, len(classes)), classes
+
+
+def weights_of(label: Label) -> Mapping[str, float]:
+    """Return the weight of each class of a label."""
+    return {label: 1.0} if isinstance(label, str) else label
 
 
 def classes_if_any(

@@ -27,9 +27,9 @@ from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, cache_folder
-from vitreous.outside import finite_number, whole_number
+from vitreous.outside import finite_number, same_name, whole_number
 
-VERSION = 3  # of the arrays
+VERSION = 4  # of the arrays
 SEVERAL = "targets.npz"  # where images have several labels
 BLOCK = 512  # bytes of tar, at whose multiples everything begins
 LABELS = (".txt", ".json", ".cls")  # the last one that a sample has is its label
@@ -156,7 +156,7 @@ def identity(label: Label) -> Any:
 
 def name_hash(name: str) -> int:
     """Return 64 bits that depend on a name alone."""
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    digest = hashlib.blake2b(same_name(name).encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 

@@ -26,6 +26,7 @@ from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_bes
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
 from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.errors import InputError
+from vitreous.outside import same_name
 
 CLASSES = "classes.txt"
 OPEN_FILES = 64
@@ -92,7 +93,7 @@ def open_shards(spec: str, config: DataConfig, targets: Targets = "classes") -> 
     elif unknown := sorted(by_part.keys() - PARTS.keys()):
         raise InputError(f"{spec} has a split {unknown[0]!r}: write train, val or test")
     named = text_beside(shards[0].location, CLASSES)
-    classes = tuple(name for name in named.split("\n") if name)
+    classes = tuple(same_name(name) for name in named.splitlines() if name)
     reading = Reading(targets == "classes", 1e9 * config.cache_gb, config.workers)
     found: dict[str, ImageDataset] = {}
     for part in sorted(by_part, key=lambda name: name != "train"):
