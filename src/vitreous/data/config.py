@@ -80,10 +80,13 @@ class RandomResizedCropConfig(Config):
 
     scale: tuple[float, float] = setting((0.08, 1.0), "part of the area, least and most")
     ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "width / height, least and most")
-    sampler: Literal["log-uniform", "uniform"] = setting(
+    sampler: Literal["log-uniform", "tensorflow"] = setting(
         "log-uniform",
-        "distribution of the ratio: log-uniform in torchvision and timm, uniform in TensorFlow and "
-        "big_vision",
+        "how boxes are drawn: log-uniform draws area and ratio as torchvision and timm do; tensorflow draws "
+        "ratio and height, which makes smaller boxes (vit_jax, big_vision)",
+    )
+    antialias: bool = setting(
+        True, "average what is made smaller, as Pillow does; false: bilinear samples, as tf.image.resize"
     )
 
     @model_validator(mode="after")

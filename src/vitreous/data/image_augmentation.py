@@ -153,6 +153,15 @@ def enhance_one_way(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Ope
     return lambda image, strength: kind(image).enhance(0.1 + 1.8 * strength.level)
 
 
+def contrast_of_counts(image: Image.Image, strength: Strength) -> Image.Image:
+    """Blend with the gray value H W / 256, at most 255, in the place of the image's mean: the code of
+    big_vision sums the counts of its histogram without their values (pp/autoaugment.py, contrast). Images of
+    224 x 224 move towards 196, which is brighter than most."""
+    width, height = image.size
+    gray = Image.new("L", image.size, min(width * height // 256, 255)).convert(image.mode)
+    return Image.blend(gray, image, 0.1 + 1.8 * strength.level)
+
+
 def at_any_strength(operation: Callable[[Image.Image], Image.Image]) -> Operation:
     return lambda image, strength: operation(image)
 
@@ -225,6 +234,7 @@ BIG_VISION: dict[str, Operation] = {
     "solarize-add": solarize_add,
     "cutout": cutout,
     **{kind.__name__.lower(): enhance_one_way(kind) for kind in ENHANCERS},
+    "contrast": contrast_of_counts,
     "translate-x": shear_or_translate((0.0, 0.0), (100 / 224, 0.0)),
     "translate-y": shear_or_translate((0.0, 0.0), (0.0, 100 / 224)),
 }

@@ -212,11 +212,13 @@ class PixelReader:
             if not crop or rng is None:
                 return pixels
             size = (pixels.shape[1], pixels.shape[2])
-            return crop_pixels(pixels, random_crop(size, crop, rng), size, self.preprocessing)
+            box = random_crop(size, crop, rng)
+            return crop_pixels(pixels, box, size, self.preprocessing, antialias=crop.antialias)
         with self.opened(index) as encoded:
             if not crop or rng is None:
                 return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
-            return crop_encoded(encoded, random_crop(encoded.size, crop, rng), self.preprocessing)
+            box = random_crop(encoded.size, crop, rng)
+            return crop_encoded(encoded, box, self.preprocessing, antialias=crop.antialias)
 
     @contextmanager
     def opened(self, index: int) -> Iterator[EncodedImage]:

@@ -209,10 +209,14 @@ def balanced(targets: Any, *, seed: int, epoch: int) -> Order:
 
 def repeated(order: Order, copies: int, batch: int) -> Order:
     """Return an order with `copies` of each sample within a batch, and a part of the samples in each epoch,
-    which stays as long as before, as in DeiT (repeated augmentation, arXiv 1902.05509)."""
-    distinct = max(batch // copies, 1)
+    which stays as long as before, as in DeiT (repeated augmentation, arXiv 1902.05509).
+
+    Every batch begins with a new image, so that copies never slide into the next one. Where the batch is no
+    multiple of `copies`, a few of its images have one copy less.
+    """
+    distinct = -(-batch // copies)
     place = np.arange(len(order.indices))
-    block, within = place // (distinct * copies), place % (distinct * copies)
-    source = np.minimum(block * distinct + within % distinct, len(place) - 1)
+    number, row = place // batch, place % batch
+    source = np.minimum(number * distinct + row % distinct, len(place) - 1)
     before = 0 if order.copies is None else order.copies[source] * copies
-    return Order(order.indices[:][source], before + within // distinct)
+    return Order(order.indices[:][source], before + row // distinct)

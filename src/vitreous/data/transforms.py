@@ -75,6 +75,7 @@ def taps(length: int, target: int, first: int, count: int, kernel: Kernel) -> tu
 
 PILLOW = int(PIL.__version__.split(".")[0])
 TRIES = 10  # of a crop that fits, before the center is taken
+TENSORFLOW_TRIES = 100
 
 
 def evaluation_pixels(
@@ -111,16 +112,20 @@ def last_row(height: int, target: int, end: int) -> int:
 def random_crop(
     size: tuple[int, int], config: RandomResizedCropConfig, generator: np.random.Generator
 ) -> Box:
-    """A box of random area and ratio inside (H, W); after ten that do not fit, the largest at the center
-    whose ratio is allowed, as torchvision does it."""
+    """Draw a box (top, left, height, width) inside an image of size (H, W)."""
+    return SAMPLERS[config.sampler](size, config, generator)
+
+
+def log_uniform_crop(
+    size: tuple[int, int], config: RandomResizedCropConfig, generator: np.random.Generator
+) -> Box:
+    """Draw the area uniformly and the ratio log-uniformly; after ten boxes that do not fit, take the largest
+    at the center whose ratio is allowed (torchvision's RandomResizedCrop, which timm has, too)."""
     height, width = size
     low, high = config.ratio
     for _ in range(TRIES):
         area = height * width * generator.uniform(*config.scale)
-        if config.sampler == "log-uniform":
-            ratio = math.exp(generator.uniform(math.log(low), math.log(high)))
-        else:
-            ratio = generator.uniform(low, high)
+        ratio = math.exp(generator.uniform(math.log(low), math.log(high)))
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             return int(generator.integers(height - h + 1)), int(generator.integers(width - w + 1)), h, w
@@ -129,23 +134,72 @@ def random_crop(
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def crop_encoded(encoded: EncodedImage, box: Box, preprocessing: Preprocessing) -> UInt8[Tensor, "C H W"]:
-    """The box of an image at the model's size. A large JPEG is decoded no finer than that needs."""
+def tensorflow_crop(
+    size: tuple[int, int], config: RandomResizedCropConfig, generator: np.random.Generator
+) -> Box:
+    """Draw the ratio uniformly, then the height uniformly between those of the least and the most area that
+    fit the image; after 100 boxes outside of the range of areas, take the whole image.
+
+    These are the boxes of tf.image.sample_distorted_bounding_box without an object to cover
+    (tensorflow/core/kernels/image/sample_distorted_bounding_box_op.cc, GenerateRandomCrop). A uniform height
+    makes small areas more likely than a uniform area does. A box that is smaller than the image never touches
+    its bottom or right edge, since the kernel draws offsets below H - h and W - w.
+    """
+    height, width = size
+    least, most = (part * height * width for part in config.scale)
+    for _ in range(TENSORFLOW_TRIES):
+        ratio = generator.uniform(*config.ratio)
+        low, high = round(math.sqrt(least / ratio)), round(math.sqrt(most / ratio))
+        if round(high * ratio) > width:
+            high = int((width + 0.5 - 1e-7) / ratio)
+            high -= round(high * ratio) > width
+        high = min(high, height)
+        h = int(generator.integers(min(low, high), high + 1))
+        if h * round(h * ratio) < least:
+            h += 1
+        if h * round(h * ratio) > most:
+            h -= 1
+        w = round(h * ratio)
+        if least <= h * w <= most and 0 < w <= width and 0 < h <= height:
+            top = int(generator.integers(height - h)) if h < height else 0
+            left = int(generator.integers(width - w)) if w < width else 0
+            return top, left, h, w
+    return 0, 0, height, width
+
+
+SAMPLERS = {"log-uniform": log_uniform_crop, "tensorflow": tensorflow_crop}
+
+
+def crop_encoded(
+    encoded: EncodedImage, box: Box, preprocessing: Preprocessing, *, antialias: bool = True
+) -> UInt8[Tensor, "C H W"]:
+    """Return the box of an image at the model's size. A large JPEG is decoded no finer than that needs; whole
+    without `antialias`, since decoding at a part of the size averages."""
     (height, width), (top, _, h, w) = encoded.size, box
+    if not antialias:
+        return crop_pixels(encoded.pixels(until=top + h), box, encoded.size, preprocessing, antialias=False)
     tall, wide = preprocessing.size
     least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
     return crop_pixels(encoded.rough(least, until=top + h), box, encoded.size, preprocessing)
 
 
 def crop_pixels(
-    pixels: UInt8[Tensor, "C H W"], box: Box, size: tuple[int, int], preprocessing: Preprocessing
+    pixels: UInt8[Tensor, "C H W"],
+    box: Box,
+    size: tuple[int, int],
+    preprocessing: Preprocessing,
+    *,
+    antialias: bool = True,
 ) -> UInt8[Tensor, "C h w"]:
-    """The box, given in pixels of an image of `size`, cropped from perhaps smaller `pixels` and resized,
-    antialiased: bilinear, or bicubic for any other interpolation."""
+    """Return the box, given in pixels of an image of `size`, cropped from perhaps smaller `pixels` and
+    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`."""
     rows, columns = pixels.shape[1] / size[0], pixels.shape[2] / size[1]
     top, left, h, w = box
     first, last = round(top * rows), max(round((top + h) * rows), round(top * rows) + 1)
     start, end = round(left * columns), max(round((left + w) * columns), round(left * columns) + 1)
+    part = pixels[None, :, first:last, start:end]
+    if not antialias:
+        return F.interpolate(part, size=preprocessing.size, mode="bilinear")[0]
     kernel: Literal["bilinear", "bicubic"] = (
         "bilinear" if preprocessing.interpolation == "bilinear" else "bicubic"
     )
@@ -154,7 +208,6 @@ def crop_pixels(
         return resample(
             pixels, preprocessing.size, kernel, box=box, rows_first=box[2] > preprocessing.size[0]
         )
-    part = pixels[None, :, first:last, start:end]
     return F.interpolate(part, size=preprocessing.size, mode=kernel, antialias=True)[0]
 
 

@@ -51,6 +51,15 @@ class GoogleInit:
         if bias is not None:
             nn.init.zeros_(bias)
 
+    def standardized(self, weight: Tensor) -> None:
+        """Draw a kernel that is standardized at every call, so that its scale matters to the optimizer
+        alone: as any other convolution of flax."""
+        self.convolution(weight, None)
+
+    def representation(self, linear: nn.Linear) -> None:
+        """Draw the hidden layer of the pre-training head: flax's default for a Dense layer, LeCun normal."""
+        self.convolution(linear.weight, linear.bias)
+
     def table(self, weight: Tensor, std: float) -> None:
         """Draw a table of positions or of token embeddings."""
         self.draw(weight, nn.init.normal_, std=std)
@@ -81,6 +90,15 @@ class TimmInit(GoogleInit):
         if bias is not None:
             bound = 1 / math.sqrt(weight[0].numel())
             self.draw(bias, nn.init.uniform_, a=-bound, b=bound)
+
+    def standardized(self, weight: Tensor) -> None:
+        """As ResNetV2: He normal by the outputs."""
+        self.draw(weight, nn.init.kaiming_normal_, mode="fan_out", nonlinearity="relu")
+
+    def representation(self, linear: nn.Linear) -> None:
+        """As any other linear layer."""
+        self.matrix(linear.weight)
+        nn.init.zeros_(linear.bias)
 
     def table(self, weight: Tensor, std: float) -> None:
         self.draw(weight, nn.init.trunc_normal_, std=std)

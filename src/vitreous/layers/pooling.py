@@ -3,6 +3,8 @@ more than one `nn.Linear`: DeiT's pair."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -81,6 +83,18 @@ class AttentionPooling(nn.Module):
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
         pooled = self.attention(self.probe.expand(z.shape[0], -1, -1), z[:, self.skip :])
         return (pooled + self.mlp(self.norm(pooled)))[:, 0]
+
+
+class Representation(nn.Sequential):
+    """The hidden tanh layer of the pre-training head (section 3.1)."""
+
+    linear: nn.Linear
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__(OrderedDict(linear=nn.Linear(width, size), tanh=nn.Tanh()))
+
+    def reset(self, init: GoogleInit) -> None:
+        init.representation(self.linear)
 
 
 class DistilledHead(nn.Module):

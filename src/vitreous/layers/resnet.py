@@ -52,7 +52,7 @@ class StandardizedConvolution(nn.Conv2d):
         self.standardization, self.eps = standardization, eps
 
     def reset(self, init: GoogleInit) -> None:
-        init.draw(self.weight, nn.init.kaiming_normal_, nonlinearity="relu")
+        init.standardized(self.weight)
 
     def standardized(self) -> Float[Tensor, "out in h w"]:
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
@@ -90,6 +90,11 @@ class PostActivationBottleneck(nn.Module):
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(convolution(inputs, outputs, 1, stride=stride), norm(outputs))
+
+    def reset(self, init: GoogleInit) -> None:
+        """Begin each unit as its shortcut: vit_jax models_resnet.py, big_vision bit.py (scale_init of gn3)
+        and timm (zero_init_last)."""
+        nn.init.zeros_(self.norm3.weight)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         y = F.relu(self.norm1(self.conv1(x)))

@@ -36,6 +36,7 @@ from vitreous.layers.pooling import (
     DistilledHead,
     DistilledPooling,
     MeanPooling,
+    Representation,
 )
 from vitreous.layers.resnet import PostActivationResNet, ResNet, ResNetStem
 from vitreous.layers.rotary import ClassRotaryPositions2d, MixedRotaryPositions2d, RotaryPositions2d
@@ -250,8 +251,7 @@ def build_representation(config: ViTConfig) -> nn.Module:
     """The hidden tanh layer of the pre-training head (section 3.1), where there is one."""
     if config.representation_size is None:
         return nn.Identity()
-    linear = nn.Linear(pooled_width(config), config.representation_size)
-    return nn.Sequential(OrderedDict(linear=linear, tanh=nn.Tanh()))
+    return Representation(pooled_width(config), config.representation_size)
 
 
 def build_head(config: ViTConfig) -> nn.Module:

@@ -93,7 +93,8 @@ class Classification(ImageTask):
         teacher = None
         if name := config.training.distillation.teacher:
             teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
-        return classification(config.training, teacher, ACCURACY[config.task])
+        several = config.task == "multilabel"
+        return classification(config.training, teacher, ACCURACY[config.task], several_labels=several)
 
     def validation_scores(
         self, config: RunConfig, model: Any, images: ImageDataset, **options: Any

@@ -37,14 +37,21 @@ def classification(
     config: TrainingConfig,
     teacher: Teacher | None = None,
     measure: Callable[[Tensor, Tensor], Tensor] | None = None,
+    *,
+    several_labels: bool = False,
 ) -> Objective:
     """Return the loss on hard or soft targets: cross-entropy, or one binary cross-entropy for each class; and
     `accuracy`, or another measure.
 
     With a teacher it is (1 - weight) * that loss + weight * the loss on the teacher's outputs, for which a
     model with a distillation token has a second head.
+
+    Args:
+        several_labels: each class is a question of its own, whose yes or no is smoothed towards 1/2 (as timm
+            does it); otherwise one label is smoothed towards all classes.
     """
-    loss_of, weight = LOSSES[config.loss], config.distillation.weight
+    weight = config.distillation.weight
+    loss_of = LOSSES["several-labels" if several_labels else config.loss]
 
     def objective(model: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
         if teacher and isinstance(model.head, DistilledHead):
@@ -78,7 +85,15 @@ def sigmoid_loss(logits: Float[Tensor, "B classes"], targets: Targets, smoothing
     return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(dim=1).mean()
 
 
-LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss}
+def several_labels_loss(
+    logits: Float[Tensor, "B classes"], targets: Float[Tensor, "B classes"], smoothing: float
+) -> Float[Tensor, ""]:
+    """The sigmoid loss of images with any number of labels: each yes or no t is smoothed to
+    (1 - s) t + s / 2, since the answers of different classes do not share a sum."""
+    return sigmoid_loss(logits, targets * (1 - smoothing) + smoothing / 2, 0.0)
+
+
+LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss, "several-labels": several_labels_loss}
 
 
 @torch.no_grad()

@@ -67,15 +67,17 @@ class ProjectionHead(nn.Module):
         )
         rng = torch_generator(seed, "dino head")
         init_weights(self.mlp, rng, "timm")
-        self.prototypes = nn.Parameter(
-            torch.empty(config.prototypes, config.head_bottleneck).normal_(generator=rng)
-        )
+        # A linear layer with PyTorch's own initial weights and with weight decay, as the authors'. Its rows
+        # have length 0.577; AdamW, whose steps do not grow with the gradient, would turn longer rows slowly.
+        self.prototypes = nn.Linear(config.head_bottleneck, config.prototypes, bias=False)
+        with torch.no_grad():
+            nn.init.kaiming_uniform_(self.prototypes.weight, a=math.sqrt(5), generator=rng)
 
     def forward(
         self, features: Float[Tensor, "B D"], learning: Bool[Tensor, ""] | None = None
     ) -> Float[Tensor, "B prototypes"]:
         z = F.normalize(self.mlp(features), dim=-1)
-        prototypes: Tensor = self.prototypes
+        prototypes: Tensor = self.prototypes.weight
         if learning is not None:
             # Frozen prototypes get a gradient of zero: several processes wait for one from every parameter.
             prototypes = prototypes.detach().lerp(prototypes, learning.to(prototypes.dtype))
