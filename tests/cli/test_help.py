@@ -18,7 +18,6 @@ import pytest
 import vitreous as vt
 from vitreous import __version__
 from vitreous.cli import COMMANDS, app
-from vitreous.cli.options import descriptions
 
 # What trains, measures or waits for visitors: run with `make test-slow`, or by the tests of its own command.
 LONG = {"train", "pretrain", "study", "translate", "serve", "export"}
@@ -71,25 +70,9 @@ def test_help_is_written_for_the_shell(name: str, capsys: pytest.CaptureFixture[
         assert not re.match(r"(of|that of|as|which) ", words), f"{argument.name}: {words}"
 
 
-def test_names_in_docstrings_are_those_of_the_shell_in_the_help() -> None:
-    def function(data: str, *, batch_size: int = 3) -> None:
-        """Do it.
-
-        Args:
-            data: as `train` and `check_data` take it.
-            batch_size: of `data`; see `batch_size` and `rate`.
-
-        """
-
-    assert descriptions(function) == {
-        "data": "as vitreous train and vitreous data check take it",
-        "batch_size": "of DATA; see --batch-size and rate",
-    }
-
-
 def test_convert_names_every_format_that_it_writes() -> None:
     writable = {name for name, about in vt.list_formats().items() if "(only read)" not in about}
-    assert writable <= set(re.findall(r"[\w-]+", descriptions(vt.convert)["format"]))
+    assert writable <= set(re.findall(r"[\w-]+", help_of("convert", "--format")))
 
 
 EXAMPLES = [
@@ -175,6 +158,11 @@ def arguments_of(*command: str) -> Any:
     """The arguments and options of a command, as its help has them."""
     found = app[command[0]] if len(command) == 1 else app[command[0]][command[1]]
     return found.assemble_argument_collection()
+
+
+def help_of(command: str, option: str) -> str:
+    (argument,) = [each for each in arguments_of(command) if option in each.names]
+    return argument.parameter.help or ""
 
 
 def options_of(*command: str) -> set[str]:

@@ -6,26 +6,63 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import (
     AnyModel,
+    BatchSizes,
+    ConfigFile,
+    Device,
     Images,
+    ImageSize,
     Int,
+    Ints,
     Json,
+    Precision,
+    Settings,
+    Text,
     TrainedModel,
-    options_of,
+    Workers,
 )
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
 from vitreous.errors import InputError
 from vitreous.results import percent
 
 
-@options_of(vt.evaluate)
-def evaluate(run: TrainedModel, data: str | None = None, /, *, json: Json = False, **options: Any) -> int:
+class EvaluateOptions(TypedDict, total=False):
+    tta: Annotated[
+        bool,
+        Parameter(
+            help="test-time augmentation: the mean answer to an image, its corners and, if the model was "
+            "trained with them, mirror images; five or ten times the work"
+        ),
+    ]
+    image_size: ImageSize
+    batch_size: BatchSizes
+    workers: Workers
+    device: Device
+    precision: Precision
+    settings: Settings
+    config: ConfigFile
+
+
+def evaluate(
+    run: TrainedModel,
+    data: Annotated[
+        str | None,
+        Parameter(
+            help="a dataset in any form that vitreous train takes; by default the held-out part of the "
+            "run's data"
+        ),
+    ] = None,
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[EvaluateOptions],
+) -> int:
     """Evaluate a model on data that it did not learn from, each example once."""
     from vitreous.data.image_list import Failure
 
@@ -43,23 +80,70 @@ def evaluate(run: TrainedModel, data: str | None = None, /, *, json: Json = Fals
     return print_failed(Failure(*each) for each in found.failed.items())
 
 
-THRESHOLD = Parameter(
-    metavar="VALUE",
-    help="name all labels that are at least as probable, several or none: a number; LABEL=NUMBER for some, "
-    "0.5 for the others; best: for each of several labels the threshold of the largest F1 on validation",
-)
+Threshold = Annotated[
+    list[str],
+    Parameter(
+        metavar="VALUE",
+        help="name all labels that are at least as probable, several or none: a number; LABEL=NUMBER for "
+        "some, "
+        "0.5 for the others; best: for each of several labels the threshold of the largest F1 on validation",
+    ),
+]
 
 
-@options_of(vt.predict, threshold=Annotated[list[str], THRESHOLD])
-def predict(model: TrainedModel, /, *images: Images, json: Json = False, **options: Any) -> int:
+class PredictOptions(TypedDict, total=False):
+    top: Annotated[Int, Parameter(help="number of labels for each image, most probable first; by default 5")]
+    tta: Annotated[
+        bool,
+        Parameter(
+            help="test-time augmentation: the mean answer to an image, its corners and, if the model was "
+            "trained with them, mirror images; five or ten times the work"
+        ),
+    ]
+    out: Annotated[
+        Path,
+        Parameter(
+            help="where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each "
+            "image as it is answered; or a folder, which gets a Parquet file for each part of the images, "
+            "and is continued where it has some. Where the answers are images: the folder for them, by "
+            "default a new one"
+        ),
+    ]
+    engine: Annotated[
+        Text,
+        Parameter(
+            help="ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; --out is then a "
+            "folder"
+        ),
+    ]
+    actors: Annotated[
+        Int,
+        Parameter(help="number of Ray actors, each with a model; by default one for each GPU or machine"),
+    ]
+    image_size: ImageSize
+    batch_size: BatchSizes
+    workers: Workers
+    device: Device
+    precision: Precision
+    settings: Settings
+    config: ConfigFile
+
+
+def predict(
+    model: TrainedModel,
+    /,
+    *images: Images,
+    threshold: Threshold | None = None,
+    json: Json = False,
+    **options: Unpack[PredictOptions],
+) -> int:
     """Classify images, write their text, or find the class of each pixel."""
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     from vitreous.data.image_list import Failure
 
-    if "threshold" in options:
-        options["threshold"] = parse_threshold(options["threshold"])
-    found = vt.predict(model, list(images), **options)
+    least = parse_threshold(threshold) if threshold else None
+    found = vt.predict(model, list(images), threshold=least, **options)
     if json:
         print_json(found.to_json())
     else:
@@ -82,14 +166,40 @@ def parse_threshold(words: Sequence[str]) -> float | str | dict[str, float]:
         raise InputError(wrong) from None
 
 
-@options_of(vt.embed)
+class EmbedOptions(TypedDict, total=False):
+    engine: Annotated[
+        Text,
+        Parameter(
+            help="ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; --out is then a "
+            "folder"
+        ),
+    ]
+    actors: Annotated[
+        Int,
+        Parameter(help="number of Ray actors, each with a model; by default one for each GPU or machine"),
+    ]
+    batch_size: BatchSizes
+    image_size: ImageSize
+    workers: Workers
+    device: Device
+    precision: Precision
+    settings: Settings
+    config: ConfigFile
+
+
 def embed(
     model: AnyModel,
     /,
     *images: Images,
-    out: Path = Path("features.npz"),
+    out: Annotated[
+        Path,
+        Parameter(
+            help="the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for "
+            "each part of the images, and is continued where it has some"
+        ),
+    ] = Path("features.npz"),
     json: Json = False,
-    **options: Any,
+    **options: Unpack[EmbedOptions],
 ) -> int:
     """Write the features of images to a file: what the head of the model sees."""
     features = vt.embed(model, list(images), out=out, **options)
@@ -102,9 +212,35 @@ def embed(
     return print_failed(features.failed)
 
 
-@options_of(vt.probe)
+class ProbeOptions(TypedDict, total=False):
+    shots: Annotated[
+        Ints,
+        Parameter(help="numbers of images of each class to learn from; by default 1, 5, 10 and 25"),
+    ]
+    batch_size: BatchSizes
+    image_size: ImageSize
+    workers: Workers
+    seed: Annotated[Int, Parameter(help="random seed of the sampled shots")]
+    device: Device
+    precision: Precision
+    settings: Settings
+    config: ConfigFile
+
+
 def probe(
-    model: AnyModel, data: str | None = None, /, *, draws: Int = 3, json: Json = False, **options: Any
+    model: AnyModel,
+    data: Annotated[
+        str | None,
+        Parameter(
+            help="a dataset in any form that vitreous train takes; by default that of the run, or else the "
+            "digits"
+        ),
+    ] = None,
+    /,
+    *,
+    draws: Annotated[Int, Parameter(help="how often the shots are sampled, for the interval")] = 3,
+    json: Json = False,
+    **options: Unpack[ProbeOptions],
 ) -> None:
     """Evaluate frozen features, and print the accuracy of each probe."""
     from vitreous.api.arguments import is_fresh

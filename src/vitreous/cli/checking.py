@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, options_of
+from vitreous.cli.options import Int, Json, Language, Text, Workers
 from vitreous.cli.printing import print_findings, print_json
 from vitreous.errors import InputError, printable, utf8_name
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
 
 
-@options_of(vt.doctor)
 def doctor(
     subject: Annotated[
         str, Parameter(help="a run directory, or a dataset in any form that vitreous train takes")
@@ -38,8 +37,33 @@ def doctor(
     return 1 if diagnosis.errors else 0
 
 
-@options_of(vt.check_data)
-def check(data: str, /, *, json: Json = False, **options: Any) -> int:
+class CheckOptions(TypedDict, total=False):
+    task: Annotated[
+        Text,
+        Parameter(help="classification, or another whose data have checks [default: classification]"),
+    ]
+    workers: Workers
+    quarantine: Annotated[
+        Path,
+        Parameter(help="a folder to which files that cannot be read are moved, out of a folder of images"),
+    ]
+    report: Annotated[
+        Path,
+        Parameter(
+            help="an HTML page to write, which shows the images that were found; a CSV file of the same name "
+            "lists those that a training should exclude. They replace such a page and such a list alone"
+        ),
+    ]
+    language: Language
+
+
+def check(
+    data: Annotated[str, Parameter(help="a dataset in any form that vitreous train takes")],
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[CheckOptions],
+) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels."""
     if "language" in options and "report" not in options:
         raise InputError("--language is of the page that --report writes: leave it out, or add --report")
@@ -51,8 +75,30 @@ def check(data: str, /, *, json: Json = False, **options: Any) -> int:
     return 1 if found.errors else 0
 
 
-@options_of(vt.pack_data)
-def pack(data: str, out: Path, /, *, json: Json = False, **options: Any) -> int:
+class PackOptions(TypedDict, total=False):
+    size: Annotated[
+        Int,
+        Parameter(help="pixels of the shorter side; smaller images keep theirs [default: 256]"),
+    ]
+    quality: Annotated[Int, Parameter(help="JPEG quality, 1 to 95; by default 90")]
+    raw: Annotated[
+        bool,
+        Parameter(help="store pixels instead of JPEGs: nothing to decode, and nearly ten times as large"),
+    ]
+    per_shard: Annotated[Int, Parameter(help="number of images in each shard [default: 5000]")]
+    workers: Workers
+    strict: Annotated[bool, Parameter(help="stop at an image that cannot be read, instead of leaving it out")]
+    seed: Annotated[Int, Parameter(help="random seed of the split, where the data has none of its own")]
+
+
+def pack(
+    data: Annotated[str, Parameter(help="a dataset in any form that vitreous train takes")],
+    out: Annotated[Path, Parameter(help="a new folder")],
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[PackOptions],
+) -> int:
     """Write tar shards of images resized once; `vitreous train DST` reads them."""
     packed = vt.pack_data(data, out, **options)
     for name, reason in packed.bad:

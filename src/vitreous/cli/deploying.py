@@ -5,12 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter, Token
 
 import vitreous as vt
-from vitreous.cli.options import Json, Model, options_of
+from vitreous.cli.options import (
+    BatchSizes,
+    ConfigFile,
+    Device,
+    ImageSize,
+    Int,
+    Json,
+    Model,
+    Precision,
+    Settings,
+    Text,
+    Texts,
+    Workers,
+)
 from vitreous.cli.printing import print_json, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, percent
@@ -18,8 +31,34 @@ from vitreous.results import byte_size, percent
 WithOut = Annotated[str, Parameter(help="a run directory; or, with --out, any checkpoint of a classifier")]
 
 
-@options_of(vt.calibrate)
-def calibrate(run: WithOut, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
+class CalibrateOptions(TypedDict, total=False):
+    out: Annotated[
+        Path,
+        Parameter(
+            help="the folder for the calibrated model; by default that of the run, whose model is replaced"
+        ),
+    ]
+    batch_size: BatchSizes
+    workers: Workers
+    device: Device
+    settings: Settings
+    config: ConfigFile
+
+
+def calibrate(
+    run: WithOut,
+    data: Annotated[
+        str | None,
+        Parameter(
+            help="images that the model did not learn from and is not evaluated on, in any form that "
+            "vitreous train takes; by default those that a training fits the temperature on"
+        ),
+    ] = None,
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[CalibrateOptions],
+) -> None:
     """Fit a temperature of a classifier's probabilities, and store the model with it."""
     found = vt.calibrate(run, data, **options)
     if json:
@@ -46,14 +85,44 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
 
 
 Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]
-BUDGET = "accuracy that may be lost: 0.3% or 0.003"
+Budget = Annotated[
+    float,
+    Parameter(
+        converter=parse_part, n_tokens=1, metavar="PART", help="accuracy that may be lost: 0.3% or 0.003"
+    ),
+]
 
 
-@options_of(
-    vt.optimize,
-    budget=Annotated[float, Parameter(converter=parse_part, n_tokens=1, metavar="PART", help=BUDGET)],
-)
-def optimize(run: Stored, data: str | None = None, /, *, json: Json = False, **options: Any) -> None:
+class OptimizeOptions(TypedDict, total=False):
+    budget: Annotated[Budget, Parameter(help="accuracy that may be lost: 0.3% or 0.003 [default: 0.003]")]
+    engines: Annotated[
+        Texts,
+        Parameter(
+            help="eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without "
+            "compiled, which takes minutes"
+        ),
+    ]
+    timed_batch: Annotated[Int, Parameter(help="images in the batches whose time decides [default: 8]")]
+    batch_size: BatchSizes
+    workers: Workers
+    device: Device
+    settings: Settings
+    config: ConfigFile
+
+
+def optimize(
+    run: Stored,
+    data: Annotated[
+        str | None,
+        Parameter(
+            help="images that the model did not learn from; by default the validation part of the run's data"
+        ),
+    ] = None,
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[OptimizeOptions],
+) -> None:
     """Measure engines, bf16, int8 and token merging here; keep the fastest that is accurate enough."""
     found = vt.optimize(run, data, **options)
     if json:
@@ -78,8 +147,41 @@ def optimize(run: Stored, data: str | None = None, /, *, json: Json = False, **o
     print(f"\nkept    {found.chosen}{where}\npredict, evaluate and serve use it; --precision fp32 does not")
 
 
-@options_of(vt.export)
-def export(model: Model, /, *, out: Path | None = None, json: Json = False, **options: Any) -> None:
+class ExportOptions(TypedDict, total=False):
+    format: Annotated[Text, Parameter(help="onnx, torch or openvino, if the name of the file does not say")]
+    precision: Annotated[Precision, Parameter(help="fp32; bf16 for OpenVINO; int8 [default: fp32]")]
+    data: Annotated[
+        Text,
+        Parameter(
+            help="images to calibrate int8 of ONNX and OpenVINO on; by default the run's validation part"
+        ),
+    ]
+    with_preprocessing: Annotated[
+        bool,
+        Parameter(
+            help="include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any size, and "
+            "gives probabilities"
+        ),
+    ]
+    image_size: ImageSize
+    settings: Settings
+    config: ConfigFile
+
+
+def export(
+    model: Model,
+    /,
+    *,
+    out: Annotated[
+        Path | None,
+        Parameter(
+            help=".onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a folder "
+            "whose name ends in openvino; by default the model's name with .onnx"
+        ),
+    ] = None,
+    json: Json = False,
+    **options: Unpack[ExportOptions],
+) -> None:
     """Write a model as a program for other engines, and compare what both make of the same images."""
     started = time.perf_counter()
     written = vt.export(model, out, **options)

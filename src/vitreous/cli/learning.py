@@ -7,13 +7,27 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.api.learning import OF_IMAGES
-from vitreous.cli.options import BatchSize, Json, number_or_auto, options_of
+from vitreous.cli.options import (
+    BatchSize,
+    BatchSizes,
+    ConfigFile,
+    Device,
+    ImageSize,
+    Int,
+    Json,
+    Language,
+    Number,
+    Precision,
+    Settings,
+    Text,
+    Workers,
+    number_or_auto,
+)
 from vitreous.cli.printing import print_json, print_metrics
 from vitreous.cli.streams import read_stdin
 from vitreous.errors import InputError
@@ -112,7 +126,109 @@ AUTO_BATCH = Annotated[
 ]
 
 
-@options_of(vt.train, batch_size=AUTO_BATCH)
+class RunOptions(TypedDict, total=False):
+    """Options of every training."""
+
+    epochs: Annotated[Number, Parameter(help="number of epochs; the total, when resuming")]
+    out: Annotated[Path, Parameter(help="the run directory; by default a new one in runs/")]
+    device: Device
+    precision: Annotated[
+        Precision,
+        Parameter(help="auto (the default), fp32, bf16, or fp8 on GPUs that have it"),
+    ]
+    shard: Annotated[
+        bool,
+        Parameter(help="under torchrun, shard the weights over the processes (FSDP)", negative="--no-shard"),
+    ]
+    deterministic: Annotated[
+        bool,
+        Parameter(help="compute the same bits each time, on the same machine; slower"),
+    ]
+    seed: Annotated[Int, Parameter(help="random seed of initialization, shuffling and augmentation")]
+    settings: Settings
+    config: ConfigFile
+    language: Annotated[
+        Language,
+        Parameter(help="language of the report: en or ko; by default that of the locale"),
+    ]
+
+
+class ImageOptions(TypedDict, total=False):
+    """Options of a training on images."""
+
+    model: Annotated[
+        Text,
+        Parameter(
+            help="the architecture, with fresh weights: ViT-S/16, R50+ViT-B/16 ...; by default it follows "
+            "from "
+            "the data"
+        ),
+    ]
+    init: Annotated[
+        Text,
+        Parameter(
+            help="pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of "
+            "any "
+            "format. try:CHECKPOINT compares beginnings with a tenth of the training each, and starts from "
+            "the checkpoint only if it is best on the validation part. none: random weights, without a "
+            "comparison"
+        ),
+    ]
+    image_size: ImageSize
+    minutes: Annotated[
+        Number,
+        Parameter(help="minutes of training, instead of epochs; the total, when resuming"),
+    ]
+    workers: Workers
+    strict: Annotated[bool, Parameter(help="stop at an image that cannot be read, instead of leaving it out")]
+    group_by: Annotated[
+        Text,
+        Parameter(
+            help="keep images of one group (a patient, a video) in one part: a column of the manifest, or a "
+            "regular expression that is searched in the name of each image"
+        ),
+    ]
+    split_by_time: Annotated[
+        bool,
+        Parameter(
+            help="hold out the newest images, by when a camera took them; the setting data.time names "
+            "another "
+            "source of the time"
+        ),
+    ]
+    exclude: Annotated[
+        Path,
+        Parameter(
+            help="a CSV file whose column path names images to leave out; vitreous data check writes one "
+            "beside "
+            "its report"
+        ),
+    ]
+
+
+class OwnTrainOptions(TypedDict, total=False):
+    task: Annotated[
+        Text,
+        Parameter(help="classification (the default), multilabel, regression, segmentation or captioning"),
+    ]
+    recipe: Annotated[
+        Text,
+        Parameter(
+            help="the name of a recipe (vitreous recipe lists them); by default it follows from the data"
+        ),
+    ]
+    batch_size: Annotated[
+        AUTO_BATCH,
+        Parameter(
+            help="images in each step; auto: the number of the recipe, in micro-batches that fit the memory"
+        ),
+    ]
+
+
+class TrainOptions(OwnTrainOptions, ImageOptions, RunOptions, total=False):
+    """Options of `vitreous train`."""
+
+
 def train(
     data: Annotated[
         str | None,
@@ -127,13 +243,30 @@ def train(
     resume: Resume = None,
     moved_data: MovedData = None,
     json: Json = False,
-    **options: Any,
+    **options: Unpack[TrainOptions],
 ) -> int:
     """Train or fine-tune a model on images."""
     return train_or_resume(vt.train, data, options, resume, moved_data, command="train", json=json)
 
 
-@options_of(vt.pretrain, vt.train, without=("task",))
+class OwnPretrainOptions(TypedDict, total=False):
+    objective: Annotated[
+        Text,
+        Parameter(help="contrastive (the default), masked-patch, mae, dino or distillation"),
+    ]
+    recipe: Annotated[
+        Text,
+        Parameter(
+            help="the recipe of a paper: paper-masked-patch, mae or dino; by default it follows from the data"
+        ),
+    ]
+    batch_size: Annotated[BatchSizes, Parameter(help="images in each step")]
+
+
+class PretrainOptions(OwnPretrainOptions, ImageOptions, RunOptions, total=False):
+    """Options of `vitreous pretrain`."""
+
+
 def pretrain(
     data: Annotated[
         str | None, Parameter(help="digits, any folder of images, a manifest, shards, cifar10:PATH")
@@ -143,7 +276,7 @@ def pretrain(
     resume: Resume = None,
     moved_data: MovedData = None,
     json: Json = False,
-    **options: Any,
+    **options: Unpack[PretrainOptions],
 ) -> int:
     """Pre-train an encoder on images alone. Labels, where there are any, are not used."""
 
@@ -161,12 +294,20 @@ ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # 
 PAIRS = Parameter(help="pairs of texts in each step; or texts that are translated together, by default 128")
 
 
-@options_of(
-    vt.train_translator,
-    vt.train,
-    without=("task", *OF_IMAGES),
-    batch_size=Annotated[BatchSize, PAIRS],
-)
+class OwnTranslateOptions(TypedDict, total=False):
+    steps: Annotated[Int, Parameter(help="number of steps, instead of epochs; the total, when resuming")]
+    beams: Annotated[Int, Parameter(help="translations that the search follows; 1 is greedy [default: 4]")]
+    length_penalty: Annotated[
+        Number,
+        Parameter(help="higher favors longer translations (arXiv 1609.08144, section 7) [default: 0.6]"),
+    ]
+    batch_size: Annotated[BatchSize, PAIRS]
+
+
+class TranslateOptions(OwnTranslateOptions, RunOptions, total=False):
+    """Options of `vitreous translate`."""
+
+
 def translate(
     *words: Annotated[
         str,
@@ -178,7 +319,7 @@ def translate(
     resume: Resume = None,
     moved_data: MovedData = None,
     json: Json = False,
-    **options: Any,
+    **options: Unpack[TranslateOptions],
 ) -> int:
     """Train the Transformer of 2017 on pairs of texts, or translate with it."""
 
@@ -204,7 +345,8 @@ def translate(
             "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
             "and --json: all else is for vitreous translate train"
         )
-    found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **options)
+    answering: dict[str, Any] = {**options}
+    found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **answering)
     if skipped := sum(not each.source.strip() for each in found):
         print(f"skipped {skipped}: empty lines", file=sys.stderr)
     if json:

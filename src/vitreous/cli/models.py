@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, Model, options_of
+from vitreous.cli.options import BatchSizes, ConfigFile, ImageSize, Json, Model, Settings, Text, Texts
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.results import byte_size, si
 
 
-@options_of(vt.describe)
+class DescribeOptions(TypedDict, total=False):
+    image_size: ImageSize
+    batch_size: Annotated[
+        BatchSizes,
+        Parameter(help="images in a batch, whose memory is computed [default: 1]"),
+    ]
+    settings: Settings
+    config: ConfigFile
+
+
 def describe(
     model: Model,
     /,
@@ -23,17 +32,18 @@ def describe(
         str | None, Parameter(help="write the architecture as this SVG file", metavar="FILE")
     ] = None,
     part: Annotated[
-        str | None, Parameter(help="of the drawing: model, matrices, block or head", metavar="TEXT")
+        str | None, Parameter(help="what is drawn: model, matrices, block or head", metavar="TEXT")
     ] = None,
     json: Json = False,
-    **options: Any,
+    **options: Unpack[DescribeOptions],
 ) -> None:
     """Print every stage of the forward pass of a model, and its memory; draw it."""
     if part and draw is None:
         raise InputError("--part says what --draw draws: add --draw FILE.svg")
     description = vt.describe(model, **options)
     if draw is not None:
-        shapes = {name: each for name, each in options.items() if name != "batch_size"}
+        shapes: dict[str, Any] = {**options}
+        shapes.pop("batch_size", None)
         vt.draw(model, part or "model", out=draw, **shapes)
     if json:
         print_json({"model": model, **description.to_json()})
@@ -41,8 +51,52 @@ def describe(
         print(f"{model}: one forward pass\n\n{description}")
 
 
-@options_of(vt.convert, source_format=Annotated[str, Parameter(name="--from", metavar="TEXT")])
-def convert(source: Model, destination: str, /, *, json: Json = False, **options: Any) -> None:
+SourceFormat = Annotated[str, Parameter(name="--from", metavar="TEXT")]
+
+
+class ConvertOptions(TypedDict, total=False):
+    format: Annotated[
+        Text,
+        Parameter(
+            help="format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2, "
+            "huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous"
+        ),
+    ]
+    source_format: Annotated[SourceFormat, Parameter(help="format of the source; by default it is detected")]
+    like: Annotated[
+        Text,
+        Parameter(
+            help="a published model that describes a source of weights alone: timm:NAME, hf:org/name or a "
+            "folder"
+        ),
+    ]
+    drop: Annotated[
+        Texts,
+        Parameter(
+            help="parts that the format cannot hold and that are left out: representation_size, head, "
+            "norm_eps, "
+            "mlp"
+        ),
+    ]
+    license: Annotated[Text, Parameter(help="license for the model card; by default that of the source")]
+    image_size: ImageSize
+    settings: Settings
+    config: ConfigFile
+
+
+def convert(
+    source: Model,
+    destination: Annotated[
+        str,
+        Parameter(
+            help="a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub"
+        ),
+    ],
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[ConvertOptions],
+) -> None:
     """Write a model in another format, read it back, and compare what both make of the same images."""
     converted = vt.convert(source, destination, **options)
     if json:

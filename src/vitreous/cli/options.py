@@ -1,15 +1,13 @@
-"""Options of commands. Most of them follow from the function of the Python API that a command calls: its
-keyword parameters, their types, and what its docstring says of them (`options_of`). Only those that are given
-are passed on, so that the function has the defaults.
-"""
+"""Types of options: how they are parsed, and what the help says of those that mean the same in all commands.
+
+A command lists its options as a `TypedDict`; only those that are given are passed on to the function of the
+Python API, which has the defaults. A test compares the two."""
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, TypeVar, Unpack, get_type_hints
+from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
@@ -18,7 +16,6 @@ from vitreous.outside import finite_number
 from vitreous.outside import whole_number as parse_whole
 
 LARGEST = 2**31 - 1  # of whole numbers
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def whole_number(_: object, tokens: Sequence[Token]) -> int:
@@ -109,122 +106,39 @@ Json = Annotated[
     bool, Parameter(name="--json", show_default=False, help="print exactly one JSON object on stdout")
 ]
 
-# Of parameters of the Python API, by their annotation: what is parsed.
-TYPES: dict[str, Any] = {
-    "Any": Text,
-    "bool": bool,
-    "float": Number,
-    "int": Int,
-    "int | float": Number,
-    "Sequence[int]": Annotated[list[Int], Parameter(consume_multiple=True)],
-    "Sequence[str]": Annotated[list[Text], Parameter(consume_multiple=True)],
-    "str": Text,
-    "str | Path": Path,
-}
-SIZE_HELP = "pixels of the images that the model takes: 384, or 384x512 (height x width)"
+Ints = Annotated[list[Int], Parameter(consume_multiple=True)]
+Texts = Annotated[list[Text], Parameter(consume_multiple=True)]
 AUTO = "what vitreous optimize has chosen, or bf16 where that is faster and gives the same answers"
-# Parameters with one meaning in all functions, which their docstrings need not say.
-SHARED: dict[str, Any] = {
-    "batch_size": Annotated[
-        BatchSize, Parameter(help="images in a batch; by default 16 on a CPU, 64 on a GPU")
-    ],
-    "config": Annotated[Path, Parameter(help="a TOML file of such settings")],
-    "device": Annotated[Text, Parameter(help="auto, cpu, cuda or cuda:N")],
-    "image_size": Annotated[
-        tuple[int, int],
-        Parameter(converter=parse_size, n_tokens=1, metavar="SIZE", help=SIZE_HELP),
-    ],
-    "language": Annotated[Text, Parameter(help="language of the page: en or ko; by default the locale's")],
-    "precision": Annotated[Text, Parameter(help=f"fp32; bf16; auto: {AUTO}")],
-    "settings": Annotated[
-        dict[str, Any],
-        Parameter(
-            name="--set",
-            converter=parse_settings,
-            accepts_keys=False,
-            n_tokens=-1,
-            metavar="NAME=VALUE",
-            help="any field of the configuration, as often as needed: --set model.depth=6",
-        ),
-    ],
-    "workers": Annotated[
-        Int,
-        Parameter(
-            validator=at_least("--workers", 0),
-            help="threads that decode images; by default one for each core",
-        ),
-    ],
-}
-PYTHON_ONLY = {"callbacks", "preprocessing", "progress", "ready"}  # parameters that are objects
-
-
-def options_of(
-    *functions: Callable[..., Any], without: Collection[str] = (), **types: Any
-) -> Callable[[Command], Command]:
-    """Decorate a command: its `**options` are the keyword parameters of functions of the Python API but for
-    those that it has itself; and what it does not say of its parameters their docstrings do.
-
-    Args:
-        functions: where several have a parameter, the first of them.
-        without: parameters that are not options.
-        types: of parameters that are parsed in another way than `SHARED` and `TYPES` have it.
-    """
-
-    def decorate(command: Command) -> Command:
-        own = get_type_hints(command, include_extras=True)
-        described = {name: words for each in functions[::-1] for name, words in descriptions(each).items()}
-        fields: dict[str, Any] = {}
-        for function in functions:
-            for each in inspect.signature(function).parameters.values():
-                words = described.get(each.name, "")
-                if each.name in own:
-                    help = help_of(own[each.name]) or words
-                    command.__annotations__[each.name] = Annotated[own[each.name], Parameter(help=help)]
-                elif each.kind is each.KEYWORD_ONLY and each.name not in {*PYTHON_ONLY, *without, *fields}:
-                    fields[each.name] = option(each, words, types.get(each.name))
-        command.__annotations__["options"] = Unpack[TypedDict("Options", fields, total=False)]  # type: ignore[operator]
-        return command
-
-    return decorate
-
-
-def descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Return what the section Args of a docstring says of each parameter that has a line of its own, with
-    `names` as the shell has them: of options, arguments and commands."""
-    from vitreous.cli import COMMANDS
-
-    def in_shell(found: re.Match[str]) -> str:
-        name = found[1]
-        if parameter := inspect.signature(function).parameters.get(name):
-            return "--" + name.replace("_", "-") if parameter.kind is parameter.KEYWORD_ONLY else name.upper()
-        several = " ".join(name.split("_")[::-1])  # check_data is `data check`
-        return f"vitreous {several}" if several in COMMANDS else name
-
-    section = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")[2].partition("\n\n")[0]
-    section = re.sub(r"`([^`]*)`", in_shell, section)
-    entries = (entry.strip().partition(": ") for entry in re.split(r"\n(?=    \S)", section))
-    return {name: " ".join(words.split()).rstrip(".") for name, _, words in entries}
-
-
-def option(parameter: inspect.Parameter, words: str, hint: Any = None) -> Any:
-    """Return the annotation of an option: how it is parsed, and its help with the default.
-
-    Args:
-        words: of the docstring; those of `hint` come before them, those of `SHARED` after them.
-        hint: the annotation, where it is not that of `SHARED` or `TYPES`.
-    """
-    annotation = parameter.annotation
-    written = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    kind = re.sub(r"\w+\.", "", written)
-    shared = SHARED.get(parameter.name)
-    help = help_of(hint) or words or help_of(shared)
-    if parameter.default not in (None, False, ()):
-        help += f" [default: {parameter.default}]"
-    negative = f"--no-{parameter.name}" if kind == "bool | None" else ()
-    parsed = hint or shared or TYPES[kind.removesuffix(" | None")]
-    return Annotated[parsed, Parameter(help=help, negative=negative)]
-
-
-def help_of(hint: Any) -> str:
-    """Return the help in an annotation, if there is any."""
-    return next((each.help for each in getattr(hint, "__metadata__", ()) if each.help), "")
+# Options with one meaning in all commands.
+BatchSizes = Annotated[BatchSize, Parameter(help="images in a batch; by default 16 on a CPU, 64 on a GPU")]
+ConfigFile = Annotated[Path, Parameter(help="a TOML file of such settings")]
+Device = Annotated[Text, Parameter(help="auto, cpu, cuda or cuda:N [default: auto]")]
+ImageSize = Annotated[
+    tuple[int, int],
+    Parameter(
+        converter=parse_size,
+        n_tokens=1,
+        metavar="SIZE",
+        help="pixels of the images that the model takes: 384, or 384x512 (height x width)",
+    ),
+]
+Language = Annotated[Text, Parameter(help="language of the page: en or ko; by default the locale's")]
+Precision = Annotated[Text, Parameter(help=f"fp32; bf16; auto: {AUTO} [default: auto]")]
+Settings = Annotated[
+    dict[str, Any],
+    Parameter(
+        name="--set",
+        converter=parse_settings,
+        accepts_keys=False,
+        n_tokens=-1,
+        metavar="NAME=VALUE",
+        help="any field of the configuration, as often as needed: --set model.depth=6",
+    ),
+]
+Workers = Annotated[
+    Int,
+    Parameter(
+        validator=at_least("--workers", 0),
+        help="threads that decode images; by default one for each core",
+    ),
+]

@@ -3,21 +3,83 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import EXPORTED, MODEL_HELP, Json, options_of
+from vitreous.cli.options import (
+    EXPORTED,
+    MODEL_HELP,
+    Device,
+    Int,
+    Json,
+    Language,
+    Number,
+    Precision,
+    Text,
+    Texts,
+)
 from vitreous.cli.printing import print_json
 
 
-@options_of(vt.serve)
+class ServeOptions(TypedDict, total=False):
+    host: Annotated[
+        Text,
+        Parameter(
+            help="address to listen at: 127.0.0.1, or 0.0.0.0 to be reached from other machines [default: "
+            "127.0.0.1]"
+        ),
+    ]
+    port: Annotated[Int, Parameter(help="port to listen at; 0 for any that is free [default: 8000]")]
+    max_batch: Annotated[Int, Parameter(help="most images in a batch [default: 32]")]
+    max_wait: Annotated[
+        Number,
+        Parameter(help="milliseconds that an image waits for others, to share a batch [default: 5.0]"),
+    ]
+    queue: Annotated[
+        Int,
+        Parameter(
+            help="maximum queued images; beyond it the server answers 503 with Retry-After [default: 256]"
+        ),
+    ]
+    full_status: Annotated[
+        Int,
+        Parameter(
+            help="the status while the queue is full: 503, or 429 for clients that wait only then [default: "
+            "503]"
+        ),
+    ]
+    deadline: Annotated[
+        Number,
+        Parameter(
+            help="seconds from a request's last byte to its answer; beyond it the server answers 504 "
+            "[default: "
+            "60.0]"
+        ),
+    ]
+    allow_host: Annotated[
+        Texts,
+        Parameter(
+            help="names in the Host header that are answered beside localhost; a server that other machines "
+            "reach answers for any name unless some are given"
+        ),
+    ]
+    token_file: Annotated[
+        Path,
+        Parameter(help="a file with a token; requests then need the header Authorization: Bearer TOKEN"),
+    ]
+    precision: Precision
+    device: Device
+    language: Language
+
+
 def serve(
     model: Annotated[str, Parameter(help=f"{MODEL_HELP}{EXPORTED}")],
     *,
     json: Json = False,
-    **options: Any,
+    **options: Unpack[ServeOptions],
 ) -> int:
     """Answer over HTTP what a model says of images; with a web page."""
 

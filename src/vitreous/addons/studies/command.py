@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, options_of
+from vitreous.cli.options import ConfigFile, Device, Int, Json, Language, Settings
 from vitreous.cli.printing import print_json, print_names, print_table
 
 if TYPE_CHECKING:
     from vitreous.addons.studies.findings import Findings
 
 
-@options_of(vt.study)
+class StudyOptions(TypedDict, total=False):
+    quick: Annotated[
+        bool,
+        Parameter(
+            help="a tenth of the steps and two seeds, to see how it works; its results are not of the ledger"
+        ),
+    ]
+    seeds: Annotated[Int, Parameter(help="how often each variant is trained; by default 5 times")]
+    out: Annotated[
+        Path,
+        Parameter(
+            help="the folder for the table and the plot, by default studies/NAME, and studies-quick/NAME "
+            "with "
+            "--quick; with all and ledger the folder of these folders"
+        ),
+    ]
+    device: Device
+    settings: Annotated[
+        Settings,
+        Parameter(
+            help="what all variants have in common: steps, batch_size, rate, weight_decay, model.width ...; "
+            "with DATA also image_size"
+        ),
+    ]
+    config: Annotated[ConfigFile, Parameter(help="a TOML file of settings")]
+    language: Annotated[
+        Language,
+        Parameter(help="language of the table and the plot: en or ko; by default that of the locale"),
+    ]
+
+
 def study(
     name: Annotated[
         str | None,
@@ -24,11 +55,17 @@ def study(
             "been run"
         ),
     ] = None,
-    data: str | None = None,
+    data: Annotated[
+        str | None,
+        Parameter(
+            help="images to learn instead of the generated ones, in any form that vitreous train takes, for "
+            "the claims that can be tried on any images; each seed holds out a quarter of them"
+        ),
+    ] = None,
     /,
     *,
     json: Json = False,
-    **options: Any,
+    **options: Unpack[StudyOptions],
 ) -> int:
     """Try the claims of the papers at small scale: the paper's numbers beside ours, and a verdict on each."""
     if name is None:
