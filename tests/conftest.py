@@ -5,6 +5,8 @@ import os
 # Before torch is imported, and for every process that a test starts: the tests share the cores by processes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ["HF_HUB_OFFLINE"] = "1"  # trainings ask the hub for an encoder, and take one of its cache
+os.environ["HF_HUB_CACHE"] = os.devnull
 os.environ["LC_ALL"] = "C.UTF-8"  # pages are in English unless a test says otherwise, wherever it runs
 
 import importlib.util

@@ -20,7 +20,7 @@ from vitreous.checkpoints.files import read_json, write_json
 from vitreous.checkpoints.native import save_native
 from vitreous.cli import run
 from vitreous.models.config import Origin
-from vitreous.tasks import task_named, trial
+from vitreous.tasks import ladder, task_named, trial
 from vitreous.tasks.trial import TRY, better_beginning, decided, encoder_to_try
 from vitreous.training.distributed import ALONE
 from vitreous.training.initial_model import starting_model
@@ -194,15 +194,15 @@ def test_random_weights_can_be_asked_for(
     """Nothing is tried then, though an encoder would be."""
     tried: list[str] = []
 
-    def better(*_: Any, **__: Any) -> Any:
+    def climb(*_: Any, **__: Any) -> Any:
         tried.append("")
-        return trial.Beginning("vitreous:tiny", "why", None)
+        return ladder.Climbed("vitreous:tiny", {}, None, (), "why")
 
     def begin(start: Any, **_: Any) -> None:
         begun = start(CPU, ALONE)
         raise vt.InputError(f"begun from {begun.run.config.init}")
 
-    monkeypatch.setattr(trial, "better_beginning", better)
+    monkeypatch.setattr(ladder, "climb", climb)
     monkeypatch.setattr(learning, "train_in_processes", begin)
     with pytest.raises(vt.InputError, match="begun from " + ("None" if asked else "vitreous:tiny")):
         vt.train(photos, init=asked, out=tmp_path / "run", settings={"data": {"validation_fraction": 0.2}})

@@ -210,6 +210,10 @@ def say(sentence: str) -> None:
     print(f"vitreous: {sentence}", file=sys.stderr)
 
 
+def silent(sentence: str) -> None:
+    """Print nothing, where no progress is to be shown."""
+
+
 def check_beams(beams: int) -> None:
     """Raise InputError where a search would follow nothing."""
     if beams < 1:

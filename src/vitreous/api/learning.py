@@ -15,6 +15,7 @@ from vitreous.api.arguments import (
     path_of_run,
     say,
     settings_tree,
+    silent,
 )
 from vitreous.api.run import Run, check_known, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, nearest
@@ -96,6 +97,7 @@ def train(
     group_by: str | None = None,
     split_by_time: bool = False,
     exclude: str | Path | None = None,
+    offline: bool = False,
     settings: Settings | None = None,
     config: str | Path | None = None,
     callbacks: Iterable[Any] = (),
@@ -130,6 +132,7 @@ def train(
             another source of the time.
         exclude: a CSV file whose column path names images to leave out; `check_data` writes one beside its
             report.
+        offline: never ask the Hugging Face hub for an encoder to begin with; one in its cache is used.
         settings, config: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
         callbacks: `vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics.
         progress: show progress, and why the recipe was chosen, on stderr.
@@ -269,6 +272,8 @@ def start_training(
         evaluation: options of the evaluation.
     """
     from vitreous.tasks import task_named
+    from vitreous.tasks.ladder import climb, is_open
+    from vitreous.tasks.rungs import write_rungs
     from vitreous.tasks.running import start_run
     from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
 
@@ -282,8 +287,14 @@ def start_training(
     def start(here: torch.device, world: World) -> Started:
         named = task_named(task) if isinstance(task, str) else task
         recipe, begun, note, minutes = options.get("recipe"), init, "", None
-        tried = init or ""
-        if not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
+        tried, climbed = init or "", None
+        if world.size == 1 and is_open(named, source, settings, recipe, init):
+            talk = say if options.get("progress", True) else silent
+            climbed = climb(
+                named, source, settings, device=here, tell=talk, offline=bool(options.get("offline"))
+            )
+            begun, note, minutes = climbed.init, climbed.note, climbed.minutes
+        elif not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
             tried = encoder_to_try(named, source, settings, recipe, init) or ""
         if tried.startswith(TRY):
             found: Any = ()
@@ -304,7 +315,10 @@ def start_training(
             world=world,
             fit_memory=options.get("fit_memory", False),
             minutes=minutes,
+            base=climbed.settings if climbed else None,
         )
+        if climbed and world.first:
+            write_rungs(started.run.path, climbed.rungs)
         return started._replace(notes=(*started.notes, note)) if note else started
 
     return train_in_processes(

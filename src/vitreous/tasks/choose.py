@@ -39,6 +39,13 @@ PUBLISHED_SIZE = 224
 SMALLEST_PUBLISHED = 8  # patch: of smaller ones, 224 pixels would be thousands of tokens
 WARMUP = 0.1  # the largest part of a training that it takes where a recipe is scaled down
 
+# Of images in color that are not small.
+PHOTOGRAPHS: Mapping[str, Any] = {
+    "affine": {"rotate": 10.0, "translate": 0.0, "scale": 0.0, "shear": 0.0},
+    "random_resized_crop": {"scale": (0.5, 1.0)},
+    "color_jitter": {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3},
+}
+
 SMALL_VIT = "a small ViT after six 3x3 convolutions"
 PHOTO = 96  # pixels of the shorter side, from which on images may be photographs
 PRE_TRAINED = (
@@ -137,8 +144,9 @@ def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> C
         model |= {"name": named, "image_size": published_size(named)}
     elif small:
         model |= {"image_size": 32, "patch_size": 4, "stem": {"strides": (1, 1, 2, 1, 2, 1)}}
+    settings["augmentation"] = augmentation_for(data, small=small, named=named is not None)
     if epochs >= LONG:
-        settings["augmentation"] = {"mixup": 0.2}
+        settings["augmentation"]["mixup"] = 0.2
     if data.channels == 1:
         settings["preprocessing"] = {"mean": (0.5,), "std": (0.5,)}
     if data.multi_label:
@@ -147,6 +155,20 @@ def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> C
     rate = config.training.peak_lr * rate_factor(config.model)
     config = configure(config, {"training": {"peak_lr": rate}})
     return Choice(config, recipe_reasons(config, data, named, small=small))
+
+
+def augmentation_for(data: DataSummary, *, small: bool, named: bool) -> dict[str, Any]:
+    """Return how training images are changed. A number, or one of several labels, may depend on the
+    direction, the place, the size and the color of what is seen: nothing is changed. Small images are often
+    signs, which have a direction: they are rotated, shifted and scaled a little. Others are mirrored, and of
+    color ones a part is taken and the colors are changed."""
+    if not data.classes or data.multi_label:
+        return {"affine": None}
+    if small and not named:
+        return {}
+    if data.channels != 3:
+        return {"flip": 0.5}
+    return {"flip": 0.5, **PHOTOGRAPHS}
 
 
 def published_size(named: str) -> tuple[int, int]:
@@ -187,6 +209,20 @@ def recipe_reasons(
         about((*length, "training.batch_size"), times),
         about(("augmentation.mixup", *length), mixed),
     ]
+    changed = config.augmentation
+    if not data.classes or data.multi_label:
+        said = (
+            "images are not rotated, mirrored or cropped, as the labels may depend on it; where they do not, "
+            "set augmentation.flip=0.5 or augmentation.affine.rotate=12, for example"
+        )
+        reasons.append(about(("augmentation.affine", "augmentation.flip"), said))
+    elif changed.random_resized_crop:
+        said = "images are mirrored, cropped at random and changed in color, as photographs are"
+        reasons.append(about(("augmentation.random_resized_crop", "augmentation.color_jitter"), said))
+    else:
+        mirrored = "mirrored, " if changed.flip else ""
+        said = f"images are {mirrored}rotated, shifted and scaled a little"
+        reasons.append(about(("augmentation.affine", "augmentation.flip"), said))
     if data.multi_label:
         reasons.append(about(("training.loss",), "several labels for an image: one yes or no for each class"))
     if data.channels == 3 and min(data.height, data.width) >= PHOTO:
@@ -229,13 +265,18 @@ def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTC
     training = config.training
     slower = f", each layer {layer_decay:g} times as fast as the one above it" if layer_decay else ""
     rate = f"fine-tuning with AdamW at {training.peak_lr:.2g}{slower}"
-    changes = "images are changed as they would be in training on these data from scratch"
     length = ("training.epochs", "training.steps", "training.minutes", "training.batch_size")
     times = f"{training.epochs:g} epochs in batches of {training.batch_size} for {data.images} images"
+    said = choose_recipe(source, data).reasons
+    changes = [
+        each
+        for each in said
+        if speaks_of(each, "augmentation.flip") or speaks_of(each, "augmentation.color_jitter.hue")
+    ]
     reasons = (
+        *changes,
         Reason.about(config, ("training.peak_lr", "training.optimizer"), rate),
         Reason.about(config, length, times),
-        Reason.about(config, ("augmentation",), changes),
     )
     return Choice(config, reasons)
 

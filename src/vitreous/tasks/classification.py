@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
@@ -19,15 +19,18 @@ from vitreous.data.sources import open_data
 from vitreous.deployment.predictor import ClassPredictor, write_thresholds
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model, scale_head
-from vitreous.evaluation.classical import Baseline, fit_classical
+from vitreous.evaluation.classical import Baseline, fit_classical, try_mirroring
 from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import save_confusion
 from vitreous.extensions import task_of_folders
+from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
+from vitreous.tasks.linear_start import begin_with_linear
+from vitreous.tasks.rungs import read_rungs
 from vitreous.tasks.task import Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
@@ -40,6 +43,8 @@ from vitreous.training.objectives import (
     classification,
     label_accuracy,
 )
+from vitreous.training.run import finished
+from vitreous.training.settings import configure, leaves
 
 COMPARISON = "baselines.json"  # in a run: what it and classical methods get on its held-out part
 ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}
@@ -79,7 +84,10 @@ class Classification(ImageTask):
                 f"{source} has the folders of data for {task}: add --task {task}; or, should these be "
                 "classes, give their folders other names"
             )
-        return super().choose(source, data, settings, recipe=recipe, init=init)
+        choice = super().choose(source, data, settings, recipe=recipe, init=init)
+        own = leaves(settings)
+        asked = recipe or any(name.startswith("augmentation.flip") for name in own)
+        return choice if asked or not choice.config.augmentation.flip else mirrored_by_data(choice, data)
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> Any:
         """Images with several labels make the task multilabel."""
@@ -95,6 +103,38 @@ class Classification(ImageTask):
             teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
         several = config.task == "multilabel"
         return classification(config.training, teacher, ACCURACY[config.task], several_labels=several)
+
+    def build(self, config: RunConfig, data: Splits, *, steps: int) -> nn.Module:
+        model: Any = super().build(config, data, steps=steps)
+        if config.training.linear_start and not data.summary.multi_label:
+            begin_with_linear(model, data.train, workers=config.data.workers)
+        return cast(nn.Module, model)
+
+    def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
+        """Frozen features with a linear classifier are kept where fine-tuning is no better on the validation
+        part: by accuracy, and by the loss where that is equal."""
+        config, data = trained.run.config, trained.data
+        measure = self.validation(config, data, world)
+        if not config.training.linear_start or measure is None or config.training.steps == 0:
+            return trained, None
+        begun = self.build(config, data, steps=1)
+        before, after = (measure(model.to(device)) for model in (begun, trained.model))
+        trained.model.cpu()
+        named = "validation_accuracy", "validation_loss"
+        (start, start_loss), (end, end_loss) = ([each[name] for name in named] for each in (before, after))
+        images = f"{len(data.validation)} validation images"
+        if (end, -end_loss) > (start, -start_loss):
+            return trained, (
+                f"kept: the fine-tuned model, {percent(end)} of {images}; its frozen features with a linear "
+                f"classifier have {percent(start)}"
+            )
+        kept = finished(begun.cpu())
+        if world.first:
+            self.save(trained.run, kept, trained.material)
+        return trained._replace(model=kept), (
+            f"kept: frozen features with a linear classifier, {percent(start)} of {images}; fine-tuned it "
+            f"has {percent(end)}"
+        )
 
     def validation_scores(
         self, config: RunConfig, model: Any, images: ImageDataset, **options: Any
@@ -153,6 +193,7 @@ class Classification(ImageTask):
             evaluation=evaluation,
             images=self.held_out_part(data)[1],
             baselines=[Baseline(**each) for each in more["baselines"]],
+            rungs=more["rungs"],
             sheet=ContactSheet.of(batches, run.config.preprocessing, data.train.classes, 24),
             findings=more["findings"],
         )
@@ -164,11 +205,42 @@ class Classification(ImageTask):
         if held_out is not None and not data.summary.multi_label:
             learned = data if part == "test" else data._replace(validation=None)
             baselines = fit_classical(learned).baselines(held_out)
-        return {"classes": list(data.train.classes), "baselines": [each._asdict() for each in baselines]}
+        return {
+            "classes": list(data.train.classes),
+            "baselines": [each._asdict() for each in baselines],
+            "rungs": read_rungs(trained.run.path),
+        }
 
     def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
         """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""
         return partial(ClassPredictor(answerer, device).predict, **options)
+
+
+MIRRORED: dict[Any, Any] = {}  # the outcome of the trials of this process, by the data
+
+
+def mirrored_by_data(choice: Choice, data: Splits) -> Choice:
+    """Return a choice whose training images are mirrored only where the data do not speak against it: an SVM
+    that learns from mirror images as well is no worse on images as they are. Gray ones, which may be those of
+    a microscope or a sensor, are mirrored top and bottom as well where that costs no right answer."""
+    key = data.name, len(data.train), data.train.key(0), data.train.targets.tobytes()
+    if key not in MIRRORED:
+        MIRRORED[key] = try_mirroring(data)
+    found = MIRRORED[key]
+    if found is None:
+        return choice
+    plain, sideways, both = (float(each.mean()) for each in found)
+    measured = (
+        f"an SVM that learns from mirror images as well has {percent(sideways)} instead of {percent(plain)}"
+    )
+    if found.harms(found.sideways, found.plain):
+        config = configure(choice.config, {"augmentation": {"flip": 0.0}})
+        return choice._replace(config=config, reasons=(*choice.reasons, f"not mirrored: {measured}"))
+    if data.summary.channels != 3 and both >= sideways:
+        config = configure(choice.config, {"augmentation": {"flip_vertical": 0.5}})
+        more = f"mirrored top and bottom, too: {percent(both)} with those as well"
+        return choice._replace(config=config, reasons=(*choice.reasons, f"mirrored: {measured}", more))
+    return choice._replace(reasons=(*choice.reasons, f"mirrored: {measured}"))
 
 
 class MultiLabel(Classification):

@@ -24,7 +24,7 @@ from vitreous.deployment.engines import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import prepared_batches
 from vitreous.evaluation.probing import fewshot_measure
-from vitreous.models.settings import check_names, explain, set_leaf
+from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.tasks.choose import Choice, choose, fitted_to_count, speaks_of, true_reasons
 from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
@@ -58,7 +58,13 @@ class ImageTask(Task):
     config: ClassVar[type[RunConfig]]
 
     def plan(
-        self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
+        self,
+        source: Any | None,
+        settings: Tree,
+        *,
+        recipe: str | None = None,
+        init: str | None = None,
+        base: Tree | None = None,
     ) -> Plan:
         check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
         settings = without_none_words(settings)
@@ -66,7 +72,8 @@ class ImageTask(Task):
         data = self.open_source(source, data_config(settings))
         init = init or settings.get("init")
         choice = self.choose(source, data, settings, recipe=recipe, init=init)
-        config = choice.config
+        config, own = choice.config, settings
+        settings = merged(base or {}, settings)
         if recipe:  # it has been fitted to the model that is named
             settings = {**settings, "model": {**settings.get("model", {})}}
             settings["model"].pop("name", None)
@@ -94,7 +101,7 @@ class ImageTask(Task):
         config = configure(config, paths)
         check_effects(config, settings)
         advice = [each for each in choice.reasons if not ("init" in settings and speaks_of(each, "init"))]
-        reasons = (*true_reasons(advice, config), *scaled, *overruled(settings))
+        reasons = (*true_reasons(advice, config), *scaled, *overruled(own))
         return Plan(config, reasons, data, data.name)
 
     @abstractmethod

@@ -95,6 +95,7 @@ def start_run(
     world: World = ALONE,
     fit_memory: bool = False,
     minutes: float | None = None,
+    base: Tree | None = None,
 ) -> Started:
     """Make a new run directory for a task on `source`. Raises InputError: unknown settings, values or data,
     or what does not fit together.
@@ -104,10 +105,11 @@ def start_run(
         settings: the user's own, over everything that a recipe says.
         fit_memory: split the batch into as many micro-batches as the memory needs.
         minutes: what is left of the time that the settings give.
+        base: settings under the user's own, which a trial has chosen.
         recipe, init, out: as `vitreous.train` has them.
     """
     task = task_named(task) if isinstance(task, str) else task
-    config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init)
+    config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init, base=base)
     task = task_named(config.task)
     path, begun = out or default_path(name), False
     if world.first:  # it makes the directory, maybe before another process has come this far
@@ -212,6 +214,9 @@ def train_run(
     except InputError:
         run.forget_failed_start()
         raise
+    trained, settled = task.settle(trained, device=device, world=world)
+    if settled and tell:
+        tell(settled)
     answerer = task.answerer(trained)
     held_out, examples = task.held_out_part(data)
     batches = config.evaluation if hasattr(config, "evaluation") else config.training

@@ -117,10 +117,16 @@ class Task(ABC):
 
     @abstractmethod
     def plan(
-        self, source: str | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
+        self,
+        source: str | None,
+        settings: Tree,
+        *,
+        recipe: str | None = None,
+        init: str | None = None,
+        base: Tree | None = None,
     ) -> Plan:
-        """Return the configuration of a run on `source`, with the user's settings over it. Raises InputError:
-        unknown settings, values or data, or what does not fit together."""
+        """Return the configuration of a run on `source`, with `base` and the user's settings over it. Raises
+        InputError: unknown settings, values or data, or what does not fit together."""
 
     @abstractmethod
     def open_data(self, config: Any, split: Path | None = None) -> Any:
@@ -154,6 +160,11 @@ class Task(ABC):
     def save(self, run: Run, result: Any, material: Material) -> None:
         """Write the model into the run's model/."""
         run.save_model(result)
+
+    def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
+        """Return what is kept of a training, where it can be worse than what it began with, and a sentence
+        about it."""
+        return trained, None
 
     def answerer(self, trained: Trained) -> Any:
         """Return what answers with the trained model."""

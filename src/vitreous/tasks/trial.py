@@ -94,14 +94,14 @@ def better_beginning(
     return found
 
 
-def shortened(config: Any) -> Any:
-    """Return the configuration of a trial."""
+def shortened(config: Any, share: float = SHARE) -> Any:
+    """Return the configuration of a trial, which takes a share of the training."""
     training = config.training
-    changed = {"epochs": training.epochs * SHARE, "patience": None, "keep_best": False, "upload": None}
+    changed = {"epochs": training.epochs * share, "patience": None, "keep_best": False, "upload": None}
     if training.steps:
-        changed["steps"] = max(1, round(training.steps * SHARE))
+        changed["steps"] = max(1, round(training.steps * share))
     if training.minutes:
-        changed["minutes"] = training.minutes * SHARE
+        changed["minutes"] = training.minutes * share
     config = with_training(config, **changed, track=())
     return config.model_copy(
         update={"evaluation": config.evaluation.model_copy(update={"every_epochs": ENDLESS})}

@@ -86,7 +86,7 @@ class TrainingConfig(Config):
     """How a model is trained, whatever its objective."""
 
     epochs: float = setting(60, "passes over the training part; fractions are allowed", gt=0)
-    steps: Positive | None = setting(None, "wins over epochs")
+    steps: int | None = setting(None, "wins over epochs; 0: the model stays what it begins with", ge=0)
     minutes: float | None = setting(None, "of training, over all sessions; wins over steps and epochs", gt=0)
     batch_size: Positive = setting(128, "images in one step, over all processes")
     grad_accum_steps: Positive = setting(1, "micro-batches of a batch, to save memory")
@@ -113,6 +113,9 @@ class TrainingConfig(Config):
         "positions on the class token",
     )
     lora: LoRAConfig = LoRAConfig()
+    linear_start: bool = setting(
+        False, "the head begins as logistic regression on the frozen features of the encoder"
+    )
 
     precision: Literal["auto", "fp32", "bf16", "fp8"] = setting(
         "auto", "auto: bf16 on GPUs, and on CPUs that have it for models of some width"
@@ -155,7 +158,7 @@ class TrainingConfig(Config):
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of steps of the run; of one that has a time, what is taken for it at first."""
-        return self.steps or max(1, round(self.epochs * steps_per_epoch))
+        return max(1, round(self.epochs * steps_per_epoch)) if self.steps is None else self.steps
 
 
 class EvaluationConfig(Config):

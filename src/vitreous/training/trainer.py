@@ -113,7 +113,7 @@ class Trainer:
         with self.signals():
             try:
                 self.call("on_train_begin")
-                if self.config.minutes:
+                if self.config.minutes and self.config.steps != 0:
                     self.budget = TimeBudget(self.config.minutes, self.learner, self.clock, self.name)
                     self.plan()
                 self.ended = self.learner.is_out_of_patience(self.config)

@@ -199,6 +199,21 @@ def baselines_figure(
     return exhibit("baselines", Chart(figure, table), count=evaluation.count, settings=settings)
 
 
+def ladder_table(rungs: Sequence[Mapping[str, Any]]) -> Exhibit:
+    """List what was tried before the training, on images that it did not learn from."""
+    header = [phrase(f"columns.{name}") for name in ("method", "accuracy", "interval", "images")]
+    rows = [
+        (
+            each["name"],
+            percentage(each["accuracy"]),
+            " … ".join(map(percentage, each["interval"])),
+            each["count"],
+        )
+        for each in rungs
+    ]
+    return exhibit("ladder", HTML.table(header, rows, [each["accuracy"] for each in rungs]))
+
+
 def confusion_figure(
     counts: Int[np.ndarray, "classes classes"], classes: Sequence[str], *, pixels: bool = False
 ) -> Exhibit | LeftOut:

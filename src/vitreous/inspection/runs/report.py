@@ -84,6 +84,7 @@ def write_training_report(
     evaluation: ClassificationEvaluation | MultiLabelEvaluation,
     images: ImageDataset,
     baselines: Sequence[Baseline] = (),
+    rungs: Sequence[Mapping[str, Any]] = (),
     sheet: ContactSheet | None = None,
     findings: Sequence[Finding] = (),
 ) -> Path:
@@ -93,6 +94,7 @@ def write_training_report(
         run: the run's directory; its config.toml and metrics.jsonl are read.
         images: the held-out images of `evaluation`.
         baselines: simpler methods on the same images.
+        rungs: of the ladder that was climbed before the training.
         sheet: augmented images, as training saw them.
         findings: of `vitreous doctor`.
     """
@@ -108,6 +110,7 @@ def write_training_report(
             matrix = [figures.confusion_figure(evaluation.confusion, evaluation.classes)]
         parts = [
             figures.baselines_figure(evaluation, baselines),
+            *([figures.ladder_table(rungs)] if rungs else []),
             *parts,
             *matrix,
             figures.calibration_figure(evaluation),

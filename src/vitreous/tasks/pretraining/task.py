@@ -168,9 +168,15 @@ class Pretraining(ImageTask):
         return Choice(rules(data.summary, self.objective_name, str(source), named), ())
 
     def plan(
-        self, source: Any | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
+        self,
+        source: Any | None,
+        settings: Tree,
+        *,
+        recipe: str | None = None,
+        init: str | None = None,
+        base: Tree | None = None,
     ) -> Plan:
-        config, reasons, data, name = super().plan(source, settings, recipe=recipe, init=init)
+        config, reasons, data, name = super().plan(source, settings, recipe=recipe, init=init, base=base)
         return Plan(config, (reason(config, data.summary), *reasons), data, f"{name}-{self.name}")
 
     def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:

@@ -19,6 +19,7 @@ from vitreous.evaluation.text_models import TextModel
 from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.models.settings import merged
 from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.task import HeldOut, Material, Plan, Task, Trained, Tree, config_of_run
 from vitreous.training.config import CommandConfig, TrainingConfig
@@ -172,8 +173,15 @@ class TextTask(Task):
     panels = "text"
 
     def plan(
-        self, source: str | None, settings: Tree, *, recipe: str | None = None, init: str | None = None
+        self,
+        source: str | None,
+        settings: Tree,
+        *,
+        recipe: str | None = None,
+        init: str | None = None,
+        base: Tree | None = None,
     ) -> Plan:
+        settings = merged(base or {}, settings)
         source = absolute_sources(str(source or settings.get("source") or self.default_source))
         settings = {**settings, "task": self.name, "source": source}
         data = self.open_data(configure(self.config(), settings))

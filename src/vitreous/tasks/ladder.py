@@ -1,0 +1,250 @@
+"""What a classifier is trained from where nothing is asked for: each rung of a ladder is tried, from
+classical methods over frozen features to fine-tuning and training from scratch, and images that a rung has
+not learned from decide."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+
+from vitreous.checkpoints.download import encoder_names
+from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
+from vitreous.data.dataset import Splits
+from vitreous.errors import InputError
+from vitreous.evaluation.classical import fit_classical, folds_of
+from vitreous.evaluation.scores import wilson_interval
+from vitreous.models.settings import merged
+from vitreous.tasks.choose import SMALL
+from vitreous.tasks.machine import with_precision
+from vitreous.tasks.rungs import Rung
+from vitreous.tasks.running import learn
+from vitreous.tasks.task import Task, Tree
+from vitreous.tasks.trial import shortened
+from vitreous.training.run import Run, with_training
+from vitreous.training.trainer import NotFinite
+
+MINUTES = 10.0  # that a training takes by default, at most
+SHARE = 0.07  # of the time, for each beginning that is tried
+FEWEST = 30  # validation images, of 300 in all; with fewer, folds of the training part decide
+DETAILED = 128  # pixels of the shorter side, from which on a model that sees as many is tried, too
+FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2, 1, 2, 1)}}
+
+
+class Way(NamedTuple):
+    """A way to train: what it is called, the checkpoint that it begins with, and settings of its own."""
+
+    name: str
+    init: str | None
+    settings: Tree
+
+
+class Climbed(NamedTuple):
+    """What the ladder found: how the model is trained, in how many minutes, and why."""
+
+    init: str | None
+    settings: Tree
+    minutes: float | None
+    rungs: tuple[Rung, ...]
+    note: str
+
+
+def is_open(task: Task, source: Any, settings: Tree, recipe: str | None, init: str | None) -> bool:
+    """Return whether the data decide how a classifier is trained: nothing else does."""
+    asked = recipe or init or {"model", "init", "recipe"} & settings.keys()
+    return task.name == "classification" and source not in (None, "digits") and not asked
+
+
+def climb(
+    task: Task,
+    source: Any,
+    settings: Tree,
+    *,
+    device: torch.device,
+    tell: Callable[[str], None],
+    offline: bool,
+) -> Climbed:
+    """Try the rungs of the ladder one after the other.
+
+    Args:
+        settings: the user's own.
+        tell: takes a sentence about each rung.
+        offline: never ask the hub.
+
+    Raises:
+        InputError: as `Task.plan`.
+    """
+    began = time.monotonic()
+    config, _, data, _ = task.plan(source, settings)
+    total = minutes_of(config, settings)
+    rungs = list(classical_rungs(data))
+    for each in rungs:
+        tell(each.sentence())
+    if data.summary.multi_label or min(data.summary.height, data.summary.width) < SMALL:
+        note = "images so small are learned from scratch" if not data.summary.multi_label else ""
+        return Climbed(None, {}, left_of(total, began), tuple(rungs), note)
+    ways = [Way("from scratch", None, {})]
+    if min(data.summary.height, data.summary.width) >= DETAILED and has_validation(data):
+        ways.append(Way("from scratch at 128x128", None, {"model": FINER}))
+    frozen = None
+    if encoder := encoder_at_hand(task, source, settings, tell, offline=offline):
+        start = Way(f"fine-tuned {encoder.name}", encoder.name, {"training": {"linear_start": True}})
+        ways.insert(0, start)
+        frozen = tried(
+            task, source, settings, start, f"frozen features of {encoder.name}", total, device, steps=0
+        )
+        tell(frozen.sentence())
+        rungs.append(frozen)
+    trials = []
+    for way in ways:
+        trials.append(tried(task, source, settings, way, f"{way.name}, a short trial", total, device))
+        tell(trials[-1].sentence())
+    rungs += trials
+    place = max(range(len(ways)), key=lambda each: merit(trials[each]))
+    best, trial = ways[place], trials[place]
+    chosen = dict(best.settings)
+    if frozen and frozen.judged == "cross-fitted" and merit(frozen) > merit(trial):
+        best = ways[0]
+        chosen = merged(best.settings, {"training": {"steps": 0}})
+        note = f"kept: frozen features of {best.init} with a linear classifier"
+    else:
+        note = f"training {best.name}, which did best"
+    left = left_of(total, began)
+    if left and not settings.get("training", {}).get("minutes"):
+        config, _, data, _ = task.plan(source, settings, init=best.init, base=chosen)
+        if trial.speed and config.training.epochs * len(data.train) / trial.speed < 60 * left:
+            left = None  # all epochs of the recipe fit into it
+    return Climbed(best.init, chosen, left, tuple(rungs), note)
+
+
+def has_validation(data: Splits) -> bool:
+    """Return whether there are enough validation images to decide by."""
+    return data.validation is not None and len(data.validation) >= FEWEST
+
+
+def minutes_of(config: Any, settings: Tree) -> float | None:
+    """Return the minutes of a run: those asked for, else ten, or None where epochs or steps are asked for."""
+    own = settings.get("training", {})
+    if own.get("minutes"):
+        return float(own["minutes"])
+    return None if own.get("epochs") or own.get("steps") else MINUTES
+
+
+def left_of(total: float | None, began: float) -> float | None:
+    """Return what is left of the minutes, at least half of them."""
+    return None if total is None else max(total - (time.monotonic() - began) / 60, total / 2)
+
+
+def merit(rung: Rung) -> tuple[float, float]:
+    """Return what rungs are compared by: accuracy, and of equal ones the loss."""
+    return rung.accuracy, -math.inf if rung.loss is None else -rung.loss
+
+
+def classical_rungs(data: Splits) -> Iterator[Rung]:
+    """Yield what the best classical method, and the majority class, get on images that they were not fitted
+    on."""
+    if data.summary.multi_label:
+        return
+    fitted = fit_classical(data._replace(validation=None))
+    count = len(fitted.targets)
+    if best := fitted.best:
+        hits = int((best.answers == best.targets).sum())
+        yield Rung(
+            best.name,
+            best.accuracy,
+            wilson_interval(hits, count),
+            count,
+            "cross-fitted",
+            seconds=best.seconds,
+        )
+    hits = round(fitted.majority * count)
+    yield Rung("majority class", fitted.majority, wilson_interval(hits, count), count, "cross-fitted")
+
+
+def encoder_at_hand(
+    task: Task, source: Any, settings: Tree, tell: Callable[[str], None], *, offline: bool
+) -> Encoder | None:
+    """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
+    open one of the hub, or the one that comes with the package."""
+    of_hub = () if offline else filter(None, (reachable_encoder() for _ in range(1)))
+    packaged = (Encoder(name, "comes with vitreous") for name in encoder_names())
+    for encoder in chain(cached_encoders(), of_hub, packaged):
+        try:
+            if encoder.name.startswith("hf:"):
+                tell(f"encoder: {encoder.name} ({encoder.about})")
+            task.plan(source, settings, init=encoder.name)
+        except InputError as error:
+            tell(f"{encoder.name} is not used: {error}")
+            continue
+        return encoder
+    return None
+
+
+def tried(
+    task: Task,
+    source: Any,
+    settings: Tree,
+    way: Way,
+    name: str,
+    total: float | None,
+    device: torch.device,
+    *,
+    steps: int | None = None,
+) -> Rung:
+    """Train for a short time, and measure on the validation part; where that is small, on folds of the
+    training part, each by a model that has not seen it.
+
+    Args:
+        total: minutes of the whole training; None: as many epochs as the recipe has.
+        steps: of the trial, instead of a share of the training.
+    """
+    began = time.monotonic()
+    config, _, data, _ = task.plan(source, settings, init=way.init, base=way.settings)
+    if total is not None:
+        config = with_training(config, minutes=total)
+    judged, parts = "validation", [data]
+    if not has_validation(data):
+        judged = "cross-fitted"
+        parts = [
+            data._replace(train=data.train.subset(rows), validation=data.train.subset(others), test=None)
+            for rows, others in folds_of(data.train.targets)
+        ]
+    config = shortened(config, SHARE)
+    if steps is not None:
+        config = with_training(config, steps=steps, minutes=None)
+    hits = losses = count = speed = 0.0
+    for part in parts:
+        measured = trained_and_measured(task, config, part, device)
+        speed = max(speed, measured["images_per_second"])
+        count += len(part.validation)
+        hits += measured["validation_accuracy"] * len(part.validation)
+        losses += measured["validation_loss"] * len(part.validation)
+    accuracy, loss = hits / count, losses / count
+    interval = wilson_interval(round(hits), int(count))
+    seconds = time.monotonic() - began
+    return Rung(name, accuracy, interval, int(count), judged, loss, seconds, speed=speed)
+
+
+def trained_and_measured(task: Task, config: Any, data: Splits, device: torch.device) -> Mapping[str, float]:
+    """Train in a folder that is removed, and measure on the validation part; where the loss does not stay
+    finite, nothing is right."""
+    measure = task.validation(config, data)
+    assert measure is not None
+    images = len(data.train)
+    if images < config.training.batch_size:
+        config = with_training(config, batch_size=images)
+    with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):  # that its time is short
+        run = Run.create(Path(folder) / "trial", with_precision(config, device))
+        try:
+            found = measure(learn(run, data, device=device).model.to(device))
+        except NotFinite:
+            found = {"validation_accuracy": 0.0, "validation_loss": math.inf}
+        speeds = [row["images_per_second"] for row in run.metrics() if "images_per_second" in row]
+        return {**found, "images_per_second": speeds[-1] if speeds else 0.0}

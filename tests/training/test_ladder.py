@@ -1,0 +1,206 @@
+"""What a classifier is trained from where nothing is asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import vitreous as vt
+from vitreous.checkpoints import hub_encoders
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
+from vitreous.evaluation.classical import try_mirroring
+from vitreous.evaluation.scores import Interval
+from vitreous.tasks import task_named
+from vitreous.tasks.ladder import MINUTES, is_open, merit, minutes_of
+from vitreous.tasks.linear_start import fit_linear
+from vitreous.tasks.rungs import Rung
+
+pytestmark = pytest.mark.usefixtures("quick_figures")
+CPU = torch.device("cpu")
+
+
+def draw(folder: Path, count: int, *, arrows: bool = False, gray: bool = False) -> Path:
+    """Two classes: stripes of two directions, or wedges that point to the left and to the right."""
+    rng = np.random.default_rng(0)
+    for label in (0, 1):
+        (folder / f"{label}").mkdir(parents=True)
+        for number in range(count):
+            rows, columns = np.mgrid[:64, :64]
+            if arrows:
+                wedge = abs(rows - 32) < (columns if label else 63 - columns) / 2
+                shape = wedge * 150
+            else:
+                shape = ((rows if label else columns) // 8 % 2) * 150
+            pixels = shape[..., None] + rng.integers(0, 100, (64, 64, 1 if gray else 3))
+            image = pixels.astype(np.uint8)
+            Image.fromarray(image[..., 0] if gray else image).save(folder / f"{label}" / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The hub's cache with a small DINOv2 as it is published; the name of it."""
+    commit = "0" * 40
+    repository = tmp_path / "hub" / "models--facebook--dinov2-small"
+    model = vt.create(
+        "ViT-S/14", num_classes=None, image_size=56, width=32, depth=2, heads=2, mlp_dim=64, layer_scale=1.0
+    )
+    vt.save(model, repository / "snapshots" / commit, format="huggingface")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return "hf:facebook/dinov2-small"
+
+
+def test_an_encoder_of_the_hubs_cache_carries_a_training(
+    hub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found, announced, frozen, fine-tuned; the model that is kept loads and predicts as any other."""
+    data = draw(tmp_path / "photos", 20)
+    run = vt.train(data, out=tmp_path / "run", settings={"training": {"epochs": 2}}, offline=True)
+    told = capsys.readouterr().err
+    assert f"encoder: {hub} (" in told
+    assert "MB, in the Hugging Face cache" in told
+    rungs = run.result.to_json()["rungs"]
+    assert [each["judged"] for each in rungs] == ["cross-fitted"] * len(rungs)
+    names = [each["name"] for each in rungs]
+    assert names[:3] == ["SVM on HOG and color", "majority class", f"frozen features of {hub}"]
+    assert f"fine-tuned {hub}, a short trial" in names
+    assert all(each["interval"][0] <= each["accuracy"] <= each["interval"][1] for each in rungs)
+    assert "frozen features of hf:facebook/dinov2-small" in run.report.read_text(encoding="utf-8")
+    opened = vt.load(tmp_path / "run")
+    image = Image.open(next((data / "1").iterdir()))
+    (answer,) = vt.predict(tmp_path / "run", [image])
+    with torch.inference_mode():
+        logits = opened(opened.preprocessing([image]))
+    assert opened.labels[int(logits.argmax())] == answer.label
+    assert json.loads((tmp_path / "run" / "ladder.json").read_text()) == rungs
+
+
+def test_the_cache_of_the_hub_is_read_with_care(hub: str, tmp_path: Path) -> None:
+    """Models of other kinds, broken and enormous ones are passed over."""
+    root = tmp_path / "hub"
+    for name, text in (("a--text", '{"model_type": "bert"}'), ("b--broken", "{"), ("c--list", "[]")):
+        folder = root / f"models--{name}" / "snapshots" / "1"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(text)
+        (folder / "model.safetensors").write_bytes(b"1")
+    assert [each.name for each in hub_encoders.cached_encoders()] == [hub]
+
+
+def test_nobody_asks_the_hub_who_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    asked = []
+
+    def refuse(*_: Any, **given: Any) -> None:
+        asked.append(given["timeout"])
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    assert hub_encoders.reachable_encoder() is None
+    assert asked == [hub_encoders.PATIENCE]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert hub_encoders.reachable_encoder() is None
+    assert len(asked) == 1
+
+
+def test_a_head_fitted_on_frozen_features_is_the_regression_itself() -> None:
+    """Its standardization is folded in; a class without images is never answered."""
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    targets = rng.integers(3, size=120) + 1
+    values = (rng.normal(size=(120, 5)) + 2 * np.eye(5)[targets]).astype(np.float32) * [1, 10, 3, 5, 0.1] + 7
+    weight, bias = fit_linear(values, targets, 4)
+    logits = values @ weight.T + bias
+    assert (logits.argmax(axis=1) != 0).all()
+    assert (logits.argmax(axis=1) == targets).mean() > 0.8
+    scaled = (values - values.mean(axis=0)) / (values.std(axis=0) + 1e-6)
+    best = max(
+        (LogisticRegression(C=1 / (penalty * 120), max_iter=200).fit(scaled, targets) for penalty in (1e-2,)),
+        key=lambda each: each.score(scaled, targets),
+    )
+    assert (best.predict(scaled) == logits.argmax(axis=1)).mean() > 0.95
+    weight, bias = fit_linear(values[:, :2], targets % 2, 2)
+    assert weight.shape == (2, 2)
+    np.testing.assert_allclose(weight[0], -weight[1], rtol=1e-5)
+
+
+def rung(accuracy: float, loss: float | None) -> Rung:
+    return Rung("x", accuracy, Interval(0, 1), 10, "validation", loss)
+
+
+def test_the_loss_breaks_a_tie() -> None:
+    assert merit(rung(0.209, 2.4)) > merit(rung(0.209, 2.6))
+    assert merit(rung(0.3, math.inf)) > merit(rung(0.2, 0.1))
+
+
+def test_what_is_asked_for_is_not_decided_by_the_data(tmp_path: Path) -> None:
+    task = task_named("classification")
+    assert is_open(task, "photos", {}, None, None)
+    assert is_open(task, "photos", {"training": {"minutes": 3}}, None, None)
+    assert not is_open(task, "photos", {"init": None}, None, None)
+    assert not is_open(task, "photos", {"model": {"depth": 2}}, None, None)
+    assert not is_open(task, "photos", {}, "deit", None)
+    assert not is_open(task, "digits", {}, None, None)
+    assert not is_open(task_named("regression"), "photos", {}, None, None)
+    assert minutes_of(None, {}) == MINUTES
+    assert minutes_of(None, {"training": {"minutes": 3}}) == 3
+    assert minutes_of(None, {"training": {"epochs": 3}}) is None
+
+
+def test_images_are_mirrored_unless_they_point_somewhere(tmp_path: Path) -> None:
+    stripes = open_data(str(draw(tmp_path / "stripes", 40)), DataConfig())
+    found = try_mirroring(stripes)
+    assert found is not None
+    assert not found.harms(found.sideways, found.plain)
+    arrows = open_data(str(draw(tmp_path / "arrows", 40, arrows=True)), DataConfig())
+    found = try_mirroring(arrows)
+    assert found is not None
+    assert found.harms(found.sideways, found.plain)
+
+
+@pytest.mark.parametrize(
+    ("arrows", "gray", "flip", "vertical"),
+    [(False, False, 0.5, 0.0), (True, False, 0.0, 0.0), (False, True, 0.5, 0.5)],
+)
+def test_augmentation_follows_the_data_and_is_said(
+    arrows: bool, gray: bool, flip: float, vertical: float, tmp_path: Path
+) -> None:
+    data = draw(tmp_path / "data", 40, arrows=arrows, gray=gray)
+    config, reasons, _, _ = task_named("classification").plan(str(data), {})
+    assert (config.augmentation.flip, config.augmentation.flip_vertical) == (flip, vertical)
+    assert (config.augmentation.random_resized_crop is None) == gray
+    words = "not mirrored: an SVM" if arrows else "mirrored: an SVM"
+    assert any(each.startswith(words) for each in reasons)
+    config, reasons, _, _ = task_named("classification").plan(str(data), {"augmentation": {"flip": 0.25}})
+    assert config.augmentation.flip == 0.25, "as it was asked for"
+
+
+def test_labels_that_may_depend_on_it_are_not_changed(tmp_path: Path) -> None:
+    """A number may be an angle, a place, a size or a color; so may one of several labels."""
+    data = draw(tmp_path / "data", 12)
+    names = [str(path.relative_to(data)) for path in sorted(data.rglob("*.png"))]
+    tables = {
+        "regression": "".join(f"{name},{number}\n" for number, name in enumerate(names)),
+        "multilabel": "".join(
+            f"{name},a|b\n" if number % 2 else f"{name},a\n" for number, name in enumerate(names)
+        ),
+    }
+    for task, rows in tables.items():
+        (data / "list.csv").write_text("path,label\n" + rows)
+        config, reasons, _, _ = task_named(task).plan(str(data / "list.csv"), {})
+        changed = config.augmentation
+        assert changed.affine is None
+        assert changed.random_resized_crop is None
+        assert changed.color_jitter is None
+        assert not changed.flip
+        assert any("as the labels may depend on it" in each for each in reasons)
