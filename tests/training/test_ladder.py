@@ -70,7 +70,7 @@ def test_an_encoder_of_the_hubs_cache_carries_a_training(
     assert f"encoder: {hub} (" in told
     assert "MB, in the Hugging Face cache" in told
     rungs = run.result.to_json()["rungs"]
-    assert [each["judged"] for each in rungs] == ["cross-fitted"] * len(rungs)
+    assert [each["measured_on"] for each in rungs] == ["cross-fitted"] * len(rungs)
     names = [each["name"] for each in rungs]
     assert names[:3] == ["SVM on HOG and color", "majority class", f"frozen features of {hub}"]
     assert f"fine-tuned {hub}, a short trial" in names

@@ -33,6 +33,7 @@ from vitreous.evaluation.model_diagnosis import (
     weights_not_finite,
 )
 from vitreous.evaluation.scores import wilson_interval
+from vitreous.languages import phrase
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.tasks import task_of_run
@@ -229,9 +230,9 @@ def below_baseline(accuracy: float, baselines: Sequence[Mapping[str, Any]]) -> I
     """The model is not better than the best classical method on the same held-out images."""
     best = max(baselines, key=lambda each: each["accuracy"])
     if accuracy < best["accuracy"]:
-        low, high = best["interval"]
+        (low, high), name = best["interval"], phrase(f"baselines.{best['name']}")
         yield from finding(
-            "below baseline", accuracy=accuracy, name=best["name"], best=best["accuracy"], low=low, high=high
+            "below baseline", accuracy=accuracy, name=name, best=best["accuracy"], low=low, high=high
         )
 
 

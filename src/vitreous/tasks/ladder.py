@@ -39,9 +39,11 @@ FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2
 
 
 class Way(NamedTuple):
-    """A way to train: what it is called, the checkpoint that it begins with, and settings of its own."""
+    """A way to train: what it is called, here and in the catalog of languages, the checkpoint that it begins
+    with, and settings of its own."""
 
     name: str
+    words: str
     init: str | None
     settings: Tree
 
@@ -90,12 +92,12 @@ def climb(
     if data.summary.multi_label or min(data.summary.height, data.summary.width) < SMALL:
         note = "images so small are learned from scratch" if not data.summary.multi_label else ""
         return Climbed(None, {}, left_of(total, began), tuple(rungs), note)
-    ways = [Way("from scratch", None, {})]
+    ways = [Way("from scratch", "scratch", None, {})]
     if min(data.summary.height, data.summary.width) >= DETAILED and has_validation(data):
-        ways.append(Way("from scratch at 128x128", None, {"model": FINER}))
+        ways.append(Way("from scratch at 128x128", "finer", None, {"model": FINER}))
     frozen = None
     if encoder := encoder_at_hand(task, source, settings, tell, offline=offline):
-        start = Way(f"fine-tuned {encoder.name}", encoder.name, {"training": {"linear_start": True}})
+        start = Way(f"fine-tuned {encoder.name}", "tuned", encoder.name, {"training": {"linear_start": True}})
         ways.insert(0, start)
         frozen = tried(
             task, source, settings, start, f"frozen features of {encoder.name}", total, device, steps=0
@@ -110,7 +112,7 @@ def climb(
     place = max(range(len(ways)), key=lambda each: merit(trials[each]))
     best, trial = ways[place], trials[place]
     chosen = dict(best.settings)
-    if frozen and frozen.judged == "cross-fitted" and merit(frozen) > merit(trial):
+    if frozen and frozen.measured_on == "cross-fitted" and merit(frozen) > merit(trial):
         best = ways[0]
         chosen = merged(best.settings, {"training": {"steps": 0}})
         note = f"kept: frozen features of {best.init} with a linear classifier"
@@ -165,7 +167,14 @@ def classical_rungs(data: Splits) -> Iterator[Rung]:
             seconds=best.seconds,
         )
     hits = round(fitted.majority * count)
-    yield Rung("majority class", fitted.majority, wilson_interval(hits, count), count, "cross-fitted")
+    yield Rung(
+        "majority class",
+        fitted.majority,
+        wilson_interval(hits, count),
+        count,
+        "cross-fitted",
+        words="baselines.majority class",
+    )
 
 
 def encoder_at_hand(
@@ -209,9 +218,9 @@ def tried(
     config, _, data, _ = task.plan(source, settings, init=way.init, base=way.settings)
     if total is not None:
         config = with_training(config, minutes=total)
-    judged, parts = "validation", [data]
+    measured_on, parts = "validation", [data]
     if not has_validation(data):
-        judged = "cross-fitted"
+        measured_on = "cross-fitted"
         parts = [
             data._replace(train=data.train.subset(rows), validation=data.train.subset(others), test=None)
             for rows, others in folds_of(data.train.targets)
@@ -229,7 +238,19 @@ def tried(
     accuracy, loss = hits / count, losses / count
     interval = wilson_interval(round(hits), int(count))
     seconds = time.monotonic() - began
-    return Rung(name, accuracy, interval, int(count), judged, loss, seconds, speed=speed)
+    words = f"rungs.{'frozen' if steps == 0 else way.words}"
+    return Rung(
+        name,
+        accuracy,
+        interval,
+        int(count),
+        measured_on,
+        loss,
+        seconds,
+        speed=speed,
+        words=words,
+        init=way.init,
+    )
 
 
 def trained_and_measured(task: Task, config: Any, data: Splits, device: torch.device) -> Mapping[str, float]:

@@ -20,7 +20,9 @@ class Rung:
     """A step of the ladder, and what it gave on images that it did not learn from.
 
     Attributes:
-        judged: which images those are: "validation", or "cross-fitted".
+        words: the name in the catalog of languages.
+        init: the checkpoint that it begins with.
+        measured_on: which images those are: "validation", or "cross-fitted".
         loss: the mean cross-entropy of its answers; None for a method without probabilities.
         speed: images a second that it learned from.
     """
@@ -29,16 +31,20 @@ class Rung:
     accuracy: float
     interval: Interval
     count: int
-    judged: str
+    measured_on: str
     loss: float | None = None
     seconds: float = 0.0
     speed: float = 0.0
+    words: str = ""
+    init: str | None = None
 
     def sentence(self) -> str:
         """Return the rung as a line of the progress."""
         low, high = map(percent, self.interval)
-        validation = self.judged == "validation"
-        where = f"{self.count} validation images" if validation else f"{self.count} images, {self.judged}"
+        validation = self.measured_on == "validation"
+        where = (
+            f"{self.count} validation images" if validation else f"{self.count} images, {self.measured_on}"
+        )
         when = f", in {duration(self.seconds)}" if self.seconds else ""
         return f"{self.name}: {percent(self.accuracy)} ({low} to {high}) of {where}{when}"
 
