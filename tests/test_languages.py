@@ -129,7 +129,7 @@ def test_the_locale_chooses(variables: dict[str, str], language: str) -> None:
 
 def test_an_unknown_language_is_refused() -> None:
     with (
-        pytest.raises(InputError, match=r"--language 'fr' is unknown: pages are in en or ko"),
+        pytest.raises(InputError, match=r"`language` 'fr' is unknown: pages are in en or ko"),
         speaking("fr"),
     ):
         pass

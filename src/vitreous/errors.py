@@ -13,14 +13,15 @@ from tempfile import gettempdir
 
 
 class InputError(Exception):
-    """The user's input is wrong: the message says what, where, and what to do.
+    """The user's input is wrong: the message says what, where, and what to do. Parameters of the Python API
+    are in backticks, `batch_size`; the command line writes --batch-size.
 
     The command line prints the message alone and exits with 2; it never shows a traceback for it.
     """
 
 
 @contextmanager
-def writing_to(path: Path, advice: str = "choose another --out") -> Iterator[None]:
+def writing_to(path: Path, advice: str = "choose another `out`") -> Iterator[None]:
     """Raise InputError, with what to do, where `path` cannot be written or the disk is full."""
     try:
         yield
@@ -33,7 +34,7 @@ def writing_to(path: Path, advice: str = "choose another --out") -> Iterator[Non
         raise InputError(f"cannot write {path}: {reason}; {advice}") from error
 
 
-def check_free(path: Path, advice: str = "choose another --out") -> None:
+def check_free(path: Path, advice: str = "choose another `out`") -> None:
     """Raise InputError where something would be overwritten; an empty folder is free."""
     with writing_to(path, advice):
         taken = path.exists() and (not path.is_dir() or any(path.iterdir()))

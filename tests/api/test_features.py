@@ -134,7 +134,7 @@ def test_a_run_without_classes_of_images_is_not_probed_on_its_own_data(tmp_path:
     model = build_model(config.model, preprocessing=config.preprocessing)
     model.task = task
     made.save_model(model)
-    with pytest.raises(vt.InputError, match=f"--task {task}, .* name the data to probe it on"):
+    with pytest.raises(vt.InputError, match=f"`task` {task}, .* name the data to probe it on"):
         vt.probe(made.path, progress=False)
 
 

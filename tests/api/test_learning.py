@@ -67,7 +67,7 @@ def test_a_run_resumes_and_is_extended(run: vt.Run) -> None:
     assert longer.metrics[-1]["epoch"] == 3
     assert rows[-1]["epoch"] == 3
     assert "loss" in longer.figures()
-    with pytest.raises(vt.InputError, match="--epochs"):
+    with pytest.raises(vt.InputError, match="`epochs`"):
         longer.resume(epochs=1, progress=False)
 
 
@@ -180,7 +180,7 @@ def test_what_a_machine_is_short_of_is_one_sentence_at_every_stage(
 
 def test_an_operation_without_a_deterministic_algorithm_is_an_input_error() -> None:
     same_bits = numerics(torch.device("cpu"), "fp32", deterministic=True)
-    with pytest.raises(vt.InputError, match="--deterministic: some_op does not have"), same_bits:
+    with pytest.raises(vt.InputError, match="`deterministic`: some_op does not have"), same_bits:
         raise RuntimeError("some_op does not have a deterministic implementation, but you set ...")
 
 

@@ -53,7 +53,7 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
 def test_heads_are_asked_for_with_the_likely_number(tiny: Any, tmp_path: Path) -> None:
     vt.save(tiny(width=192, heads=6), tmp_path / "m.pth", format="torchvision")
     with pytest.raises(
-        vt.InputError, match=re.escape("pass heads=3 (width 192 / 64), or --set model.heads=3 of a command")
+        vt.InputError, match=re.escape("pass heads=3 (width 192 / 64; `settings` model.heads=3), or")
     ):
         vt.load(tmp_path / "m.pth")
     assert vt.load(tmp_path / "m.pth", heads=6).config.heads == 6

@@ -141,7 +141,7 @@ def test_how_many_may_be_bad_is_a_setting(photos):
         )
         return len(next(loader.epoch(0)).indices), len(loader.bad)
 
-    with pytest.raises(InputError, match=r"5 of 20 .*more than 1 %.*--quarantine.*data\.bad_files=0\.2"):
+    with pytest.raises(InputError, match=r"5 of 20 .*more than 1 %.*`quarantine`.*data\.bad_files=0\.2"):
         epoch()
     assert epoch(bad_files=0.3) == (20, 5)
 
@@ -206,6 +206,6 @@ def test_a_file_of_many_images_is_no_image(tmp_path, name):
     (tmp_path / name).write_bytes(b"path,label\n")
     with pytest.raises(
         InputError,
-        match=rf"{name} is a file of many images, or of their names, not an image: add --out FOLDER",
+        match=rf"{name} is a file of many images, or of their names, not an image: add `out` FOLDER",
     ):
         image_list(tmp_path / name)

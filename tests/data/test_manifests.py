@@ -106,7 +106,7 @@ def captions(count):
 def test_captions_are_not_classes(photos, wanted):
     texts = (captions(wanted) * 2)[:40]
     rows = [ROWS[0], *((f"cat/{i % 10}.jpg", text) for i, text in enumerate(texts))]
-    with pytest.raises(InputError, match=rf"{wanted} different texts .* of 40 images.*--task captioning"):
+    with pytest.raises(InputError, match=rf"{wanted} different texts .* of 40 images.*`task` captioning"):
         open_data(write(photos / "list.csv", rows), DataConfig())
 
 
@@ -201,7 +201,7 @@ def numbers(photos, values):
 
 @pytest.mark.parametrize("values", [[f"{n / 8}" for n in range(40)] * 3, [str(n % 178) for n in range(200)]])
 def test_many_different_numbers_are_not_taken_for_classes(photos, values):
-    with pytest.raises(InputError, match=rf"{len(set(values))} different numbers .* add --task regression"):
+    with pytest.raises(InputError, match=rf"{len(set(values))} different numbers .* add `task` regression"):
         open_data(numbers(photos, values), DataConfig())
 
 

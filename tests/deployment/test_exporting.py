@@ -103,7 +103,7 @@ def test_torch_programs_in_int8(tmp_path: Path) -> None:
     assert 0 < written.max_abs_difference < 0.5
     with pytest.raises(InputError, match="int8 is of linear layers, and the model has none"):
         export(model_of("BiT"), tmp_path / "bit.pt2", precision="int8")
-    with pytest.raises(InputError, match="--data calibrates int8 of ONNX and OpenVINO, and has no effect"):
+    with pytest.raises(InputError, match="`data` calibrates int8 of ONNX and OpenVINO, and has no effect"):
         vt.export(model, tmp_path / "x.pt2", precision="int8", data="digits", progress=False)
 
 

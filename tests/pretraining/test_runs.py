@@ -163,7 +163,7 @@ def test_the_recipe_of_a_paper_decides_and_not_the_data():
     assert (plan.config.recipe, model.width, model.position.kind) == ("mae", 1024, "sincos-2d")
     assert plan.config.pretraining.mae.decoder_width == 512
     assert scaled_lr(training) == pytest.approx(1.5e-4 * training.batch_size / 256)
-    with pytest.raises(InputError, match="the recipe dino is for --objective dino, not mae"):
+    with pytest.raises(InputError, match="the recipe dino is for `objective` dino, not mae"):
         vt.pretrain("digits", objective="mae", recipe="dino")
     with pytest.raises(InputError, match="did you mean 'mae'"):
         vt.pretrain("digits", recipe="maee")
@@ -174,7 +174,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
         Image.new("RGB", (16, 16), (20 * number, 0, 0)).save(tmp_path / f"{number}.png")
     (tmp_path / "unwanted.csv").write_text("path\n3.png\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="--minutes and --epochs both say how long"):
+    with pytest.raises(InputError, match="`minutes` and `epochs` both say how long"):
         vt.pretrain(tmp_path, minutes=1, epochs=1)
     given = []
 

@@ -232,12 +232,12 @@ def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None
         (tmp_path / "streets" / name).mkdir(parents=True)
         for number in range(4):
             Image.new("L", (8, 8), number).save(tmp_path / "streets" / name / f"{number}.png")
-    with pytest.raises(InputError, match="images and their masks: add --task segmentation"):
+    with pytest.raises(InputError, match="images and their masks: add `task` segmentation"):
         task_named("classification").plan(str(tmp_path / "streets"), {})
 
 
 def test_groups_of_shards_need_shards() -> None:
-    with pytest.raises(InputError, match="shard_group needs sharded weights: add --shard"):
+    with pytest.raises(InputError, match="shard_group needs sharded weights: add `shard`"):
         task_named("classification").plan("digits", {"training": {"shard_group": 2}})
     assert (
         task_named("classification")

@@ -100,14 +100,14 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, devi
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     monkeypatch.setenv("LOCAL_RANK", "4" if device == "cuda" else "0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with pytest.raises(InputError, match="has 4: use --device cuda and --nproc-per-node 4"):
+    with pytest.raises(InputError, match="has 4: use `device` cuda and --nproc-per-node 4"):
         process_group(torch.device(device)).__enter__()
 
 
 def test_the_memory_of_a_model_in_shards_is_not_measured(tmp_path: Path) -> None:
     settings = {"training": {"shard": True}}
     options: dict[str, Any] = {"out": tmp_path / "run", "device": torch.device("cpu"), "world": World(0, 2)}
-    with pytest.raises(InputError, match="--batch-size auto measures a whole model"):
+    with pytest.raises(InputError, match="`batch_size` auto measures a whole model"):
         start_run("classification", "digits", settings, fit_memory=True, **options)
     assert not (tmp_path / "run").exists()
 

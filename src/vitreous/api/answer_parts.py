@@ -76,10 +76,10 @@ def answer_parts(
     require_packages("pyarrow", extra="data", what=f"writing {folder}")
     if engine not in (None, "ray"):
         raise InputError(
-            f"--engine {engine} is not known: the one engine is ray; leave it out to compute here"
+            f"`engine` {engine} is not known: the one engine is ray; leave it out to compute here"
         )
     if actors is not None and (engine is None or actors < 1):
-        raise InputError(f"--actors {actors}: give a number from 1 on, together with --engine ray")
+        raise InputError(f"`actors` {actors}: give a number from 1 on, together with `engine` ray")
     folder = Path(folder)
     parts = image_parts(data)
     first = next(parts)
@@ -104,7 +104,7 @@ def is_folder(out: str | Path) -> bool:
 def check_for_folder(engine: str | None, actors: int | None) -> None:
     """Raise InputError for options that are of folders alone."""
     if engine is not None or actors is not None:
-        raise InputError("--engine and --actors are for a folder of answers: give --out FOLDER")
+        raise InputError("`engine` and `actors` are for a folder of answers: give `out` FOLDER")
 
 
 def width_of(folder: Path) -> int:
@@ -126,7 +126,7 @@ def by_ray(
     predictor: Predictor, parts: Iterable[ImagePart], folder: Path, actors: int | None
 ) -> Iterator[PartAnswers]:
     """Answer parts by Ray Data: one model for each actor. Where one dies, another answers its part."""
-    require_packages("ray", extra="ray", what="--engine ray")
+    require_packages("ray", extra="ray", what="`engine` ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray: Any = import_module("ray")
     ray.data = import_module("ray.data")
@@ -203,13 +203,13 @@ class PartWriter:
             stored = read_metadata(path)
             about = json.loads(stored.metadata[ABOUT])
         except (ArrowInvalid, KeyError, TypeError, ValueError):
-            raise InputError(f"{path} was not written by vitreous: choose another --out") from None
+            raise InputError(f"{path} was not written by vitreous: choose another `out`") from None
         for what, now in (("model", self.key), ("data", part.key)):
             if about[what] != now:
                 other = (
                     "another model or other options" if what == "model" else "other images than DATA has now"
                 )
-                raise InputError(f"{path} has the answers of {other}: choose another --out")
+                raise InputError(f"{path} has the answers of {other}: choose another `out`")
         return PartAnswers(stored.num_rows, about["failed"])
 
 

@@ -75,7 +75,9 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     InputError: a setting is not one of the model's."""
     others = [name for name in tree if name != "model"]
     if others:
-        raise InputError(f"--set {others[0]} is none of the model's settings: write --set model.heads=12")
+        raise InputError(
+            f"`settings` {others[0]} is none of the model's settings: write `settings` model.heads=12"
+        )
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 
@@ -201,7 +203,7 @@ def threshold_of(model: Any, threshold: Threshold | None) -> int | float | Mappi
         return read_thresholds(weights_folder(model), model_name(model))
     for each in threshold.values() if isinstance(threshold, Mapping) else (threshold,):
         if isinstance(each, str) or (each is not None and not 0 <= each <= 1):
-            raise InputError(f"--threshold {each} is not a probability: give a number from 0 to 1, or best")
+            raise InputError(f"`threshold` {each} is not a probability: give a number from 0 to 1, or best")
     return threshold  # type: ignore[return-value]
 
 
@@ -217,7 +219,7 @@ def silent(sentence: str) -> None:
 def check_beams(beams: int) -> None:
     """Raise InputError where a search would follow nothing."""
     if beams < 1:
-        raise InputError(f"--beams {beams}: at least one is needed")
+        raise InputError(f"`beams` {beams}: at least one is needed")
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def evaluate(
     asked = model if settings or config or image_size else program_of(model)
     task = task_of(asked) or task_named("classification")
     task.check_options(
-        "evaluate", tta=tta, image_size=image_size, workers=workers, set=settings, config=config
+        "evaluate", tta=tta, image_size=image_size, workers=workers, settings=settings, config=config
     )
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
@@ -143,7 +143,7 @@ def predict(
         InputError: no such model, no image at all, or an option that the task does not have.
     """
     if top is not None and top < 1:
-        raise InputError(f"--top {top} names no label: use 1 or more")
+        raise InputError(f"`top` {top} names no label: use 1 or more")
     check_batch_size(batch_size)
     from vitreous.data.image_list import image_list
 
@@ -170,7 +170,7 @@ def predict(
     task = task_of(opened) or task_named("classification")
     threshold = threshold_of(model, threshold)
     asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta, "image_size": image_size}
-    task.check_options("predict", **asked, out=out, workers=workers, set=settings, config=config)
+    task.check_options("predict", **asked, out=out, workers=workers, settings=settings, config=config)
     if out is not None and is_folder(out) and not task.answer_folder:
         asked |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
         predictor = Predictor(model, settings=settings, config=config, **asked)

@@ -67,7 +67,7 @@ def check_data(
     elif task not in checks:
         raise InputError(f"unknown task {task!r}: {nearest(task, ['classification', *checks])}")
     elif report is not None:
-        raise InputError(f"--report is for images and their classes, not for --task {task}: leave it out")
+        raise InputError(f"`report` is for images and their classes, not for `task` {task}: leave it out")
     else:
         found = checks[task](data, workers=workers)
     return quarantined(found, data, Path(quarantine)) if quarantine is not None else found
@@ -85,9 +85,9 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     from vitreous.languages import speaking
 
     if page is not None:
-        require_packages("matplotlib", extra="train", what="data check --report")
+        require_packages("matplotlib", extra="train", what="data check `report`")
         if page.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"--report {page} is the name of a page: let it end with .html")
+            raise InputError(f"`report` {page} is the name of a page: let it end with .html")
         check_replaceable(page.with_suffix(".csv"), data, Action._fields, page)
     evidence = collect(splits := open_data(data, DataConfig()), workers=workers)
     found = report_of(evidence)
@@ -95,7 +95,7 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
         return found
     from vitreous.inspection.data_report import write_data_report
 
-    with speaking(language), writing_to(page, "name another file for --report"):
+    with speaking(language), writing_to(page, "name another file for `report`"):
         page.parent.mkdir(parents=True, exist_ok=True)
         table = page.with_suffix(".csv")
         write_csv(table, Action._fields, actions(evidence))
@@ -110,12 +110,12 @@ def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path)
     hash; or a table DATA, a file that is not such a table, or one that was edited since its page."""
     from vitreous.checkpoints.whole_files import checksum
 
-    with writing_to(page, "name another file for --report"):
+    with writing_to(page, "name another file for `report`"):
         written = page.read_text(encoding="utf-8", errors="replace")[-80:] if page.exists() else ""
         mark = re.search(r"<!-- ([0-9a-f]{64}) -->\s*$", written)
         if page.exists() and not mark:
             raise InputError(
-                f"--report would replace {page}, which is not the page of such a report: name another file"
+                f"`report` would replace {page}, which is not the page of such a report: name another file"
             )
         if not table.exists():
             return
@@ -124,11 +124,11 @@ def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path)
         isinstance(data, str | Path) and Path(data).resolve() == table.resolve()
     ):
         raise InputError(
-            f"--report would replace {table}, which is not the table of such a report: name another file"
+            f"`report` would replace {table}, which is not the table of such a report: name another file"
         )
     if mark and mark[1] != checksum(table):
         raise InputError(
-            f"--report would replace {table}, which was edited after its report: name another file"
+            f"`report` would replace {table}, which was edited after its report: name another file"
         )
 
 
@@ -164,10 +164,10 @@ def pack_data(
     from vitreous.data.sources import open_data
 
     if size < 1 or per_shard < 1 or (quality is not None and not 1 <= quality <= 95):
-        raise InputError("--size and --per-shard count from 1, and --quality goes from 1 to 95")
+        raise InputError("`size` and `per_shard` count from 1, and `quality` goes from 1 to 95")
     if seed < 0:
-        raise InputError(f"--seed {seed} is too low: use 0 or more")
+        raise InputError(f"`seed` {seed} is too low: use 0 or more")
     if raw and quality is not None:
-        raise InputError("--raw writes no JPEGs: leave out --quality, or --raw")
+        raise InputError("`raw` writes no JPEGs: leave out `quality`, or `raw`")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
     return pack(open_data(data, DataConfig(split_seed=seed)), Path(out), packing, strict=strict)

@@ -92,7 +92,7 @@ def calibrate(
     if out is not None:
         check_free(folder)
     elif task_of(spec) is None or not (folder / "config.json").is_file():
-        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with --out")
+        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with `out`")
     answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
         how |= {"learned": held.learned, "progress": advance}
@@ -138,7 +138,7 @@ def optimize(
     from vitreous.deployment import optimizing
 
     if not 0 <= budget < 1 or timed_batch < 1:
-        raise InputError(f"--budget {budget:g} is not a part of 1, as 0.3% is, or --timed-batch is below 1")
+        raise InputError(f"`budget` {budget:g} is not a part of 1, as 0.3% is, or `timed_batch` is below 1")
     path, folder = path_of_run(model), weights_folder(model)
     if folder is None:
         raise InputError(
@@ -196,7 +196,7 @@ def export(
     check_free(path)
     calibrated = precision == "int8" and format != "torch" and path.suffix != ".pt2"
     if data is not None and not calibrated:
-        raise InputError("--data calibrates int8 of ONNX and OpenVINO, and has no effect here: leave it out")
+        raise InputError("`data` calibrates int8 of ONNX and OpenVINO, and has no effect here: leave it out")
     opened = resolve_model(model, **fields)
     samples = calibration_samples(model, opened, data, with_preprocessing) if calibrated else ()
     if progress:

@@ -231,7 +231,7 @@ def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
         return "digits", dict(settings)
     if not (task := task_of_run(Path(path))).has_classes:
         raise InputError(
-            f"{path} is a run of --task {task.name}, whose data have no class for each image: name the data "
+            f"{path} is a run of `task` {task.name}, whose data have no class for each image: name the data "
             "to probe it on"
         )
     trained = open_run(Path(path)).config

@@ -143,7 +143,7 @@ def inspect(
     check_weights(answerer, "inspect")
     task = task_of(answerer) or task_named("classification")
     given = {"label": label, "patch": patch, "compare": compare, "attributions": attributions}
-    task.check_options("inspect", **given, image_size=image_size, set=tree)
+    task.check_options("inspect", **given, image_size=image_size, settings=tree)
     if named:
         answerer = task.open(str(model), **fields)
         task = task_of(answerer) or task

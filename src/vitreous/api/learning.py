@@ -198,7 +198,7 @@ def pretrain(
     own = (pretraining_recipe(recipe).config if recipe else PretrainingRunConfig()).task
     name = str(objective or tree.get("task", own))
     if recipe and name != own:
-        raise InputError(f"the recipe {recipe} is for --objective {own}, not {name}: leave one of them out")
+        raise InputError(f"the recipe {recipe} is for `objective` {own}, not {name}: leave one of them out")
     if name not in OBJECTIVES:
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
     source = None if data is None else data_source(data, "unlabeled")
@@ -280,7 +280,7 @@ def start_training(
     init, out = checkpoint_path(options.get("init")), options.get("out")
     if init == "none":
         init, settings = None, {**settings, "init": None}  # an explicit setting: no trial
-    for name, value in (("--init", init), ("--recipe", options.get("recipe"))):
+    for name, value in (("`init`", init), ("`recipe`", options.get("recipe"))):
         if value in ("", TRY):
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 

@@ -59,7 +59,7 @@ def compare(
     check_tasks(paths, tasks)
     task = tasks[0]
     if data is not None and task.config.command == "pretrain":
-        raise InputError(f"--data does not apply to runs of {task.name}, which have no answers: leave it out")
+        raise InputError(f"`data` does not apply to runs of {task.name}, which have no answers: leave it out")
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
     source = None if data is None else data_source(data, task.targets)

@@ -114,7 +114,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         part = "head" if field == "num_classes" else field
         whole = part in ("head", "position.rotary", "position.rotary.periods")
         known = "" if whole else f"={value}, only {' or '.join(str(each) for each in allowed)}"
-        hint = f"; drop it with drop=({part!r},) or --drop {part}" if part in DROPPABLE else ""
+        hint = f"; leave it out with `drop` {part}" if part in DROPPABLE else ""
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
 
 

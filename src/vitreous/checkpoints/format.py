@@ -223,8 +223,7 @@ def asked_heads(source: Source, width: int) -> int:
     likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(
         f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
-        f"(width {width} / {width // likely}), or --set model.heads={likely} of a command, or what it was "
-        "made with"
+        f"(width {width} / {width // likely}; `settings` model.heads={likely}), or what it was made with"
     )
 
 

@@ -127,7 +127,7 @@ def with_head(model: Model, num_classes: int | None) -> Model:
     if isinstance(model, WithEncoder):
         raise InputError(
             f"the classes of a {type(model).__name__} cannot be changed: train it again, on other data, with "
-            "--init"
+            "`init`"
         )
     config = model.config.checked(model.config.model_dump(), {"num_classes": num_classes})
     task = None if num_classes is None else model.task if model.task in HEADED else "classification"

@@ -92,7 +92,7 @@ def fixed(ours: str, value: Tensor, *, part: str) -> Row:
 def no_head_bias(num_classes: int) -> Row:
     """The bias of the head, which a projection of theirs does not have."""
     return fixed(
-        "head.bias", torch.zeros(num_classes), part="a bias of the head: drop the head (--drop head)"
+        "head.bias", torch.zeros(num_classes), part="a bias of the head: leave the head out with `drop` head"
     )
 
 
@@ -311,7 +311,7 @@ def check_finite(outputs: Tensor) -> Tensor:
     if not is_finite(outputs):
         raise InputError(
             "the model's outputs are NaN or infinite: its weights are damaged, or its training diverged, or "
-            "the precision is too low (see vitreous doctor, and --precision fp32)"
+            "the precision is too low (see vitreous doctor, and `precision` fp32)"
         )
     return outputs
 

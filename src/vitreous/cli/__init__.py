@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import sys
 import tomllib
 import traceback
@@ -105,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
     except (InputError, CycloptsError) as error:
         if verbose:
             traceback.print_exception(error)
-        sentence = str(error)
+        sentence = in_shell(str(error))
         if isinstance(error, UnusedCliTokensError):
             unexpected = " ".join(error.unused_tokens or ())
             sentence = f"unexpected {unexpected!r}: vitreous {words[0]} --help says what the command takes"
@@ -134,6 +135,19 @@ def run(arguments: Sequence[str]) -> int:
             print(printable(f"vitreous: {note}"), file=sys.stderr)
         return 130
     return result if isinstance(result, int) else 0
+
+
+# Parameters of the Python API whose options have other names.
+OPTIONS = {"settings": "--set", "source_format": "--from"}
+
+
+def in_shell(sentence: str) -> str:
+    """Return a sentence of the Python API, which has its parameters in backticks, with the options."""
+
+    def option(found: re.Match[str]) -> str:
+        return OPTIONS.get(found[1], "--" + found[1].replace("_", "-"))
+
+    return re.sub(r"`([a-z_]+)`", option, sentence)
 
 
 # What other programs call options of ours.

@@ -126,10 +126,10 @@ def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
     InputError: the data are not a folder of files, or `folder` is in it or cannot be written."""
     root = local_path(str(source)).absolute()
     if not root.is_dir() or any(root.glob("*.tar")):
-        raise InputError(f"--quarantine moves files out of a folder, which {source} is not: leave it out")
+        raise InputError(f"`quarantine` moves files out of a folder, which {source} is not: leave it out")
     folder = local_path(folder).absolute()
     if root.resolve() == folder.resolve() or root.resolve() in folder.resolve().parents:
-        raise InputError(f"--quarantine {folder} is in {source}, where it would be data: name another folder")
+        raise InputError(f"`quarantine` {folder} is in {source}, where it would be data: name another folder")
     moves = dict[str, Path]()
     for name in filter(os.path.lexists, report.unreadable):
         inside = Path(os.path.abspath(name)).relative_to(root)  # they are those that were found below it
@@ -138,7 +138,7 @@ def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
             raise InputError(
                 f"{moves[name]} is in quarantine already, and nothing is overwritten: name another folder"
             )
-    with writing_to(folder, "name another folder for --quarantine"):
+    with writing_to(folder, "name another folder for `quarantine`"):
         for name, target in moves.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(name, target)

@@ -315,8 +315,8 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
     if missing:
         raise InputError(
             f"{len(found) - len(missing)} of {len(found)} images {what}, and not {images.name(missing[0])}: "
-            "give a manifest with a column of times, as in --set data.time=taken; or, if the files were "
-            "never copied or changed, --set data.time=file"
+            "give a manifest with a column of times, as in `settings` data.time=taken; or, if the files were "
+            "never copied or changed, `settings` data.time=file"
         )
     return np.array(found, dtype=np.float64)
 

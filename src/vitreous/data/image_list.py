@@ -126,7 +126,7 @@ def matches(wanted: str) -> list[str]:
     if path.suffix.lower() in MANY and path.is_file():
         raise InputError(
             f"{utf8_name(wanted)} is a file of many images, or of their names, not an image: add "
-            "--out FOLDER, or unpack it and give the folder"
+            "`out` FOLDER, or unpack it and give the folder"
         )
     if path.exists():
         return [wanted if Path(wanted).exists() else str(path)]

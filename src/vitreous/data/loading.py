@@ -54,7 +54,7 @@ class BadFiles:
     def add(self, bad: BadImage) -> None:
         """Remember an image. Raises InputError if strict."""
         if self.strict:
-            raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop --strict")
+            raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop `strict`")
         self.reasons.setdefault(bad.name, bad.reason)
 
     def check(self, images: int) -> None:

@@ -112,7 +112,7 @@ def in_order(
     except BrokenProcessPool:
         raise InputError(
             "a worker process that reads data ended, perhaps because there is too little memory: use fewer "
-            "(--workers), or threads (data.worker_processes=false)"
+            "(`workers`), or threads (data.worker_processes=false)"
         ) from None
     finally:
         for future in pending:

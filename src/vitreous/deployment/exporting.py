@@ -108,7 +108,7 @@ def export(
     format = "safetensors" if weights else engine_named(path, format)
     check_replaceable(path, format)
     if with_preprocessing and format == "safetensors":
-        raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
+        raise InputError("`with_preprocessing` has no effect on weights alone: leave it out")
     known = PRECISIONS.get(format, ("fp32",))
     if with_preprocessing:  # OpenVINO would prepare images in bf16, too
         known = tuple(each for each in known if each != "bf16")
@@ -116,7 +116,7 @@ def export(
         inside = " with preprocessing" if with_preprocessing else ""
         raise InputError(
             f"a file of format {format}{inside} computes in {' or '.join(known)}, not in {precision}: change "
-            "--precision"
+            "`precision`"
         )
     if format == "onnx":
         check_onnx(model)
@@ -142,7 +142,7 @@ def check_replaceable(path: Path, format: str) -> None:
         others = {each.name for each in path.iterdir()} - FOLDER if path.is_dir() else set()
     if path.exists() and (others or path.is_dir() != (format == "openvino")):
         raise InputError(
-            f"{path} exists, and is not an exported model of format {format}: choose another --out"
+            f"{path} exists, and is not an exported model of format {format}: choose another `out`"
         )
 
 
@@ -314,7 +314,7 @@ def quantized(graph: Any, samples: Sequence[Any], exact: Sequence[str] = ()) -> 
     """Return a graph of OpenVINO or ONNX with products in int8, but for the nodes in `exact`, calibrated on
     samples, by NNCF."""
     if not samples:
-        raise InputError("int8 needs images to calibrate on: give a run, or name DATA with --data")
+        raise InputError("int8 needs images to calibrate on: give a run, or name DATA with `data`")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         import nncf
 

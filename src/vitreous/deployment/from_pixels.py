@@ -32,12 +32,12 @@ class FromPixels(nn.Module):
         how: Preprocessing = model.preprocessing
         if how.resize == "fit" or how.interpolation not in SUPPORT or isinstance(model, WithEncoder):
             raise InputError(
-                f"--with-preprocessing cannot express {how.resize} and {how.interpolation}: it can crop and "
+                f"`with_preprocessing` cannot express {how.resize} and {how.interpolation}: it can crop and "
                 "squash, bilinear and bicubic, for classifiers"
             )
         if model.task not in ("classification", "multilabel") or model.config.num_classes is None:
             raise InputError(
-                "--with-preprocessing writes a program that gives probabilities, and the model has none: "
+                "`with_preprocessing` writes a program that gives probabilities, and the model has none: "
                 f"its task is {model.task}, with {model.config.num_classes or 'no'} classes"
             )
         self.model, self.how = model, how

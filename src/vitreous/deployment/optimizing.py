@@ -108,7 +108,7 @@ def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> l
         if not is_installed(ENGINES[name].package):
             extra = "cpu" if name == "openvino" else "export"
             raise InputError(
-                f"--engines {name} needs {ENGINES[name].package}: pip install 'vitreous[{extra}]'"
+                f"`engines` {name} needs {ENGINES[name].package}: pip install 'vitreous[{extra}]'"
             )
     if wanted:
         return ["eager", *(name for name in wanted if name != "eager")]

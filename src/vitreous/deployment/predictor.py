@@ -46,7 +46,7 @@ def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
             return dict(found["thresholds"])
     raise InputError(
         f"no thresholds were chosen for {model}: that is done with several labels for an image by training "
-        "with a validation part, or by vitreous calibrate; or give a number, as --threshold 0.5"
+        "with a validation part, or by vitreous calibrate; or give a number, as `threshold` 0.5"
     )
 
 
@@ -128,7 +128,7 @@ class ClassPredictor:
         own = threshold if isinstance(threshold, Mapping) else dict.fromkeys(self.labels, threshold)
         if others := own.keys() - set(self.labels):
             near = nearest(min(others), self.labels)
-            raise InputError(f"--threshold of {min(others)!r}, which is not a label here: {near}")
+            raise InputError(f"`threshold` of {min(others)!r}, which is not a label here: {near}")
         return torch.tensor([float(own.get(label, 0.5)) for label in self.labels])
 
     def most_probable(self, probabilities: Tensor, top: int) -> list[tuple[Choice, ...]]:

@@ -336,8 +336,8 @@ def knn_measure(train: ImageDataset, held_out: ImageDataset) -> Callable[..., Ma
 def check_draws(shots: Sequence[int], draws: int, seed: int = 0) -> None:
     """Raise InputError for numbers that mean nothing."""
     if seed < 0:
-        raise InputError(f"--seed {seed} is too low: use 0 or more")
+        raise InputError(f"`seed` {seed} is too low: use 0 or more")
     if not shots or min(shots) < 1:
-        raise InputError(f"--shots {' '.join(map(str, shots))}: give one number or more, each at least 1")
+        raise InputError(f"`shots` {' '.join(map(str, shots))}: give one number or more, each at least 1")
     if draws < 1:
-        raise InputError(f"--draws {draws} draws nothing: use 1 or more, 3 for an interval")
+        raise InputError(f"`draws` {draws} draws nothing: use 1 or more, 3 for an interval")

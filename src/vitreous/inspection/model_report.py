@@ -103,8 +103,8 @@ def write_model_report(
         found, interactive, summary = vit_exhibits(model, images, request)
         parts += found
     else:
-        given: dict[str, Any] = {"--label": request.label, "--patch": request.patch}
-        given |= {"--compare": request.other, "--attributions": request.attributions}
+        given: dict[str, Any] = {"`label`": request.label, "`patch`": request.patch}
+        given |= {"`compare`": request.other, "`attributions`": request.attributions}
         if asked := [option for option, value in given.items() if value is not None]:
             raise InputError(
                 f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"

@@ -35,7 +35,7 @@ def speaking(language: str | None) -> Iterator[None]:
         InputError: an unknown language.
     """
     if language is not None and language not in LANGUAGES:
-        raise InputError(f"--language {language!r} is unknown: pages are in {' or '.join(LANGUAGES)}")
+        raise InputError(f"`language` {language!r} is unknown: pages are in {' or '.join(LANGUAGES)}")
     before = CURRENT.set(language or language_of_locale(os.environ))
     try:
         yield

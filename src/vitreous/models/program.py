@@ -53,6 +53,6 @@ class Program(nn.Module):
     def outputs(self, images: Float[Tensor, "B C H W"], count: int = 2) -> list[Tensor]:
         """Return the logits and the features. Raises InputError for another precision than the file's."""
         if torch.is_autocast_enabled("cpu"):
-            raise InputError(f"{self.path} computes in the precision it was written in: use --precision fp32")
+            raise InputError(f"{self.path} computes in the precision it was written in: use `precision` fp32")
         found = self.compute(images.float().cpu().numpy(), count)
         return [torch.tensor(each, device=images.device) for each in found]

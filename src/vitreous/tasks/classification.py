@@ -67,9 +67,9 @@ class Classification(ImageTask):
     default_source = "digits"
     gives_probabilities = True
     options: ClassVar = {
-        "train": TRAINING | {"--recipe", "--batch-size auto"},
-        "evaluate": READING | {"--config", "--tta"},
-        "predict": READING | {"--top", "--out", "--tta", "--threshold"},
+        "train": TRAINING | {"recipe", "batch_size auto"},
+        "evaluate": READING | {"config", "tta"},
+        "predict": READING | {"top", "out", "tta", "threshold"},
         "inspect": INSPECTING,
     }
 
@@ -81,7 +81,7 @@ class Classification(ImageTask):
     ) -> Choice:
         if task := task_of_folders(data.train.classes):
             raise InputError(
-                f"{source} has the folders of data for {task}: add --task {task}; or, should these be "
+                f"{source} has the folders of data for {task}: add `task` {task}; or, should these be "
                 "classes, give their folders other names"
             )
         choice = super().choose(source, data, settings, recipe=recipe, init=init)
@@ -93,7 +93,7 @@ class Classification(ImageTask):
         """Images with several labels make the task multilabel."""
         several = data.summary.multi_label
         if self.name == "multilabel" and not several:
-            raise InputError(f"{data.name} has one label for each image: leave out --task multilabel")
+            raise InputError(f"{data.name} has one label for each image: leave out `task` multilabel")
         task = "multilabel" if several else "classification"
         return super().configured(config, data, {**settings, "task": task})
 

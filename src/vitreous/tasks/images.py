@@ -43,12 +43,11 @@ log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
 DRAWN = {"split_seed", "split_by", "time", "group_by", "exclude", "split_file"}
 DRAWN |= {"test_fraction", "validation_fraction"}
-OPENING: frozenset[str] = frozenset({"--image-size", "--set"})
-READING: frozenset[str] = OPENING | {"--workers"}
-INSPECTING: frozenset[str] = OPENING | {"--label", "--patch", "--compare", "--attributions"}
+OPENING: frozenset[str] = frozenset({"image_size", "settings"})
+READING: frozenset[str] = OPENING | {"workers"}
+INSPECTING: frozenset[str] = OPENING | {"label", "patch", "compare", "attributions"}
 TRAINING: frozenset[str] = frozenset(
-    {"--model", "--init", "--image-size", "--minutes", "--workers", "--strict", "--group-by"}
-    | {"--split-by-time", "--exclude"}
+    {"model", "init", "image_size", "minutes", "workers", "strict", "group_by"} | {"split_by_time", "exclude"}
 )
 
 
@@ -85,7 +84,7 @@ class ImageTask(Task):
         own_batch = settings.get("training", {}).get("batch_size")
         if own_batch and images < size:
             raise InputError(
-                f"a batch of {size} is more than the {images} images to train on: set --batch-size "
+                f"a batch of {size} is more than the {images} images to train on: set `batch_size` "
                 f"{max(images // 4, 1)}, for example"
             )
         if not own_batch and images < (2 * size if recipe else size):
@@ -269,7 +268,7 @@ class ImageTask(Task):
         if learned and parts.validation is None:
             raise InputError(
                 f"{spec} was trained without a validation part: name images that it did not learn from, or "
-                "train it again with --set data.validation_fraction=0.1"
+                "train it again with `settings` data.validation_fraction=0.1"
             )
         if parts.validation is not None:
             part, examples = "validation part", parts.validation

@@ -170,15 +170,15 @@ class Regression(ImageTask):
     default_source, panels, has_classes = "", "regression", False
     targets = "numbers"
     options: ClassVar = {
-        "train": TRAINING | {"--recipe"},
-        "evaluate": READING | {"--config", "--tta"},
-        "predict": READING | {"--out", "--tta"},
+        "train": TRAINING | {"recipe"},
+        "evaluate": READING | {"config", "tta"},
+        "predict": READING | {"out", "tta"},
         "inspect": INSPECTING,
     }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         if not source:
-            raise InputError("--task regression needs DATA: a manifest whose label is a number")
+            raise InputError("`task` regression needs DATA: a manifest whose label is a number")
         return open_data(source, config, "numbers")
 
     def choose(

@@ -128,7 +128,7 @@ def start_run(
         notes.append(f"batch: {size} images, which {world.size} processes share equally")
     if fit_memory and config.training.shard and world.size > 1:
         raise InputError(
-            "--batch-size auto measures a whole model, and --shard is for those that do not fit: give a "
+            "`batch_size` auto measures a whole model, and `shard` is for those that do not fit: give a "
             "number, and training.grad_accum_steps for micro-batches"
         )
     # All processes measure, or none: an objective may compare the images of all.
@@ -170,10 +170,10 @@ def resume_run(
         if "pretrain" in (theirs, command):
             raise InputError(of_another_command(path, theirs))
         raise InputError(
-            f"{path} is a run of --task {kind.name}: resume it with vitreous {theirs} --resume {path}"
+            f"{path} is a run of `task` {kind.name}: resume it with vitreous {theirs} --resume {path}"
         )
     if task is not None and task != kind.name:
-        raise InputError(f"{path} is a run of --task {kind.name}, not {task}: leave out --task")
+        raise InputError(f"{path} is a run of `task` {kind.name}, not {task}: leave out `task`")
     run, note = open_run(path).with_data(data), ""
     opened = kind.open_data(run.config, run.split)
     if world.first and data is not None:

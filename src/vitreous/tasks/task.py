@@ -108,10 +108,11 @@ class Task(ABC):
         """Raise InputError for the first option that is given (not None, False or {}) and not understood."""
         known = self.options.get(command, frozenset())
         for name, value in given.items():
-            option = f"--{name.replace('_', '-')}" + (" auto" if value == "auto" else "")
+            automatic = " auto" if value == "auto" else ""
+            option = name + automatic
             if value is not None and value is not False and value != {} and option not in known:
                 instead = self.instead.get(option, "leave it out") if command == "train" else "leave it out"
-                raise InputError(f"{option} does not apply to --task {self.name}: {instead}")
+                raise InputError(f"`{name}`{automatic} does not apply to `task` {self.name}: {instead}")
 
     # Training, in the order of a run.
 

@@ -73,8 +73,8 @@ def better_beginning(
         config, _, data, _ = task.plan(source, settings, recipe=recipe, init=init)
         if getattr(data, "validation", None) is None:
             raise InputError(
-                f"--init {TRY}{checkpoint} compares on the validation part, and {data.name} has none: set "
-                f"data.validation_fraction=0.1, or give --init {checkpoint}"
+                f"`init` {TRY}{checkpoint} compares on the validation part, and {data.name} has none: set "
+                f"data.validation_fraction=0.1, or give `init` {checkpoint}"
             )
         minutes = config.training.minutes
         with TemporaryDirectory() as folder:

@@ -153,7 +153,7 @@ class TrainingConfig(Config):
                 "training.ema_warmup=false has no effect without training.ema_decay: set it, too"
             )
         if self.shard_group and not self.shard:
-            raise ValueError("training.shard_group needs sharded weights: add --shard, or leave it out")
+            raise ValueError("training.shard_group needs sharded weights: add `shard`, or leave it out")
         return self
 
     def total_steps(self, steps_per_epoch: int) -> int:

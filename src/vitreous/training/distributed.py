@@ -213,7 +213,7 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
         if own >= gpus or device.index is not None:
             raise InputError(
                 f"torchrun gives each process a GPU of its own, and this machine has {gpus}: "
-                f"use --device cuda and --nproc-per-node {gpus}"
+                f"use `device` cuda and --nproc-per-node {gpus}"
             )
         device = torch.device("cuda", own)
         torch.cuda.set_device(device)  # before anything is on it

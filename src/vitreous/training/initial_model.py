@@ -121,7 +121,7 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
         raise InputError(
             f"{source} does not fit the model: {', '.join(problems[:5])} "
             f"{'and more ' if len(problems) > 5 else ''}missing or of another shape; set no model.* that "
-            "changes the architecture together with --init"
+            "changes the architecture together with `init`"
         )
 
 

@@ -226,7 +226,7 @@ class Learner:
             raise InputError(
                 f"the checkpoint does not fit the run's model ({(missing + unexpected)[0]} for one): it was "
                 "saved by another version of vitreous, or config.toml was changed; start a new run, with "
-                "--init RUN to keep what was learned"
+                "`init` RUN to keep what was learned"
             )
 
     @torch.no_grad()

@@ -46,7 +46,7 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
     if config.optimizer.kind == "adafactor":
         raise InputError(
             "Adafactor needs sums over rows and columns of a weight, of which each process has a shard: "
-            "use another training.optimizer.kind, or leave out --shard"
+            "use another training.optimizer.kind, or leave out `shard`"
         )
     return Shards(model, config, device)
 

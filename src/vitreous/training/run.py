@@ -54,7 +54,7 @@ class Run:
         """Make a new run directory. parts: the images that split.csv lists. Raises InputError: there is
         something at `path` already, or it cannot be written."""
         check_free(path, otherwise(path, config.command))
-        check_utf8(str(path), "--out")
+        check_utf8(str(path), "`out`")
         config = with_source(config, path)
         text = to_toml(config)
         with writing_to(path):
@@ -95,7 +95,7 @@ class Run:
         if not theirs.exists():
             raise InputError(
                 f"this machine does not see {theirs}, where the first process has begun the run: machines "
-                "that train together need a folder that all of them see; give it as --out"
+                "that train together need a folder that all of them see; give it as `out`"
             )
         run = cls.open(path if world.first else theirs, type(config))
         run.new = new
@@ -146,11 +146,11 @@ class Run:
         a_step = facts.get("seconds", 0.0) / max(done, 1)
         if minutes is not None and 60 * minutes <= spent + a_step / 2:  # there is no time for another
             raise InputError(
-                f"--minutes {minutes:g} is the total, and {self.path} has had {spent / 60:.3g}: pass a "
+                f"`minutes` {minutes:g} is the total, and {self.path} has had {spent / 60:.3g}: pass a "
                 "larger number"
             )
         if minutes is None and (low or new.total_steps(per_epoch or done + 1) <= done):
-            wanted = f"--steps {steps}" if steps is not None else f"--epochs {epochs:g}"
+            wanted = f"`steps` {steps}" if steps is not None else f"`epochs` {epochs:g}"
             raise InputError(
                 f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"
             )

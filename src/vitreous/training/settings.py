@@ -105,13 +105,13 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
         return tree
     if found := name_on_hub(str(model["name"]).removeprefix("hf:")):
         raise InputError(
-            f"--model {model['name']}: a model is named as in ViT-B/16, and has fresh weights; for "
-            f"pre-trained ones, did you mean --init {found}?"
+            f"`model` {model['name']}: a model is named as in ViT-B/16, and has fresh weights; for "
+            f"pre-trained ones, did you mean `init` {found}?"
         )
     # A name does not set the image size: pad, so that the default size fits every patch.
     whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"edge": "pad"}))
     if (kind := kind_of_addon(whole)) and not issubclass(run.vit, type(whole)):
-        raise InputError(f"{model['name']} is a model for {kind.task}: train it with --task {kind.task}")
+        raise InputError(f"{model['name']} is a model for {kind.task}: train it with `task` {kind.task}")
     rest = {key: value for key, value in model.items() if key != "name"}
     architecture = whole.model_dump(exclude={"image_size", "channels", "num_classes", "edge"})
     return {**tree, "model": merged(architecture, rest)}

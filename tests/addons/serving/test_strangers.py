@@ -290,5 +290,5 @@ def test_a_token_that_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(text)
     with pytest.raises(InputError, match="16 or more printable"):
         read_token(tmp_path / "token")
-    with pytest.raises(InputError, match="cannot read --token-file"):
+    with pytest.raises(InputError, match="cannot read `token_file`"):
         read_token(tmp_path / "none")

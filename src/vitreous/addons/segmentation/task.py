@@ -158,15 +158,15 @@ class Segmentation(ImageTask):
     default_source, panels, has_classes = DIGIT_PAGES, "segmentation", False
     options: ClassVar = {
         "train": TRAINING,
-        "evaluate": READING | {"--config"},
-        "predict": OPENING | {"--out"},
-        "inspect": frozenset({"--patch", "--image-size"}),
+        "evaluate": READING | {"config"},
+        "predict": OPENING | {"out"},
+        "inspect": frozenset({"patch", "image_size"}),
     }
     inspected = 12
     answer_folder = "segmented"
     instead: ClassVar = {
-        "--recipe": "use --set",
-        "--batch-size auto": "use --set training.grad_accum_steps=2",
+        "recipe": "use `settings`",
+        "batch_size auto": "use `settings` training.grad_accum_steps=2",
     }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> MaskSplits:

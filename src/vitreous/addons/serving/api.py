@@ -60,7 +60,7 @@ def serve(
         if not least[name] <= value < math.inf:
             raise InputError(f"--{name.replace('_', '-')} {value:g} is not a number of {least[name]} or more")
     if full_status not in (503, 429):
-        raise InputError(f"--full-status {full_status} is not 503 or 429")
+        raise InputError(f"`full_status` {full_status} is not 503 or 429")
     spec = named_path(model)
     packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
     require_packages(*packages, extra="serve", what="serving")

@@ -71,17 +71,17 @@ def study(
     tree, several = settings_tree(settings, config), name in ("all", "ledger")
     given = {
         "DATA": several and data is not None,
-        "--set or --config": several and bool(tree),
-        "--seeds": name == "ledger" and seeds is not None,
-        "--quick": name == "ledger" and quick,
-        "--device": name in ("ledger", "complexity") and device != "auto",
+        "`settings` or `config`": several and bool(tree),
+        "`seeds`": name == "ledger" and seeds is not None,
+        "`quick`": name == "ledger" and quick,
+        "`device`": name in ("ledger", "complexity") and device != "auto",
     }
     what = {"ledger": "reads what was run", "complexity": "times single layers on one CPU thread"}
     if refused := [option for option, value in given.items() if value]:
         why = what.get(name, "is the ledger of the generated data")
         raise InputError(f"{refused[0]} does not go with the study {name}, which {why}: leave it out")
     if seeds is not None and seeds < 1:
-        raise InputError(f"--seeds {seeds} trains nothing: use 1 or more, 5 for an interval")
+        raise InputError(f"`seeds` {seeds} trains nothing: use 1 or more, 5 for an interval")
     whole = Path("studies-quick" if quick else "studies")
     folder = Path(out) if out else whole / ("" if several else name)
     if name == "ledger":

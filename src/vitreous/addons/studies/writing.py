@@ -22,7 +22,7 @@ from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase, words
 
 RESULTS = ("table.md", "results.json", "plot.svg", "plot.png")
-ADVICE = "free some space, or choose another --out"
+ADVICE = "free some space, or choose another `out`"
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK, "#b5446e")  # of the most curves that a study has
 
@@ -49,7 +49,7 @@ def check_replaceable(folder: Path) -> None:
         known = False
     if there and not known:
         raise InputError(
-            f"{folder / there[0]} exists, and is not the result of a study: choose another --out"
+            f"{folder / there[0]} exists, and is not the result of a study: choose another `out`"
         )
 
 

@@ -96,8 +96,8 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
     headed = config.num_classes is not None
     if config.representation_size and headed:
         raise InputError(
-            "huggingface cannot hold a representation layer under a head; drop both with "
-            "drop=('representation_size',) or --drop representation_size, or the head alone with --drop head"
+            "huggingface cannot hold a representation layer under a head; leave both out with "
+            "`drop` representation_size, or the head alone with `drop` head"
         )
     if config.distillation_token and not headed:
         raise InputError("huggingface cannot hold pooling=class+distillation without a head")

@@ -71,7 +71,7 @@ def refuse_captions(labels: Sequence[str], where: str) -> None:
     if np.median([len(text.split()) for text in texts]) >= LONG:
         raise InputError(
             f"{where} has {len(texts)} different texts as labels of {len(labels)} images, such as "
-            f"{min(texts)!r:.60}: add --task captioning to learn to write texts (from a manifest: .csv, .tsv "
+            f"{min(texts)!r:.60}: add `task` captioning to learn to write texts (from a manifest: .csv, .tsv "
             "or .parquet), or write classes that many images have"
         )
 
@@ -84,7 +84,7 @@ def refuse_numbers(labels: Sequence[str], where: str) -> None:
     fractions = any(not float(text).is_integer() for text in values)
     if fractions or 2 * len(values) > len(labels):
         raise InputError(
-            f"{where} has {len(values)} different numbers as labels of {len(labels)} images: add --task "
+            f"{where} has {len(values)} different numbers as labels of {len(labels)} images: add `task` "
             "regression to predict numbers, or write classes as words, as in 'class 12'"
         )
 

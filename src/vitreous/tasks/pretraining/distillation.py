@@ -33,7 +33,8 @@ def check_teacher(config: FeatureDistillationConfig) -> None:
     """Raise InputError where there is no teacher."""
     if not config.teacher:
         raise InputError(
-            "distillation needs a teacher: --set pretraining.distillation.teacher=MODEL, any model or run"
+            "distillation needs a teacher: `settings` pretraining.distillation.teacher=MODEL, any model "
+            "or run"
         )
 
 

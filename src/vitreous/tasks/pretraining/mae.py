@@ -60,7 +60,7 @@ class MAE(MaskedPrediction):
         if not position.at_stem or position.rotary is not None:
             raise InputError(
                 f"MAE removes tokens, and {position.kind} positions inside the layers count all of them: "
-                "use learned or sincos-2d positions at the stem, or another --objective"
+                "use learned or sincos-2d positions at the stem, or another `objective`"
             )
         self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)
 

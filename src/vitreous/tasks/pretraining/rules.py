@@ -94,7 +94,7 @@ class PretrainingRunConfig(RunConfig):
         for name in OBJECTIVES:
             if name != self.task:
                 problem = f"has no effect with the objective {self.task}: leave it out, or choose"
-                self.check_defaults("pretraining", [name.replace("-", "_")], f"{problem} --objective {name}")
+                self.check_defaults("pretraining", [name.replace("-", "_")], f"{problem} `objective` {name}")
         return self
 
     @property

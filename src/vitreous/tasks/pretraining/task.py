@@ -148,7 +148,7 @@ class Pretraining(ImageTask):
     targets = "unlabeled"
     training_words = "pre-training"
     options: ClassVar = {
-        "pretrain": frozenset({"--model", "--init", "--image-size", "--recipe"}),
+        "pretrain": frozenset({"model", "init", "image_size", "recipe"}),
         "inspect": INSPECTING,
     }
 

@@ -31,7 +31,7 @@ from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.task import Trained
 from vitreous.tasks.text.task import TRAINING_FACTS, CaptioningConfig, TextTask, images_config
 
-INSTEAD = "use --set model.encoder.width=96 and its like"
+INSTEAD = "use `settings` model.encoder.width=96 and its like"
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Captioning(TextTask):
     config = CaptioningConfig
     answers = Reader
     default_source = DIGIT_LINES
-    options: ClassVar = {"train": frozenset({"--minutes"}), "predict": frozenset({"--out"})}
+    options: ClassVar = {"train": frozenset({"minutes"}), "predict": frozenset({"out"})}
     inspected = 4
     instead: ClassVar = {
-        **dict.fromkeys(("--model", "--init", "--recipe", "--image-size"), INSTEAD),
-        "--batch-size auto": "give a number, and --set training.grad_accum_steps=2 splits such a batch",
-        "--group-by": "give the manifest a column split",
-        "--strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
+        **dict.fromkeys(("model", "init", "recipe", "image_size"), INSTEAD),
+        "batch_size auto": "give a number, and `settings` training.grad_accum_steps=2 splits such a batch",
+        "group_by": "give the manifest a column split",
+        "strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
     }
 
     def open_source(self, source: str, config: CaptioningConfig) -> CaptionSplits:
