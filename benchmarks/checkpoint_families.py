@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.checkpoints.formats import IMAGE_FAMILIES, TEXT_MODELS
+from vitreous.checkpoints.formats import IMAGE_FAMILIES, added_families
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "checkpoints"
@@ -328,7 +328,7 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
         opened = ", ".join(dict.fromkeys(each["by"] for each in found if "by" in each)) or None
         rows.setdefault(family, {})[format] = largest | {"by": opened}
         print(family, format, rows[family][format], file=sys.stderr)
-    for name, format in TEXT_MODELS.items() if only is None else ():
+    for name, format in added_families().items() if only is None else ():
         rows[name] = {format: text_model(name)}
     return rows
 

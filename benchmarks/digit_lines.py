@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from record import write_results
 
-from vitreous.evaluation.texts import evaluate_reader
+from vitreous.addons.text.evaluation import evaluate_reader
 from vitreous.tasks import running, task_named
 from vitreous.training.run import Run
 

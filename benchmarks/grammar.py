@@ -21,11 +21,11 @@ import numpy as np
 from record import write_results
 
 import vitreous as vt
-from vitreous.data.text.batches import padded
-from vitreous.data.text.parallel import grammar_words
-from vitreous.data.text.tokenizer import END, START
+from vitreous.addons.text.batches import padded
+from vitreous.addons.text.figures import text_attention, token_labels
+from vitreous.addons.text.parallel import grammar_words
+from vitreous.addons.text.tokenizer import END, START
 from vitreous.evaluation.scores import wilson_interval
-from vitreous.inspection.sequence_report import text_attention, token_labels
 
 NOUN = 2  # the third word of a source: the old law
 FAR = 10  # words between the noun and the pronoun

@@ -21,7 +21,7 @@ from record import write_results
 from torch import Tensor, nn
 
 import vitreous as vt
-from vitreous.layers.sequence import TokenEmbedding, sinusoids
+from vitreous.addons.text.layers import TokenEmbedding, sinusoids
 
 VOCABULARY = 8000
 

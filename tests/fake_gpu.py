@@ -30,16 +30,16 @@ from vitreous.addons.segmentation.masked import MaskBatch
 from vitreous.addons.studies.laboratory import Laboratory
 from vitreous.addons.studies.sequences import with_key_size
 from vitreous.addons.studies.study import Trial
+from vitreous.addons.text.batches import CaptionBatch, TextBatch
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.checkpoints.resizing import with_head
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig
 from vitreous.data.image_samples import Batch
-from vitreous.data.text.batches import CaptionBatch, TextBatch
 from vitreous.evaluation.outputs import summaries
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.transformer import Captioner, Transformer
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.distillation import FeatureDistillation, FeatureDistillationConfig
 from vitreous.tasks.pretraining.rules import WITH_VIEWS

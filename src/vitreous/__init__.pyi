@@ -4,7 +4,6 @@ from vitreous import sklearn as sklearn
 from vitreous.addons.names import *  # noqa: F403
 from vitreous.api.asking import evaluate as evaluate
 from vitreous.api.asking import predict as predict
-from vitreous.api.asking import translate as translate
 from vitreous.api.checking import check_data as check_data
 from vitreous.api.checking import doctor as doctor
 from vitreous.api.checking import pack_data as pack_data
@@ -17,7 +16,6 @@ from vitreous.api.inspecting import attribute as attribute
 from vitreous.api.inspecting import inspect as inspect
 from vitreous.api.learning import pretrain as pretrain
 from vitreous.api.learning import train as train
-from vitreous.api.learning import train_translator as train_translator
 from vitreous.api.models import compare_recipes as compare_recipes
 from vitreous.api.models import convert as convert
 from vitreous.api.models import describe as describe
@@ -34,8 +32,6 @@ from vitreous.checkpoints import save as save
 from vitreous.checkpoints.download import list_encoders as list_encoders
 from vitreous.checkpoints.resizing import resize as resize
 from vitreous.errors import InputError as InputError
-from vitreous.evaluation.text_models import Reader as Reader
-from vitreous.evaluation.text_models import Translator as Translator
 from vitreous.inspection.capture import capture_attention as capture_attention
 from vitreous.models.bit import BiT as BiT
 from vitreous.models.bit import BiTConfig as BiTConfig
@@ -43,9 +39,6 @@ from vitreous.models.config import ViTConfig as ViTConfig
 from vitreous.models.names import create as create
 from vitreous.models.names import list_models as list_models
 from vitreous.models.preprocessing import Preprocessing as Preprocessing
-from vitreous.models.sequence_config import TransformerConfig as TransformerConfig
-from vitreous.models.transformer import Captioner as Captioner
-from vitreous.models.transformer import Transformer as Transformer
 from vitreous.models.vit import ViT as ViT
 from vitreous.tasks.pretraining.mae import MAE as MAE
 

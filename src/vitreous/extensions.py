@@ -74,6 +74,13 @@ class Addon:
             its report.
         recognizes: for each task the address of a function (classes) that says whether what was taken for
             classes are folders of data of that task.
+        published: for each model_type of transformers that it reads, the task of such models.
+        families: of models that it reads, each with its format.
+        training: of tasks that `train` does not train the command that does.
+        data_help: what DATA is with its tasks, in the help of `train`.
+        next_steps: for each training command what can be done after it, by the name of a sentence in
+            `head.commands` of the catalog.
+        texts: the task that learns labels that are texts and no classes.
         pipelines: of each task, what the Hugging Face hub calls it.
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
@@ -93,6 +100,12 @@ class Addon:
     caches: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, str] = field(default_factory=dict)
     recognizes: Mapping[str, str] = field(default_factory=dict)
+    published: Mapping[str, str] = field(default_factory=dict)
+    families: Mapping[str, str] = field(default_factory=dict)
+    training: Mapping[str, str] = field(default_factory=dict)
+    data_help: str = ""
+    next_steps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    texts: str = ""
     pipelines: Mapping[str, str] = field(default_factory=dict)
     pages_of_runs: tuple[str, ...] = ()
     drawings: tuple[str, ...] = ()
@@ -133,6 +146,11 @@ def task_of_folders(classes: Collection[str]) -> str | None:
     """Return the task of an add-on, where what was taken for classes are the folders of its data."""
     rows = (row for addon in addons().values() for row in addon.recognizes.items())
     return next((task for task, address in rows if imported(address)(classes)), None)
+
+
+def task_of_texts() -> str:
+    """Return the task of an add-on that learns labels that are texts; "" where there is none."""
+    return next((addon.texts for addon in addons().values() if addon.texts), "")
 
 
 def contributed(what: str) -> Iterator[Any]:

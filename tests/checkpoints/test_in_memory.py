@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import vitreous as vt
+from vitreous.addons.text.layers import causal_mask, padding_mask
 from vitreous.checkpoints.resizing import with_head
-from vitreous.layers.sequence import causal_mask, padding_mask
 
 META = torch.device("meta")
 POSITIONS = [

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from vitreous.addons.segmentation.checking import check_masks
+from vitreous.addons.text.captions import check_texts
 from vitreous.cli import run
-from vitreous.data.text.captions import check_texts
 
 
 def kinds(report):

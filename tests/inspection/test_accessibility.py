@@ -12,7 +12,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.run import load
-from vitreous.data.text.parallel import number_pairs
+from vitreous.addons.text.parallel import number_pairs
 
 pytestmark = pytest.mark.slow
 

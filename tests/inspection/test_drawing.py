@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import vitreous as vt
-from vitreous.models.sequence_config import TransformerConfig
+from vitreous.addons.text.config import TransformerConfig
 
 EXAMPLE = {
     "image_size": 32,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.description import Description, describe
 from vitreous.models.names import build_model, config_of
-from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.transformer import Captioner, Transformer
 from vitreous.models.vit import ViT
 
 # Written by the second implementation of each architecture that `describe` was until version 0.2.

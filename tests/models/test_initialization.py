@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 import vitreous as vt
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.layers.block import LayerScale
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model, create
-from vitreous.models.sequence_config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.models.transformer import Captioner, Transformer
 from vitreous.rng import torch_generator
 
 SMALL: dict[str, Any] = {

@@ -14,6 +14,7 @@ from PIL import Image
 
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.segmentation.task import SegmentationConfig
+from vitreous.addons.text.task import RECIPES, CaptioningConfig, TranslationConfig
 from vitreous.checkpoints.native import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
@@ -24,7 +25,6 @@ from vitreous.tasks import task_named
 from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.tasks.pretraining.rules import PretrainingRunConfig
-from vitreous.tasks.text.task import CaptioningConfig, TranslationConfig
 from vitreous.training.diagnosis import collapse
 from vitreous.training.run import Run
 
@@ -75,17 +75,17 @@ def segmentation(tmp_path: Path) -> Run:
 def translation(tmp_path: Path) -> Run:
     model = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1}
     settings = {"model": model, "training": {"peak_lr": 0.8}}
-    config = packaged_config(TranslationConfig, "numbers", settings)
+    config = packaged_config(TranslationConfig, RECIPES / "numbers.toml", settings)
     run = Run.create(tmp_path / "translation", config)
-    save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
+    save_native(wrong(fresh_model(config)), run.path / "model", beside={"tokenizer.json": "{}"})
     return run
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Run:
-    config = packaged_config(CaptioningConfig, "digit-lines")
+    config = packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml")
     run = Run.create(tmp_path / "text", config)
-    save_native(wrong(fresh_model(config)), run.path / "model", tokenizer="{}")
+    save_native(wrong(fresh_model(config)), run.path / "model", beside={"tokenizer.json": "{}"})
     return run
 
 

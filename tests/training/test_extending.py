@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from vitreous.addons.text.task import last_checkpoints
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
-from vitreous.tasks.text.task import last_checkpoints
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Average, learning_rate

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from vitreous.addons.text.config import TransformerConfig
+from vitreous.addons.text.transformer import Transformer
 from vitreous.errors import InputError
 from vitreous.models.names import create
-from vitreous.models.sequence_config import TransformerConfig
-from vitreous.models.transformer import Transformer
 from vitreous.tasks.pretraining.rules import OBJECTIVES, ObjectiveName, PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import LoRAConfig, OptimizerConfig, ScheduleConfig, TrainingConfig

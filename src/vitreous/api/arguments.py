@@ -216,12 +216,6 @@ def silent(sentence: str) -> None:
     """Print nothing, where no progress is to be shown."""
 
 
-def check_beams(beams: int) -> None:
-    """Raise InputError where a search would follow nothing."""
-    if beams < 1:
-        raise InputError(f"`beams` {beams}: at least one is needed")
-
-
 @contextmanager
 def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar in a terminal or a notebook while the context lasts; nothing elsewhere.

@@ -1,19 +1,18 @@
-"""`vitreous.evaluate`, `predict` and `translate`: what a trained model answers."""
+"""`vitreous.evaluate` and `predict`: what a trained model answers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
     Threshold,
     check_batch_size,
-    check_beams,
     computation,
     data_source,
     fastest,
@@ -27,7 +26,6 @@ from vitreous.api.arguments import (
     weights_folder,
 )
 from vitreous.errors import InputError
-from vitreous.results import Result
 
 if TYPE_CHECKING:
     from vitreous.data.image_list import Failure, ImageList
@@ -243,81 +241,3 @@ def predict_without_torch(
     with progress_bar("predicting", progress) if len(images) > BATCH else nullcontext() as advance:
         how: dict[str, Any] = {"batch_size": batch_size or BATCH, "workers": workers, "progress": advance}
         return predict_exported(found, images, top=top, **how)
-
-
-class TranslatedText(NamedTuple):
-    """A text, its translation, and the translation's log probability divided by a power of its length; no
-    score with one beam, and where there was nothing to translate."""
-
-    source: str
-    text: str
-    score: float | None
-
-
-@dataclass(frozen=True)
-class Translations(Result):
-    """The translations of texts, in order."""
-
-    rows: tuple[TranslatedText, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"translations": self.table()}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each text."""
-        return [each._asdict() for each in self.rows]
-
-    def __iter__(self) -> Iterator[TranslatedText]:
-        return iter(self.rows)
-
-
-def translate(
-    model: Any,
-    texts: str | Sequence[str],
-    *,
-    beams: int = 4,
-    length_penalty: float = 0.6,
-    batch_size: int = 128,
-    device: str = "auto",
-    precision: str = "fp32",
-) -> Translations:
-    """Translate texts with a model of `train_translator`.
-
-    Args:
-        model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
-            loaded.
-        texts: one or many; an empty one stays empty.
-        beams: translations that the search follows; 1 is greedy.
-        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
-        batch_size: texts that are translated together.
-
-    Raises:
-        InputError: no such run or another model, no text at all, or one that is too long.
-    """
-    from vitreous.evaluation.text_models import Translator
-    from vitreous.tasks.answering import has_weights
-    from vitreous.training.precision import computing, pick_device
-
-    check_beams(beams)
-    check_batch_size(batch_size)
-    lines = [texts] if isinstance(texts, str) else list(texts)
-    if not any(line.strip() for line in lines):
-        raise InputError("there is no text to translate, neither after the run nor in standard input")
-    opened, here = path_of_run(model), pick_device(device)
-    if isinstance(opened, str | Path) and not has_weights(str(opened)):
-        raise InputError(f"no such run: {opened}; to make one: vitreous translate train")
-    translator = Translator.load(opened) if isinstance(opened, str | Path) else Translator.of(opened)
-    translator.model.to(here)
-    with computing(precision, here):
-        found = iter(
-            translator.translate(
-                [line for line in lines if line.strip()],
-                beams=beams,
-                length_penalty=length_penalty,
-                batch_size=batch_size,
-            )
-        )
-    pairs = [(line, next(found) if line.strip() else None) for line in lines]
-    return Translations(
-        tuple(TranslatedText(line, each.text if each else "", each and each.score) for line, each in pairs)
-    )

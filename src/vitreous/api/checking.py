@@ -58,10 +58,8 @@ def check_data(
             of such a report would be replaced.
     """
     from vitreous.data.checking import quarantined
-    from vitreous.data.text.captions import check_texts
 
-    checks = {"captioning": check_texts}
-    checks |= {task: imported(where) for addon in addons().values() for task, where in addon.checks.items()}
+    checks = {task: imported(where) for addon in addons().values() for task, where in addon.checks.items()}
     if task == "classification":
         found = check_classes(data, None if report is None else Path(report), workers, language)
     elif task not in checks:

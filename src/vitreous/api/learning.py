@@ -1,4 +1,4 @@
-"""`vitreous.train`, `pretrain` and `train_translator`."""
+"""`vitreous.train` and `pretrain`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
-    check_beams,
     data_source,
     path_of_run,
     say,
@@ -110,7 +109,7 @@ def train(
         data: a folder with a sub-folder for each class, a manifest, shards, "cifar10:PATH", "hf:NAME"; or in
             memory: a torch Dataset, a Hugging Face dataset, (images, labels), a list of (image, label). By
             default the task's own small data: the digits.
-        task: classification (the default), multilabel, regression, segmentation or captioning.
+        task: classification (the default), multilabel, regression, or a task of an add-on.
         model: the architecture, with fresh weights: ViT-S/16, R50+ViT-B/16 ...; by default it follows from
             the data.
         init: pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of any
@@ -162,8 +161,7 @@ def task_to_train(name: str | None, tree: Mapping[str, Any]) -> Task:
 
     task = task_named(str(name or tree.get("task", "classification")))
     if task.config.command != "train":
-        instead = "pretrain" if task.config.command == "pretrain" else "train_translator"
-        raise InputError(f"the task {task.name} is trained by vitreous.{instead}")
+        raise InputError(f"the task {task.name} is trained by vitreous {task.config.command}")
     return task
 
 
@@ -203,35 +201,6 @@ def pretrain(
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
     source = None if data is None else data_source(data, "unlabeled")
     return start_training(name, source, tree, {**options, "recipe": recipe})
-
-
-def train_translator(
-    pairs: str | None = None,
-    *,
-    steps: int | None = None,
-    beams: int = 4,
-    length_penalty: float = 0.6,
-    **options: Unpack[TrainingOptions],
-) -> Run:
-    """Train the Transformer of 2017 on pairs of texts; `translate` translates with it.
-
-    Args:
-        pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
-        steps: number of steps, instead of epochs; the total, when resuming.
-        beams: translations that the search follows; 1 is greedy.
-        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
-        options: epochs, batch_size, out, device, precision, shard, deterministic, seed, settings, config,
-            callbacks, progress, language; see `train`.
-
-    Raises:
-        InputError, Interrupted: see `train`.
-    """
-    check_beams(beams)
-    check_known("train_translator", options, TrainingOptions.__optional_keys__)
-    check_length(steps=steps, epochs=options.get("epochs"))
-    tree = run_settings({**options, "steps": steps})
-    source = None if pairs is None else data_source(pairs)
-    return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
 
 
 def normalized_options(options: Mapping[str, Any]) -> dict[str, Any]:

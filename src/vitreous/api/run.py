@@ -111,18 +111,18 @@ class Run(Result):
             callbacks: see `train`.
             command, task: what the run is expected to be of; None: as it is.
             language: of the report; see `train`.
-            evaluation: options of the evaluation, such as `beams`.
+            evaluation: options of the evaluation, where its task has some.
 
         Raises:
             InputError: the run has already trained as long, is of another task, or its data are gone.
             Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         """
+        from vitreous.tasks import task_named
         from vitreous.tasks.running import resume_run
 
         check_shard(shard)
         check_length(minutes=minutes, steps=steps, epochs=epochs)
-        writes = str(self.config.command) == "translate train"
-        check_known("resume", evaluation, ("beams", "length_penalty") if writes else ())
+        check_known("resume", evaluation, task_named(self.task).evaluation_options)
 
         def start(here: torch.device, world: World) -> Started:
             return resume_run(

@@ -89,6 +89,7 @@ class Format:
         interpolation: how the codebase resamples positions, by the name that `resize` knows.
         suffixes: of its files; none for a folder.
         bare_suffixes: with which a format that is a folder is written as a state dict alone.
+        facts: of a live module of this codebase the fields that no weight tells; None for another module.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
     """
 
@@ -103,6 +104,7 @@ class Format:
     interpolation: str = "timm"
     suffixes: tuple[str, ...] = ()
     bare_suffixes: tuple[str, ...] = ()
+    facts: Callable[[nn.Module], dict[str, Any] | None] | None = None
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
 

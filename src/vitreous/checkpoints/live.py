@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Source, open_source
 from vitreous.checkpoints.format import ACTIVATION_NAMES
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.transformer import Captioner, EncoderDecoder, Transformer
 from vitreous.models.vit import ViT
 
 log = logging.getLogger(__name__)
@@ -47,13 +47,9 @@ def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
     source = Source.of(f"the {type(module).__name__}", module.state_dict())
     if isinstance(cfg := getattr(module, "pretrained_cfg", None), dict):
         return replace(source, config=timm_config(module, cfg)), {"norm_eps": norm_eps(module)}
-    if isinstance(module, nn.Transformer):
-        first = module.encoder.layers[0]
-        name = getattr(first.activation, "__name__", type(first.activation).__name__.lower())
-        norm = "pre" if first.norm_first else "post"
-        if not module.batch_first:
-            log.warning("the Transformer takes (tokens, batch, width), its copy (batch, tokens, width)")
-        return source, {"heads": module.nhead, "norm": norm, "activation": name, "norm_eps": norm_eps(module)}
+    for format in formats().values():
+        if format.facts and (known := format.facts(module)) is not None:
+            return source, known | {"norm_eps": norm_eps(module)}
     facts = {"heads": next(attributes(module, HEADS), None), "norm_eps": norm_eps(module)}
     size = getattr(module, "image_size", None)
     facts |= {"image_size": size if isinstance(size, int) else None}
@@ -185,22 +181,8 @@ def outputs_of_both(
 ) -> Iterator[tuple[Tensor, Any]]:
     """Pairs of outputs of a model and a module, of which `ours` and `theirs` are a weight."""
     rng = torch.Generator().manual_seed(0)
-    if isinstance(model, EncoderDecoder):
-        both = torch.randn(2, 2, 4, model.config.width, generator=rng)  # source and target
-        turned = both if module.batch_first else both.transpose(1, 2)
-        found = module(*turned.to(theirs))
-        yield model(*both.to(ours)), found if module.batch_first else found.transpose(0, 1)
-        return
-    if isinstance(model, Transformer | Captioner):
-        decoder = model.text.config
-        ids = torch.randint(decoder.vocabulary, (2, 2, 4), generator=rng)
-        source, target = ids.where(ids != decoder.pad, decoder.end)
-        if isinstance(model, Captioner):
-            source = images_for(model.config.encoder, rng)
-        placed = source.to(theirs) if source.is_floating_point() else source.to(theirs.device)
-        logits = module(placed, decoder_input_ids=target.to(theirs.device)).logits
-        placed = source.to(ours) if source.is_floating_point() else source.to(ours.device)
-        yield model(placed, target.to(ours.device)), logits
+    if own := getattr(model, "outputs_beside", None):
+        yield from own(module, ours, theirs, rng)
         return
     assert isinstance(model, Model)  # there is no other
     images = images_for(model.config, rng)

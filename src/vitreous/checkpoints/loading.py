@@ -29,7 +29,6 @@ from vitreous.models.bit import BiT
 from vitreous.models.config import Origin
 from vitreous.models.names import Model
 from vitreous.models.settings import check_names
-from vitreous.models.transformer import Captioner, EncoderDecoder, Transformer
 from vitreous.models.vit import ViT
 from vitreous.outside import local_path
 
@@ -52,12 +51,6 @@ def load(source: Checkpoint, *, format: Literal["bit"], **overrides: Any) -> BiT
 @overload
 def load(source: Checkpoint, *, format: ImageFormat, **overrides: Any) -> ViT: ...
 @overload
-def load(source: Checkpoint, *, format: Literal["marian"], **overrides: Any) -> Transformer: ...
-@overload
-def load(source: Checkpoint, *, format: Literal["trocr"], **overrides: Any) -> Captioner: ...
-@overload
-def load(source: Checkpoint, *, format: Literal["torch-transformer"], **overrides: Any) -> EncoderDecoder: ...
-@overload
 def load(
     source: Checkpoint,
     *,
@@ -77,28 +70,24 @@ def load(
     like: str | None = None,
     **overrides: Any,
 ) -> Any:
-    """Load a model from a checkpoint of any format, in evaluation mode: a `ViT`, a `BiT` or a `Segmenter`, or
-    a model that writes text, a `Transformer` or a `Captioner`.
+    """Load a model from a checkpoint of any format, in evaluation mode: a `ViT`, a `BiT`, or a model of an
+    add-on.
 
         load("B_16.npz")
         load("vit.pth", format="torchvision", heads=4, image_size=(96, 64))
         load("clip.pth", like="timm:vit_base_patch16_clip_224.openai")
         load("hf:google/vit-base-patch16-224", num_classes=10, device="cuda", dtype=torch.bfloat16)
         load(timm.create_model("vit_tiny_patch16_224"))    # or a state dict
-        load("runs/numbers", kind=vt.Captioner)            # the kind is checked, and type checkers know it
-        load("hf:microsoft/trocr-small-printed", kind=vt.Reader).read([image])
+        load("runs/mine", kind=vt.BiT)                     # the kind is checked, and type checkers know it
         load("hf:facebook/vit-mae-base", kind=vt.MAE)      # the decoder, too
-
-    A model that writes text takes token ids and gives logits of token ids; `vitreous.Translator` and
-    `vitreous.Reader` have its tokenizer, too.
 
     Args:
         source: a file, a folder, a run directory, an `https:` address, `hf:org/name[@revision]`,
             `vitreous:small` (see `list_encoders`), a state dict, or a module of timm, transformers,
-            torchvision, vit-pytorch or `torch.nn.Transformer`, whose outputs are then compared.
+            torchvision or vit-pytorch, whose outputs are then compared.
         format: one of `vitreous.list_formats()`; None detects it from the content.
-        kind: the class that the model must have, or one of more than the model: `vitreous.Reader` and
-            `vitreous.Translator` with the tokenizer beside it, `vitreous.MAE` with its decoder.
+        kind: the class that the model must have, or one of more than the model, such as `vitreous.MAE` with
+            its decoder.
         like: what describes a file that is only weights: `timm:NAME` of an architecture or a published tag,
             `torchvision:vit_l_16.IMAGENET1K_SWAG_E2E_V1`, or a folder or `hf:org/name` with a config.json,
             whose weights are not read.
@@ -162,12 +151,12 @@ def check_place(device: Device, dtype: Dtype) -> None:
 
 
 def load_image_model(source: Checkpoint, **options: Any) -> Model:
-    """Load a model that sees images and writes no text, with the options of `load`. Raises InputError: as
-    `load`; or the model writes text."""
+    """Load a model of images alone, with the options of `load`. Raises InputError: as `load`; or it is a
+    model of another kind."""
     model: Any = load(source, **options)
     if not isinstance(model, Model):
         raise InputError(
-            f"{source} holds a model that writes text: here, one that sees images alone is needed"
+            f"{source} holds a {type(model).__name__}: here, a model that sees images alone is needed"
         )
     return model
 

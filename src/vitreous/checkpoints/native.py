@@ -1,10 +1,12 @@
 """The project's own format: a folder with `model.safetensors` (the weights under the model's own names) and
-`config.json` (kind, task, model, preprocessing, labels), enough to build the model again. A model that writes
-text has its `tokenizer.json` there, too, and `config.json` the fingerprint of it."""
+`config.json` (kind, task, model, preprocessing, labels), enough to build the model again. Other files may
+belong to a model, such as a vocabulary: they are there, too, and `config.json` has the fingerprint of
+each."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,23 +31,21 @@ from vitreous.models.settings import explain
 CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
 
 
-def save_native(model: Any, folder: str | Path, *, tokenizer: str | None = None) -> Path:
+def save_native(model: Any, folder: str | Path, *, beside: Mapping[str, str] | None = None) -> Path:
     """Write `model` into `folder`, which is made where it does not exist. All files are complete under other
     names before the first takes its own.
 
     Args:
-        tokenizer: of a model that writes text, in the format of the tokenizers library.
+        beside: names and texts of files that belong to the model.
     """
-    folder = Path(folder)
+    folder, beside = Path(folder), beside or {}
     folder.mkdir(parents=True, exist_ok=True)
     described = description(model)
-    if tokenizer is not None:
-        described["tokenizer"] = fingerprint(tokenizer)
+    described |= {Path(name).stem: fingerprint(text) for name, text in beside.items()}
     with ExitStack() as files:
         config = files.enter_context(whole(folder / "config.json"))
-        if tokenizer is not None:
-            words = files.enter_context(whole(folder / "tokenizer.json"))
-            words.write_text(tokenizer, encoding="utf-8")
+        for name, text in beside.items():
+            files.enter_context(whole(folder / name)).write_text(text, encoding="utf-8")
         weights = files.enter_context(whole(folder / "model.safetensors"))
         write_safetensors(
             {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}, weights
@@ -73,8 +73,8 @@ def description(model: Any) -> dict[str, Any]:
     return described
 
 
-def fingerprint(tokenizer: str) -> str:
-    return hashlib.sha256(tokenizer.encode()).hexdigest()
+def fingerprint(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def open_state(path: Path) -> Source:
@@ -134,33 +134,6 @@ def is_native(path: str | Path) -> bool:
     """Whether a run directory or a folder holds a model of the native format."""
     described = model_folder(Path(path)) / "config.json"
     return described.is_file() and read_json(described).get("format") == "vitreous"
-
-
-def read_tokenizer(folder: str | Path) -> str:
-    """Read the tokenizer of a native model that writes text, in the format of the tokenizers library. Raises
-    InputError: it is missing or damaged, or not the one that the model was trained with."""
-    folder = model_folder(Path(folder))
-    described = read_json(folder / "config.json")
-    if described.get("format") != "vitreous":
-        raise InputError(
-            f"{folder} is a model of another library, whose tokenizer is not read here: tokenize with that "
-            "library, and give the ids to the model that vitreous.load returns"
-        )
-    path = folder / "tokenizer.json"
-    try:
-        tokenizer = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            f"cannot read the tokenizer {path}: {error.strerror}; it belongs to the model: put it back"
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(f"the tokenizer {path} is damaged: it is not UTF-8 text") from None
-    if fingerprint(tokenizer) != described.get("tokenizer"):
-        raise InputError(
-            f"{path} is not the tokenizer that this model was trained with, so its tokens would mean other "
-            "words: put the original tokenizer.json back"
-        )
-    return tokenizer
 
 
 VITREOUS = Format(

@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any
 
 from vitreous.errors import InputError
+from vitreous.extensions import addons
 
 
 def read_tree(path: Path) -> dict[str, Any]:
@@ -96,7 +97,8 @@ def command_of(tree: Mapping[str, Any]) -> str:
     """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
     if "pretraining" in tree:
         return "pretrain"
-    return "translate train" if tree.get("task") == "translation" else "train"
+    commands = {task: name for addon in addons().values() for task, name in addon.training.items()}
+    return commands.get(str(tree.get("task")), "train")
 
 
 STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is

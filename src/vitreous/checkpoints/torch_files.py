@@ -249,6 +249,20 @@ def write_safetensors(
             raise
         code = int(number[1])
         raise OSError(code, os.strerror(code), str(path)) from error
+    order_metadata(path)
+
+
+def order_metadata(path: Path) -> None:
+    """Sort the metadata of a file. The library writes them in an order that changes from call to call, and
+    equal weights are to be equal files."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= length, "the library writes JSON in another way"
+        file.seek(8)
+        file.write(text.ljust(length))
 
 
 def write_state_dict(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -1,9 +1,8 @@
-"""`vitreous train`, `pretrain` and `translate`: start or resume a run, and print what it gave."""
+"""`vitreous train` and `pretrain`: start or resume a run, and print what it gave."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -13,7 +12,6 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import (
-    BatchSize,
     BatchSizes,
     ConfigFile,
     Device,
@@ -29,8 +27,8 @@ from vitreous.cli.options import (
     number_or_auto,
 )
 from vitreous.cli.printing import print_json, print_metrics
-from vitreous.cli.streams import read_stdin
 from vitreous.errors import InputError
+from vitreous.extensions import addons
 from vitreous.results import percent
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 # Options that go with --resume.
-RESUMED = {"task", "epochs", "steps", "minutes", "shard", "device", "language", "beams", "length_penalty"}
+RESUMED = {"task", "epochs", "steps", "minutes", "shard", "device", "language"}
 
 Resume = Annotated[
     Path | None, Parameter(name="--resume", help="a run directory: resume from its last checkpoint")
@@ -61,6 +59,7 @@ def train_or_resume(
     *,
     command: str,
     json: bool,
+    resumed: Collection[str] = RESUMED,
     after: Callable[[RunResult], None] | None = None,
 ) -> int:
     """Train, and print the result in the first of the processes that torchrun has started.
@@ -73,7 +72,7 @@ def train_or_resume(
         The exit code.
     """
     if resume:
-        if data is not None or not options.keys() <= RESUMED:
+        if data is not None or not options.keys() <= {*resumed}:
             raise InputError(
                 "--resume goes on with the run's own configuration: give no other settings (data that were "
                 "moved are named by --data)"
@@ -117,10 +116,15 @@ def print_result(result: RunResult) -> None:
     print(f"run     {result.run.path}")
     if result.report:
         print(f"report  {result.report}")
-    if (page := result.run.path / "learn.html").is_file():
-        print(f"learn   {page}  (the model runs in this page)")
+    for page in sorted(result.run.path.glob("*.html")):
+        if page != result.report:
+            print(f"page    {page}")
 
 
+DATA_HELP = (
+    "digits (the default), a folder with a sub-folder for each class, a manifest (CSV, TSV, Parquet), "
+    "shards, cifar10:PATH, hf:NAME"
+)
 AUTO_BATCH = Annotated[
     int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
 ]
@@ -233,9 +237,7 @@ def train(
     data: Annotated[
         str | None,
         Parameter(
-            help="digits (the default), a folder with a sub-folder for each class, a manifest (CSV, TSV, "
-            "Parquet), shards, cifar10:PATH, hf:NAME; with --task captioning a manifest whose label is the "
-            "text; with --task segmentation a folder with images/ and masks/"
+            help="; ".join((DATA_HELP, *(addon.data_help for addon in addons().values() if addon.data_help)))
         ),
     ] = None,
     /,
@@ -286,72 +288,3 @@ def pretrain(
     return train_or_resume(
         vt.pretrain, data, options, resume, moved_data, command="pretrain", json=json, after=print_next
     )
-
-
-ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
-
-
-PAIRS = Parameter(help="pairs of texts in each step; or texts that are translated together, by default 128")
-
-
-class OwnTranslateOptions(TypedDict, total=False):
-    steps: Annotated[Int, Parameter(help="number of steps, instead of epochs; the total, when resuming")]
-    beams: Annotated[Int, Parameter(help="translations that the search follows; 1 is greedy [default: 4]")]
-    length_penalty: Annotated[
-        Number,
-        Parameter(help="higher favors longer translations (arXiv 1609.08144, section 7) [default: 0.6]"),
-    ]
-    batch_size: Annotated[BatchSize, PAIRS]
-
-
-class TranslateOptions(OwnTranslateOptions, RunOptions, total=False):
-    """Options of `vitreous translate`."""
-
-
-def translate(
-    *words: Annotated[
-        str,
-        Parameter(
-            help="train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between "
-            "Korean, English and German); or a run, then texts (nothing: a text in each line of stdin)"
-        ),
-    ],
-    resume: Resume = None,
-    moved_data: MovedData = None,
-    json: Json = False,
-    **options: Unpack[TranslateOptions],
-) -> int:
-    """Train the Transformer of 2017 on pairs of texts, or translate with it."""
-
-    def print_example(result: RunResult) -> None:
-        print(f"try     vitreous translate {quote(str(result.run.path))} {quote(result.more['example'])}")
-
-    if not words:
-        raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
-    run, *texts = words
-    if run == "train":
-        return train_or_resume(
-            vt.train_translator,
-            ",".join(texts) if texts else None,
-            options,
-            resume,
-            moved_data,
-            command="translate train",
-            json=json,
-            after=print_example,
-        )
-    if resume or moved_data or not options.keys() <= ANSWERING:
-        raise InputError(
-            "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
-            "and --json: all else is for vitreous translate train"
-        )
-    answering: dict[str, Any] = {**options}
-    found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **answering)
-    if skipped := sum(not each.source.strip() for each in found):
-        print(f"skipped {skipped}: empty lines", file=sys.stderr)
-    if json:
-        print_json(found.to_json())
-    else:
-        # One line each, also where a model that learned little writes line breaks.
-        print("\n".join(" ".join(each.text.split()) for each in found))
-    return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from vitreous.data.survey import (
     survey_images,
 )
 from vitreous.errors import InputError, writing_to
-from vitreous.extensions import task_of_folders
+from vitreous.extensions import task_of_folders, task_of_texts
 from vitreous.outside import local_path, looks
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
@@ -172,7 +172,7 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         yield from finding("other task", classes, classes=classes, task=task)
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
-        yield from finding("texts", single, classes=len(counts))
+        yield from finding("texts", single, classes=len(counts), task=task_of_texts())
     for group in alike_names(classes):
         yield from finding("alike", [group], len(group), names=" = ".join(map(repr, group)))
     yield from imbalance(counts)

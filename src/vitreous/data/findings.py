@@ -18,7 +18,6 @@ Severity = Literal["error", "warning", "note"]
 # for those of add-ons, which say it where they are found.
 NOTES = {
     *("excluded", "hidden", "system", "duplicate", "near-duplicate", "gray", "suspect-label"),
-    *("rare character", "long text"),
 }
 WARNINGS = {
     *(
@@ -41,7 +40,6 @@ WARNINGS = {
     *("few", "imbalance"),
     *("new images", "added images", "gone images", "changed images"),
     *("relabeled images", "moved images", "not excluded"),
-    *("no text", "unseen character"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
     *("explained", "overfitting", "other looks", "not learning.early", "blank images.flat", "patch size"),
     *("image size.small", "image size.large", "below baseline"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from vitreous import __version__
@@ -203,9 +203,9 @@ def left_out(name: str, because: str, **values: Any) -> LeftOut:
 
 
 def write_page(
-    path: Path, template: str, *, parts: Sequence[Exhibit | LeftOut] = (), **contents: Any
+    path: Path, template: str | Template, *, parts: Sequence[Exhibit | LeftOut] = (), **contents: Any
 ) -> Path:
-    """Render a template of this package and write it atomically.
+    """Render a template, by its name one of this package, and write it atomically.
 
     Args:
         parts: exhibits in their order, and what is left out.

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.layers.attention import KeyValues, LogitBias
+from vitreous.layers.attention import LogitBias
 from vitreous.layers.initialization import GoogleInit
 
 
@@ -230,69 +230,3 @@ class PostBranchNormBlock(EncoderBlock):
         z = self.position(z)
         z = z + self.attention_branch(self.attention_norm(self.attention(z, mask)))
         return z + self.mlp_branch(self.mlp_norm(self.mlp(z)))
-
-
-class DecoderPast(NamedTuple):
-    """Cache of a decoder block from step to step: keys and values of the tokens so far, and those of the
-    context, which are computed once."""
-
-    attention: KeyValues
-    cross_attention: KeyValues
-
-
-def pre_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: Any) -> Tensor:
-    """z + Layer(LN(z), inputs)"""
-    return z + branch(layer(norm(z), *inputs))
-
-
-def post_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: Any) -> Tensor:
-    """LN(z + Layer(z, inputs))"""
-    return norm(z + branch(layer(z, *inputs)))
-
-
-class DecoderBlock(nn.Module):
-    """Causal self-attention, attention over the encoder's output, MLP (1706.03762, section 3.1).
-
-    Args:
-        residual: `pre_norm` or `post_norm`, for each of the three.
-    """
-
-    described: ClassVar = {
-        "attention_norm": ("LayerNorm", "LN, 1706.03762"),
-        "attention_branch": ("residual", "+ z, Eq. 2"),
-        "cross_norm": ("LayerNorm", "LN, 1706.03762"),
-        "cross_branch": ("residual", "1706.03762"),
-        "mlp_norm": ("LayerNorm", "LN, 1706.03762"),
-        "mlp_branch": ("residual", "+ z', Eq. 3"),
-    }
-
-    def __init__(
-        self,
-        *,
-        attention: nn.Module,
-        cross_attention: nn.Module,
-        mlp: nn.Module,
-        norms: tuple[nn.Module, nn.Module, nn.Module],
-        branches: tuple[nn.Module, nn.Module, nn.Module],
-        residual: Callable[..., Tensor],
-    ) -> None:
-        super().__init__()
-        self.attention_norm, self.cross_norm, self.mlp_norm = norms
-        self.attention, self.cross_attention, self.mlp = attention, cross_attention, mlp
-        self.attention_branch, self.cross_branch, self.mlp_branch = branches
-        self.residual = residual
-
-    def forward(
-        self,
-        z: Float[Tensor, "B T D"],
-        context: Float[Tensor, "B S M"],
-        mask: Float[Tensor, "#B #K #T U"] | None = None,
-        context_mask: Float[Tensor, "#B #K #T S"] | None = None,
-        past: DecoderPast | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """`past` is extended by these tokens; without it, `z` is the whole sequence."""
-        seen, known = past or (None, None)
-        z = self.residual(z, self.attention, self.attention_norm, self.attention_branch, mask, seen)
-        reads = context, context_mask, known
-        z = self.residual(z, self.cross_attention, self.cross_norm, self.cross_branch, *reads)
-        return self.residual(z, self.mlp, self.mlp_norm, self.mlp_branch)

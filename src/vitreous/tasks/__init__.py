@@ -3,7 +3,7 @@
 task         what a task says of itself
 running      start, resume and train a run: the same functions for every task
 answering    open, evaluate and ask a model, likewise
-classification, regression, text, pretraining    the tasks
+classification, regression, pretraining    the tasks
 
 Commands and the Python functions dispatch through `task_named`. A new task is a module or a
 folder here, and a row below; or one of an add-on, and a row of its `tasks`.
@@ -28,8 +28,6 @@ TASKS = {
     "classification": "vitreous.tasks.classification",
     "multilabel": "vitreous.tasks.classification",
     "regression": "vitreous.tasks.regression",
-    "captioning": "vitreous.tasks.text.captioning",
-    "translation": "vitreous.tasks.text.translation",
     "masked-patch": "vitreous.tasks.pretraining.task",
     "mae": "vitreous.tasks.pretraining.task",
     "dino": "vitreous.tasks.pretraining.task",

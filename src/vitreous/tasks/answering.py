@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import read_json
@@ -17,7 +16,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answering import Answer, Predictions
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews, Progress, automatic_precision
-from vitreous.evaluation.text_models import TextModel
+from vitreous.extensions import addons, kinds
 from vitreous.outside import local_path
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.answer_tables import answer_table
@@ -25,8 +24,8 @@ from vitreous.tasks.task import Task, module_of
 from vitreous.training.precision import computing, evaluation_mode
 from vitreous.training.run import of_another_command
 
-# What published models of transformers that write text do, by their model_type.
-PUBLISHED = {"marian": "translation", "vision-encoder-decoder": "captioning"}
+# What published models of transformers are for, by their model_type.
+PUBLISHED = {kind: task for addon in addons().values() for kind, task in addon.published.items()}
 
 
 def has_weights(spec: str) -> bool:
@@ -34,17 +33,17 @@ def has_weights(spec: str) -> bool:
     return Path(spec).exists() or ":" in spec
 
 
-def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
+def task_of(model: Any) -> Task | None:
     """Return the task of a MODEL: a run, a folder of the native format, a name, or a model itself.
 
     None where it does not say: a foreign checkpoint that is not opened yet, or an encoder without a task. No
     weights are loaded. Raises InputError: a run that was stopped has no model yet.
     """
-    if isinstance(model, nn.Module | TextModel):
+    if not isinstance(model, str | Path):
         name = getattr(module_of(model), "task", None)
         return task_named(name) if name in TASKS else None
-    named = str(model).startswith("hf:")
-    path = local_copy(str(model), DESCRIPTIONS) if named else local_path(model)
+    on_hub = str(model).startswith("hf:")
+    path = local_copy(str(model), DESCRIPTIONS) if on_hub else local_path(model)
     check_finished(path)
     for folder in (
         path,
@@ -57,13 +56,16 @@ def task_of(model: str | Path | nn.Module | TextModel) -> Task | None:
             if described.get("format") == "vitreous":
                 name = described.get("task")
             return task_named(name) if name in TASKS else None
-    return task_named("segmentation") if str(model).startswith("Seg-") and not path.exists() else None
+    if path.exists():
+        return None
+    named = (kind.task for kind in kinds().values() if kind.prefix and str(model).startswith(kind.prefix))
+    return next((task_named(task) for task in named), None)
 
 
 def open_answerer(
     model: Any, *, fresh: bool = False, tta: bool = False, **overrides: Any
 ) -> tuple[Task, Any]:
-    """Return the task of a MODEL, and what answers with it: a model, a `Reader` or a `Translator`.
+    """Return the task of a MODEL, and what answers with it: a model, or an object that has one.
 
     Args:
         model: a run, a checkpoint, `hf:org/name`, or what answers already.

@@ -78,7 +78,7 @@ def examine_run(path: Path) -> list[Finding]:
         images = task.sample_images(data, SAMPLE)
         if images:
             model = load(path / "model")
-            seeing: Model = getattr(model, "encoder", model) if task.name == "captioning" else model
+            seeing: Model = getattr(model, "encoder", model)
             if isinstance(task, Pretraining):
                 findings += geometry(seeing, data.train)
             findings += shown(seeing, images)

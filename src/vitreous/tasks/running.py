@@ -51,7 +51,7 @@ class RunResult:
 
     task: str
     run: Run
-    answerer: Any  # the trained model; of tasks that write text, with its tokenizer
+    answerer: Any  # what answers with the trained model
     evaluation: Evaluation | None  # on the held-out part; None where there is none
     held_out: str | None  # which part that is: "test" or "validation"
     seconds: float  # of training, over all sessions
@@ -202,7 +202,7 @@ def train_run(
         callbacks: are called after each step, validation and saved state: `Display` shows them.
         progress: called after each batch of the evaluation with the examples done and all of them.
         tell: takes sentences about what was left out of the data.
-        options: of the evaluation, such as `beams`.
+        options: of the evaluation, such as `batch_size`.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.

@@ -51,7 +51,7 @@ class Material:
     loader: Loader  # batches
     examples: int  # how many there are in an epoch
     bad: BadFiles  # those that could not be read; it fills while training reads
-    tokenizer: str | None = None  # of a model that writes text, as JSON
+    beside: Mapping[str, str] = field(default_factory=dict)  # names and texts of files of the model
     skipped: Mapping[str, int] = field(default_factory=dict)  # examples that were left out, by reason
     notes: tuple[str, ...] = ()  # sentences about them
 
@@ -80,8 +80,7 @@ class Trained(NamedTuple):
 class Task(ABC):
     """A task. There is one object of each, in the registry.
 
-    A task's answerer is what gives its answers: a model that sees images, or a `Reader` or `Translator`,
-    which have a tokenizer as well.
+    A task's answerer is what gives its answers: a model, or an object that has one as `model` and more.
     """
 
     name: str  # in the registry, in config.toml and in model/config.json
@@ -100,6 +99,7 @@ class Task(ABC):
     gives_probabilities: ClassVar[bool] = False  # whether an answer is a probability for each class
     no_images: ClassVar[str] = "give another model"  # what to do with a model that has no answer to images
     panels: ClassVar[str] = "images"  # the kind of learning curves of its runs, in the catalog of the pages
+    evaluation_options: ClassVar[frozenset[str]] = frozenset()  # of `evaluate`, which training takes as well
     has_classes: ClassVar[bool] = True  # whether its data have a class for each image, which probes need
     targets: ClassVar[Targets] = "classes"  # what the labels of its data are
     fixed_shapes: bool = True  # whether all batches have one shape, for which a step is compiled once
@@ -160,7 +160,7 @@ class Task(ABC):
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         """Write the model into the run's model/."""
-        run.save_model(result)
+        run.save_model(result, material.beside)
 
     def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
         """Return what is kept of a training, where it can be worse than what it began with, and a sentence
@@ -241,7 +241,7 @@ class Task(ABC):
 
 
 def module_of(answerer: Any) -> nn.Module:
-    """Return the model of an answerer: itself, or a reader's or translator's."""
+    """Return the model of an answerer: itself, or the one that it has."""
     model: nn.Module = answerer if isinstance(answerer, nn.Module) else answerer.model
     return model
 

@@ -275,13 +275,13 @@ class Run:
 
         return load_image_model(self.path)
 
-    def save_model(self, model: Any, tokenizer: str | None = None) -> None:
-        """Write `model` into model/, atomically; what writes text with its tokenizer."""
+    def save_model(self, model: Any, beside: Mapping[str, str] | None = None) -> None:
+        """Write `model` into model/, atomically, with files that belong to it: names and texts."""
         from vitreous.checkpoints.native import save_native
 
         folder = self.path / "model"
         try:
-            save_native(model, folder, tokenizer=tokenizer)
+            save_native(model, folder, beside=beside)
         except OSError as error:
             raise InputError(
                 f"cannot save the model in {folder} ({error.strerror}): make room, then resume with "

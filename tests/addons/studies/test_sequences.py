@@ -23,11 +23,11 @@ from vitreous.addons.studies.sequences import (
     tree,
     with_key_size,
 )
-from vitreous.data.text.tokenizer import END, PAD, START
+from vitreous.addons.text.config import TransformerConfig
+from vitreous.addons.text.tokenizer import END, PAD, START
+from vitreous.addons.text.transformer import Transformer
 from vitreous.errors import InputError
 from vitreous.layers.attention import Attention, CrossAttention
-from vitreous.models.sequence_config import TransformerConfig
-from vitreous.models.transformer import Transformer
 
 
 def test_expressions_are_parsed_as_python_parses_them() -> None:
@@ -91,7 +91,7 @@ def test_the_pronoun_is_where_the_grammar_has_it() -> None:
 
 
 def test_a_row_is_right_if_greedy_decoding_writes_it() -> None:
-    from vitreous.models.decoding import greedy
+    from vitreous.addons.text.decoding import greedy
 
     data = task_data("copy", 0, 60, 20)
     config = TransformerConfig(**{**SMALL, "vocabulary": data.vocabulary, "width": 16, "heads": 2})

@@ -21,5 +21,6 @@ ADDON = Addon(
     checks={"segmentation": f"{HERE}.checking:check_masks"},
     recognizes={"segmentation": f"{HERE}.folders:looks_masked"},
     pipelines={"segmentation": "image-segmentation"},
+    data_help="with --task segmentation a folder with images/ and masks/",
     words=True,
 )

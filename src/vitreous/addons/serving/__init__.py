@@ -17,5 +17,6 @@ ADDON = Addon(
         )
     },
     names={"serve": "vitreous.addons.serving.api"},
+    next_steps={"train": {"serve": "vitreous serve {run}"}},
     words=True,
 )

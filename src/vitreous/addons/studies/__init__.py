@@ -18,5 +18,6 @@ ADDON = Addon(
     source_forms=("formulas:CLASSESxIMAGES@SIZE", "world:LABELS, such as world:shapes"),
     recipes=("recipes/formulas.toml",),
     caches={"studies": "runs of studies"},
+    imports=("text",),
     words=True,
 )

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitreous.addons.studies.study import TrialResult
-from vitreous.data.text.batches import padded
-from vitreous.data.text.parallel import grammar_pairs, grammar_words
-from vitreous.data.text.tokenizer import END, PAD, START
+from vitreous.addons.text.batches import padded
+from vitreous.addons.text.config import TransformerConfig
+from vitreous.addons.text.parallel import grammar_pairs, grammar_words
+from vitreous.addons.text.tokenizer import END, PAD, START
+from vitreous.addons.text.transformer import Transformer
 from vitreous.errors import InputError
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.models.description import describe
-from vitreous.models.sequence_config import TransformerConfig
-from vitreous.models.transformer import Transformer
 from vitreous.rng import numpy_generator, torch_generator
 from vitreous.training.config import OptimizerConfig, ScheduleConfig
 from vitreous.training.learner import learning_rate

@@ -1,27 +1,66 @@
 """Models that write text: the Transformer of 2017, which translates, and a decoder that reads images."""
 
-from vitreous.extensions import Addon, Kind
+from vitreous.extensions import Addon, Command, Kind
 
-BUILD = "vitreous.models.transformer:build_sequence_model"
+HERE = "vitreous.addons.text"
+BUILD = f"{HERE}.transformer:build_sequence_model"
 
 ADDON = Addon(
-    words=True,
-    drawings=("vitreous.addons.text.drawing:DRAWINGS",),
+    drawings=(f"{HERE}.drawing:DRAWINGS",),
     kinds={
         "Transformer": Kind(
-            config="vitreous.models.sequence_config:TransformerConfig",
+            config=f"{HERE}.config:TransformerConfig",
             build=BUILD,
             task="translation",
             prefix="transformer-",
-            named="vitreous.models.sequence_config:named",
+            named=f"{HERE}.config:named",
             sees=False,
             overridable=False,
         ),
         "Captioner": Kind(
-            config="vitreous.models.sequence_config:CaptionerConfig",
+            config=f"{HERE}.config:CaptionerConfig",
             build=BUILD,
             task="captioning",
             overridable=False,
         ),
     },
+    commands={
+        "translate": Command(
+            "Train the Transformer of 2017 on pairs of texts, or translate with it.",
+            f"{HERE}.command",
+            (
+                "vitreous translate train --out runs/numbers",
+                'vitreous translate runs/numbers "<de> twenty-one"',
+            ),
+        )
+    },
+    names={
+        "translate": f"{HERE}.api",
+        "train_translator": f"{HERE}.api",
+        "Reader": f"{HERE}.models",
+        "Translator": f"{HERE}.models",
+        "TransformerConfig": f"{HERE}.config",
+        "Captioner": f"{HERE}.transformer",
+        "Transformer": f"{HERE}.transformer",
+    },
+    tasks={"captioning": f"{HERE}.captioning", "translation": f"{HERE}.translation"},
+    formats=(
+        f"{HERE}.published:MARIAN",
+        f"{HERE}.published:TROCR",
+        f"{HERE}.torch_transformer:TORCH_TRANSFORMER",
+    ),
+    checks={"captioning": f"{HERE}.captions:check_texts"},
+    published={"marian": "translation", "vision-encoder-decoder": "captioning"},
+    families={"Marian": "marian", "TrOCR": "trocr", "torch.nn.Transformer": "torch-transformer"},
+    training={"translation": "translate train"},
+    data_help="with --task captioning a manifest whose label is the text",
+    next_steps={
+        "translate train": {
+            "doctor": "vitreous doctor {run}",
+            "longer": "vitreous translate train --resume {run} --epochs {epochs}",
+            "translate": 'vitreous translate {run} "..."',
+        }
+    },
+    texts="captioning",
+    words=True,
 )

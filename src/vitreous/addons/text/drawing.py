@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from vitreous.addons.text.config import TransformerConfig
 from vitreous.inspection.drawing import MARGIN, Canvas, size
 from vitreous.languages import phrase, words
 from vitreous.models.description import Description
-from vitreous.models.sequence_config import TransformerConfig
 
 
 def draw_encoder_decoder(config: TransformerConfig, found: Description) -> Canvas:

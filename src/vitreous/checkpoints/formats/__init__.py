@@ -9,16 +9,15 @@ from vitreous.checkpoints.formats.aimv2 import AIMV2
 from vitreous.checkpoints.formats.bit import BIT
 from vitreous.checkpoints.formats.dinov3 import DINOV3
 from vitreous.checkpoints.formats.google import GOOGLE
-from vitreous.checkpoints.formats.huggingface_text import MARIAN, TROCR
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
 from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
 from vitreous.checkpoints.formats.radio import RADIO
-from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT, TORCH_TRANSFORMER
+from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT
 from vitreous.checkpoints.formats.timm_writing import TIMM
 from vitreous.checkpoints.formats.torchvision import TORCHVISION
 from vitreous.checkpoints.formats.vit_pytorch import VIT_PYTORCH
 from vitreous.checkpoints.native import VITREOUS
-from vitreous.extensions import contributed
+from vitreous.extensions import addons, contributed
 
 
 @cache
@@ -29,8 +28,6 @@ def formats() -> Mapping[str, Format]:
     known = (
         VITREOUS,
         *contributed("formats"),
-        MARIAN,
-        TROCR,
         GOOGLE,
         BIT,
         TORCHVISION,
@@ -43,12 +40,11 @@ def formats() -> Mapping[str, Format]:
         DINOV3,
         DINOV2,
         TIMM,
-        TORCH_TRANSFORMER,
     )
     return {each.name: each for each in known}
 
 
-# Of each family the formats that it is read and written in; the text models are only read. The table of the
+# Of each family the formats that it is read and written in; those of add-ons are only read. The table of the
 # documentation is made of these rows and of what `benchmarks/checkpoint_families.py` measured of each.
 IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
     "ViT": ("google", "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit"),
@@ -73,7 +69,11 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
     "TIPSv2": ("huggingface",),
     "RADIO": ("radio",),
 }
-TEXT_MODELS = {"Marian": "marian", "TrOCR": "trocr", "torch.nn.Transformer": "torch-transformer"}
+
+
+def added_families() -> dict[str, str]:
+    """Return the families of add-ons, each with its format."""
+    return {name: format for addon in addons().values() for name, format in addon.families.items()}
 
 
 def list_families() -> dict[str, dict[str, str]]:
@@ -82,4 +82,4 @@ def list_families() -> dict[str, dict[str, str]]:
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
     """
     image_models = {name: dict.fromkeys(several, "in, out") for name, several in IMAGE_FAMILIES.items()}
-    return image_models | {name: {format: "in"} for name, format in TEXT_MODELS.items()}
+    return image_models | {name: {format: "in"} for name, format in added_families().items()}

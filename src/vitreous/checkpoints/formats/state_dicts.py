@@ -1,6 +1,5 @@
-"""Codebases whose only files are state dicts: torchvision, facebookresearch/dinov2,
-FrancescoSaverioZuppichini/ViT (in these a class token has a position, registers have none), and
-`torch.nn.Transformer`."""
+"""Codebases whose only files are state dicts: torchvision, facebookresearch/dinov2 and
+FrancescoSaverioZuppichini/ViT. A class token has a position, registers have none."""
 
 from __future__ import annotations
 
@@ -28,12 +27,10 @@ from vitreous.checkpoints.format import (
 )
 from vitreous.checkpoints.formats.timm import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, pairs, query_and_key_value, same, write_rows
+from vitreous.checkpoints.weights import Row, pairs, write_rows
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
-from vitreous.models.sequence_config import TransformerConfig
-from vitreous.models.transformer import EncoderDecoder
 
 
 def state_dict_config(source: Source, rows: Sequence[Row], position: str, **fields: Any) -> ViTConfig:
@@ -181,71 +178,4 @@ FRANKZVIT = Format(
     limits=FRANKZVIT_LIMITS,
     suffixes=(".pt", ".pth"),
     unsaid=("heads", "image_size"),
-)
-
-# torch.nn.Transformer holds the two stacks alone, without embeddings, positions or output; it has a final
-# norm after each stack, which the paper has not, even for post-norm layers.
-TRANSFORMER_LAYER_NAMES = {
-    "attention.out": "self_attn.out_proj",
-    "attention_norm": "norm1",
-    "mlp.expand": "linear1",
-    "mlp.contract": "linear2",
-}
-TRANSFORMER_ENCODER_NAMES = TRANSFORMER_LAYER_NAMES | {"mlp_norm": "norm2"}
-TRANSFORMER_DECODER_NAMES = TRANSFORMER_LAYER_NAMES | {
-    "cross_attention.out": "multihead_attn.out_proj",
-    "cross_norm": "norm2",
-    "mlp_norm": "norm3",
-}
-TRANSFORMER_ROWS = [
-    *pairs({"encoder.norm": "encoder.norm", "decoder.norm": "decoder.norm"}),
-    *pairs(TRANSFORMER_ENCODER_NAMES, "encoder.blocks.{}.", "encoder.layers.{}."),
-    *pairs(TRANSFORMER_DECODER_NAMES, "decoder.blocks.{}.", "decoder.layers.{}."),
-    *(
-        same(f"{stack}.blocks.{{}}.attention.qkv.{kind}", f"{stack}.layers.{{}}.self_attn.in_proj_{kind}")
-        for stack in ("encoder", "decoder")
-        for kind in ("weight", "bias")
-    ),
-    *query_and_key_value("decoder.blocks.{}.cross_attention", "decoder.layers.{}.multihead_attn"),
-]
-
-
-def read_torch_transformer(source: Source) -> Reading:
-    """Read the two stacks.
-
-    Args:
-        source: opened with `heads`, which the weights do not tell, and `norm`, `activation`, `norm_eps`,
-            whose defaults are those of the module; it calls norm="pre" norm_first=True.
-    """
-    first = "encoder.layers.0.linear1.weight"
-    fields: dict[str, Any] = {
-        "vocabulary": 3,  # none is used: pad, start and end must be tokens
-        "width": source.size(first, 1, ndim=2),
-        "mlp_dim": source.size(first, 0, ndim=2),
-        "encoder_depth": source.count("encoder.layers.{}.linear1.weight"),
-        "depth": source.count("decoder.layers.{}.linear1.weight"),
-        "norm": "post",
-        "norm_eps": 1e-5,
-        "final_norm": "encoder.norm.weight" in source.tensors,
-        "activation": "relu",
-        "position": "none",
-        "dropout": 0.0,
-    }
-    config = configured(TransformerConfig, source, fields)
-    assumed = [name for name in ("norm", "activation") if name not in source.overrides]
-    source.assumed.extend(f"{name}={fields[name]}" for name in assumed)
-    return Reading(source, config, TRANSFORMER_ROWS, make=meta_encoder_decoder)
-
-
-def meta_encoder_decoder(config: TransformerConfig, **attributes: Any) -> EncoderDecoder:
-    with torch.device("meta"):
-        return EncoderDecoder(config).eval()
-
-
-TORCH_TRANSFORMER = Format(
-    name="torch-transformer",
-    about="torch.nn.Transformer: a state dict of its two stacks; needs heads=",
-    keys=(r"encoder\.layers\.0\.linear1\.weight", r"decoder\.layers\.0\.linear1\.weight"),
-    read=read_torch_transformer,
-    overridable=TransformerConfig,
 )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from vitreous.data.config import Targets
 from vitreous.data.dataset import sparse_rows
 from vitreous.errors import InputError
+from vitreous.extensions import task_of_texts
 from vitreous.outside import finite_number, same_name
 
 Label = str | Mapping[str, float]  # one class, or the weights of several
@@ -69,10 +70,13 @@ def refuse_captions(labels: Sequence[str], where: str) -> None:
     if len(texts) < MANY or 2 * len(texts) <= len(labels):
         return
     if np.median([len(text.split()) for text in texts]) >= LONG:
+        task = task_of_texts()
+        learned = (
+            f"add `task` {task} to learn them (from a manifest: .csv, .tsv or .parquet), or " if task else ""
+        )
         raise InputError(
             f"{where} has {len(texts)} different texts as labels of {len(labels)} images, such as "
-            f"{min(texts)!r:.60}: add `task` captioning to learn to write texts (from a manifest: .csv, .tsv "
-            "or .parquet), or write classes that many images have"
+            f"{min(texts)!r:.60}: {learned}write classes that many images have"
         )
 
 

@@ -104,8 +104,9 @@ def curves_figure(
 
 
 def series_name(name: str, kind: str) -> str:
-    """Return what a curve is called: texts are not augmented in training."""
-    return phrase("charts.training-texts" if (name, kind) == ("training", "text") else f"charts.{name}")
+    """Return what a curve is called; the kind of run can have a name of its own for it."""
+    own = f"{name}-{kind}"
+    return phrase(f"charts.{own if own in words('charts') else name}")
 
 
 def resumed_epochs(rows: Sequence[Mapping[str, Any]]) -> list[float]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from vitreous.data.findings import Finding
 from vitreous.evaluation.result import Evaluation
+from vitreous.extensions import addons
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.page import Exhibit, LeftOut
 from vitreous.languages import phrase
@@ -27,7 +28,6 @@ COMMANDS = {
         "longer": LONGER,
         "predict": "vitreous predict {run} image.jpg",
         "compare": "vitreous compare {run} OTHER",
-        "serve": "vitreous serve {run}",
     },
     "pretrain": {
         "doctor": "vitreous doctor {run}",
@@ -35,13 +35,10 @@ COMMANDS = {
         "fine-tune": "vitreous train DATA --init {run}",
         "longer": LONGER,
     },
-    "translate train": {
-        "doctor": "vitreous doctor {run}",
-        "longer": LONGER,
-        "translate": 'vitreous translate {run} "..."',
-        "serve": "vitreous serve {run}",
-    },
 }
+for addon in addons().values():
+    for command, added in addon.next_steps.items():
+        COMMANDS[command] = COMMANDS.get(command, {}) | dict(added)
 
 
 def head_of(

@@ -1,0 +1,127 @@
+"""`vitreous.train_translator` and `translate`: the Transformer of 2017, on pairs of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Unpack
+
+from vitreous.api.arguments import check_batch_size, data_source, path_of_run
+from vitreous.api.learning import TrainingOptions, run_settings, start_training
+from vitreous.api.run import Run, check_known, check_length
+from vitreous.errors import InputError
+from vitreous.results import Result
+
+
+def train_translator(
+    pairs: str | None = None,
+    *,
+    steps: int | None = None,
+    beams: int = 4,
+    length_penalty: float = 0.6,
+    **options: Unpack[TrainingOptions],
+) -> Run:
+    """Train the Transformer of 2017 on pairs of texts; `translate` translates with it.
+
+    Args:
+        pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
+        steps: number of steps, instead of epochs; the total, when resuming.
+        beams: translations that the search follows; 1 is greedy.
+        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
+        options: epochs, batch_size, out, device, precision, shard, deterministic, seed, settings, config,
+            callbacks, progress, language; see `train`.
+
+    Raises:
+        InputError, Interrupted: see `train`.
+    """
+    check_beams(beams)
+    check_known("train_translator", options, TrainingOptions.__optional_keys__)
+    check_length(steps=steps, epochs=options.get("epochs"))
+    tree = run_settings({**options, "steps": steps})
+    source = None if pairs is None else data_source(pairs)
+    return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
+
+
+class TranslatedText(NamedTuple):
+    """A text, its translation, and the translation's log probability divided by a power of its length; no
+    score with one beam, and where there was nothing to translate."""
+
+    source: str
+    text: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class Translations(Result):
+    """The translations of texts, in order."""
+
+    rows: tuple[TranslatedText, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"translations": self.table()}
+
+    def table(self) -> list[dict[str, Any]]:
+        """Return one row for each text."""
+        return [each._asdict() for each in self.rows]
+
+    def __iter__(self) -> Iterator[TranslatedText]:
+        return iter(self.rows)
+
+
+def translate(
+    model: Any,
+    texts: str | Sequence[str],
+    *,
+    beams: int = 4,
+    length_penalty: float = 0.6,
+    batch_size: int = 128,
+    device: str = "auto",
+    precision: str = "fp32",
+) -> Translations:
+    """Translate texts with a model of `train_translator`.
+
+    Args:
+        model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
+            loaded.
+        texts: one or many; an empty one stays empty.
+        beams: translations that the search follows; 1 is greedy.
+        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
+        batch_size: texts that are translated together.
+
+    Raises:
+        InputError: no such run or another model, no text at all, or one that is too long.
+    """
+    from vitreous.addons.text.models import Translator
+    from vitreous.tasks.answering import has_weights
+    from vitreous.training.precision import computing, pick_device
+
+    check_beams(beams)
+    check_batch_size(batch_size)
+    lines = [texts] if isinstance(texts, str) else list(texts)
+    if not any(line.strip() for line in lines):
+        raise InputError("there is no text to translate, neither after the run nor in standard input")
+    opened, here = path_of_run(model), pick_device(device)
+    if isinstance(opened, str | Path) and not has_weights(str(opened)):
+        raise InputError(f"no such run: {opened}; to make one: vitreous translate train")
+    translator = Translator.load(opened) if isinstance(opened, str | Path) else Translator.of(opened)
+    translator.model.to(here)
+    with computing(precision, here):
+        found = iter(
+            translator.translate(
+                [line for line in lines if line.strip()],
+                beams=beams,
+                length_penalty=length_penalty,
+                batch_size=batch_size,
+            )
+        )
+    pairs = [(line, next(found) if line.strip() else None) for line in lines]
+    return Translations(
+        tuple(TranslatedText(line, each.text if each else "", each and each.score) for line, each in pairs)
+    )
+
+
+def check_beams(beams: int) -> None:
+    """Raise InputError where a search would follow nothing."""
+    if beams < 1:
+        raise InputError(f"`beams` {beams}: at least one is needed")

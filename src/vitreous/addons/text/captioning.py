@@ -1,0 +1,147 @@
+"""Captioning: the text of an image (a Vision Transformer and the decoder of arXiv 1706.03762)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from PIL import Image
+from torch import nn
+
+from vitreous.addons.text.captions import (
+    Captions,
+    CaptionSplits,
+    caption_loader,
+    encode_captions,
+    open_captions,
+)
+from vitreous.addons.text.digit_lines import DIGIT_LINES, digit_line_loader
+from vitreous.addons.text.evaluation import CaptioningEvaluation, evaluate_reader
+from vitreous.addons.text.models import Reader
+from vitreous.addons.text.task import RECIPES, TRAINING_FACTS, CaptioningConfig, TextTask, images_config
+from vitreous.addons.text.tokenizer import Tokenizer
+from vitreous.addons.text.transformer import Captioner
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.workers import loading_workers
+from vitreous.evaluation.outputs import image_batches
+from vitreous.tasks.card import Card
+from vitreous.tasks.choose import packaged_config
+from vitreous.tasks.task import Trained
+
+INSTEAD = "use `settings` model.encoder.width=96 and its like"
+
+
+@dataclass(frozen=True)
+class Caption:
+    """The text of an image, and its log probability divided by a power of its length."""
+
+    path: str
+    text: str
+    score: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def line(self) -> str:
+        return f"{self.path}  {self.text}"
+
+
+class Captioning(TextTask):
+    """Texts for images."""
+
+    name = "captioning"
+    noun = "a model that writes text"
+    card = Card(
+        "A Vision Transformer of {model.encoder.depth} layers, width {model.encoder.width}, patches of "
+        "{model.encoder.patch_size[0]}x{model.encoder.patch_size[1]} pixels, and a decoder (arXiv "
+        "1706.03762) of {model.decoder.depth} layers that writes {model.decoder.vocabulary} byte-pair tokens",
+        TRAINING_FACTS,
+        "predict RUN image.png",
+        "print(vt.predict(model, [image]))",
+        "The figures hold for images like those it was measured on.",
+    )
+    config = CaptioningConfig
+    answers = Reader
+    default_source = DIGIT_LINES
+    options: ClassVar = {"train": frozenset({"minutes"}), "predict": frozenset({"out"})}
+    inspected = 4
+    instead: ClassVar = {
+        **dict.fromkeys(("model", "init", "recipe", "image_size"), INSTEAD),
+        "batch_size auto": "give a number, and `settings` training.grad_accum_steps=2 splits such a batch",
+        "group_by": "give the manifest a column split",
+        "strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
+    }
+
+    def open_source(self, source: str, config: CaptioningConfig) -> CaptionSplits:
+        return open_captions(source, **config.split_options)
+
+    def recipe(self, source: str, data: CaptionSplits) -> CaptioningConfig:
+        if source == DIGIT_LINES:
+            return packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml")
+        return images_config(len(data.train.texts))
+
+    def training_texts(self, data: CaptionSplits) -> list[str]:
+        return list(data.train.texts)
+
+    def batches(
+        self, config: Any, data: CaptionSplits, tokenizer: Tokenizer, **options: Any
+    ) -> tuple[Any, int, int]:
+        longest, options["preprocessing"] = config.decoder.max_length, config.preprocessing
+        if config.source == DIGIT_LINES:
+            lines = digit_line_loader(data.train.images, tokenizer, longest=longest, **options)
+            return lines, len(data.train.texts), 0
+        encoded = encode_captions(data.train, tokenizer, longest)
+        loader = caption_loader(encoded, workers=loading_workers(None), **options)
+        return loader, len(encoded.targets), encoded.too_long
+
+    def build(self, config: CaptioningConfig, data: Any, *, steps: int) -> nn.Module:
+        return Captioner(config.model, preprocessing=config.preprocessing, seed=config.seed)
+
+    def not_learned(self, data: CaptionSplits) -> Captions:
+        return data.out_of_distribution
+
+    def evaluate(self, answerer: Reader, examples: Captions, **options: Any) -> CaptioningEvaluation:
+        used = {"batch_size", "world"} & options.keys()
+        return evaluate_reader(answerer, examples, **{name: options[name] for name in used})
+
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
+        from vitreous.addons.text.figures import Measured, write_reading_report
+
+        first, path = first_images(trained.data.test, self.inspected), trained.run.path
+        images = [(image, Path(name).name) for image, name in first]
+        measured = Measured(evaluation, more["findings"])
+        return write_reading_report(answerer, images, path, path, measured).report
+
+    def to_inspect(self, examples: Captions) -> ImageDataset:
+        return examples.images
+
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
+        from vitreous.addons.text.figures import write_reading_report
+
+        self.check_tokenizer(answerer)
+        return write_reading_report(answerer, examples, folder, Path(request.name))
+
+    def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
+        return [image for image, _ in first_images(data.test, count)]
+
+    def predict(
+        self, answerer: Reader, images: ImageDataset, failed: dict[str, str], **options: Any
+    ) -> Iterator[Caption]:
+        """Yield the text of each image."""
+        batch_size = options["batch_size"]
+        for some in image_batches(images, batch_size, failed):
+            texts = answerer.read([image for _, image in some], batch_size=batch_size)
+            for (row, _), found in zip(some, texts, strict=True):
+                yield Caption(images.name(row), found.text, found.score)
+
+
+def first_images(captions: Captions, count: int) -> Iterator[tuple[Image.Image, str]]:
+    """Yield the first images that can be read, and their names."""
+    images = captions.images
+    return islice(((image, images.name(row)) for row, image in images.readable(range(len(images)))), count)
+
+
+DEFINED = (Captioning(),)

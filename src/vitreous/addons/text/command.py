@@ -1,0 +1,88 @@
+"""`vitreous translate train [PAIRS]` and `translate RUN [TEXT...]`."""
+
+from __future__ import annotations
+
+import sys
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+from cyclopts import Parameter
+
+import vitreous as vt
+from vitreous.cli.learning import RESUMED, MovedData, Resume, RunOptions, train_or_resume
+from vitreous.cli.options import BatchSize, Int, Json, Number
+from vitreous.cli.printing import print_json
+from vitreous.cli.streams import read_stdin
+from vitreous.errors import InputError
+
+if TYPE_CHECKING:
+    from vitreous.tasks.running import RunResult
+
+ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
+
+
+PAIRS = Parameter(help="pairs of texts in each step; or texts that are translated together, by default 128")
+
+
+class OwnTranslateOptions(TypedDict, total=False):
+    steps: Annotated[Int, Parameter(help="number of steps, instead of epochs; the total, when resuming")]
+    beams: Annotated[Int, Parameter(help="translations that the search follows; 1 is greedy [default: 4]")]
+    length_penalty: Annotated[
+        Number,
+        Parameter(help="higher favors longer translations (arXiv 1609.08144, section 7) [default: 0.6]"),
+    ]
+    batch_size: Annotated[BatchSize, PAIRS]
+
+
+class TranslateOptions(OwnTranslateOptions, RunOptions, total=False):
+    """Options of `vitreous translate`."""
+
+
+def translate(
+    *words: Annotated[
+        str,
+        Parameter(
+            help="train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between "
+            "Korean, English and German); or a run, then texts (nothing: a text in each line of stdin)"
+        ),
+    ],
+    resume: Resume = None,
+    moved_data: MovedData = None,
+    json: Json = False,
+    **options: Unpack[TranslateOptions],
+) -> int:
+    """Train the Transformer of 2017 on pairs of texts, or translate with it."""
+
+    def print_example(result: RunResult) -> None:
+        print(f"try     vitreous translate {quote(str(result.run.path))} {quote(result.more['example'])}")
+
+    if not words:
+        raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
+    run, *texts = words
+    if run == "train":
+        return train_or_resume(
+            vt.train_translator,
+            ",".join(texts) if texts else None,
+            options,
+            resume,
+            moved_data,
+            command="translate train",
+            resumed={*RESUMED, "beams", "length_penalty"},
+            json=json,
+            after=print_example,
+        )
+    if resume or moved_data or not options.keys() <= ANSWERING:
+        raise InputError(
+            "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
+            "and --json: all else is for vitreous translate train"
+        )
+    answering: dict[str, Any] = {**options}
+    found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **answering)
+    if skipped := sum(not each.source.strip() for each in found):
+        print(f"skipped {skipped}: empty lines", file=sys.stderr)
+    if json:
+        print_json(found.to_json())
+    else:
+        # One line each, also where a model that learned little writes line breaks.
+        print("\n".join(" ".join(each.text.split()) for each in found))
+    return 0

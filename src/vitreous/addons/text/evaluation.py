@@ -1,0 +1,241 @@
+"""Models that write text against texts that are known: translations, and the texts of images."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from vitreous.addons.text.captions import Captions
+from vitreous.addons.text.models import IMAGE_BATCH, TEXT_BATCH, Reader, Translator
+from vitreous.addons.text.parallel import Pair
+from vitreous.errors import require_packages
+from vitreous.evaluation.outputs import check_readable, image_batches
+from vitreous.evaluation.paired import ExampleScores
+from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
+from vitreous.evaluation.scores import Interval, quantile_interval, resamples, wilson_interval
+from vitreous.training.distributed import ALONE, World
+
+SHOWN = 20  # mistakes in the JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEvaluation(Evaluation):
+    """What a model wrote for each example.
+
+    Attributes:
+        names: the name of each image, or the source text.
+        wanted: the texts that are known.
+        texts: the model's.
+    """
+
+    per_example = ("wanted", "texts")
+
+    wanted: Sequence[str]
+    texts: Sequence[str]
+
+    def scores(self) -> ExampleScores:
+        return ExampleScores("exact", np.array([a == b for a, b in self.pairs()], dtype=float))
+
+    def answers(self) -> Answers:
+        right = np.array([a == b for a, b in self.pairs()])
+        shares = [edits(want, text) / max(len(want), 1) for want, text in self.pairs()]
+        return Answers((), self.wanted, self.texts, np.array(shares), right=right, loss_name="edits")
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield each known text and the model's."""
+        return zip(self.wanted, self.texts, strict=True)
+
+    @property
+    def mistakes(self) -> list[tuple[str, str, str]]:
+        """(name or source, known text, model's text) where the two texts differ."""
+        rows = zip(self.names, self.wanted, self.texts, strict=True)
+        return [row for row in rows if row[1] != row[2]]
+
+    def exact(self, label: str) -> Metric:
+        """Return the share of texts that are right to the letter."""
+        hits = self.count - len(self.mistakes)
+        return Metric(hits / max(self.count, 1), label, wilson_interval(hits, self.count))
+
+    def named_mistakes(self, *names: str) -> list[dict[str, str]]:
+        """Return some of the mistakes with a name for each of their three texts."""
+        return [dict(zip(names, row, strict=True)) for row in self.mistakes[:SHOWN]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptioningEvaluation(TextEvaluation):
+    """What a reader made of each image."""
+
+    task = "captioning"
+
+    @cached_property
+    def wrong(self) -> Int[np.ndarray, " texts"]:
+        """The edits between the known text and the model's, of each."""
+        return np.array([edits(want, text) for want, text in self.pairs()])
+
+    @property
+    def characters(self) -> float:
+        """1 - (insertions, deletions and replacements) / (characters of the known texts): one minus the
+        character error rate; 0 where that is above 1, which it is where too much was written."""
+        return max(1 - int(self.wrong.sum()) / sum(len(want) for want in self.wanted), 0.0)
+
+    @cached_property
+    def characters_interval(self) -> Interval:
+        """95 % of `characters` when the images are sampled again, with replacement (bootstrap)."""
+        sampled, lengths = resamples(self.count), np.array([len(want) for want in self.wanted])
+        return quantile_interval(np.maximum(1 - sampled @ self.wrong / np.maximum(sampled @ lengths, 1), 0.0))
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        return {
+            "line_accuracy": self.exact("lines right"),
+            "character_accuracy": Metric(self.characters, "characters right", self.characters_interval),
+        }
+
+    def details(self) -> dict[str, Any]:
+        return {"mistakes": self.named_mistakes("image", "wanted", "read")}
+
+    def tables(self) -> list[TextTable]:
+        if not self.mistakes:
+            return []
+        return [TextTable("mistakes", ("image", "text", "read"), self.mistakes[:5], words=3)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationEvaluation(TextEvaluation):
+    """What a translator made of each pair's source.
+
+    Attributes:
+        too_long: sources that have more tokens than it reads; they count as wrong.
+        bleu, chrf: 0 ... 100, by sacrebleu with its default settings, which `signature` says.
+        bleu_interval, chrf_interval: 95 % when the pairs are sampled again, with replacement (bootstrap).
+    """
+
+    task, of = "translation", "pairs"
+
+    too_long: int
+    bleu: float
+    chrf: float
+    signature: str
+    bleu_interval: Interval | None = None
+    chrf_interval: Interval | None = None
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
+        some = super().subset(rows)
+        return replace(some, **corpus_scores(some.texts, some.wanted))
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        return {
+            "exact_match": self.exact("exact match"),
+            "bleu": Metric(self.bleu, "BLEU", self.bleu_interval, rate=False),
+            "chrf": Metric(self.chrf, "chrF", self.chrf_interval, rate=False),
+        }
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "bleu_signature": self.signature,
+            "too_long": self.too_long,
+            "mistakes": self.named_mistakes("source", "wanted", "translated"),
+        }
+
+
+def evaluate_reader(
+    reader: Reader,
+    captions: Captions,
+    *,
+    beams: int = 4,
+    batch_size: int = IMAGE_BATCH,
+    world: World = ALONE,
+) -> CaptioningEvaluation:
+    """Read every image with a beam, `batch_size` of them together, and compare; all processes of `world`
+    share the batches. Raises InputError: no image can be read."""
+    began = time.perf_counter()
+    mine: dict[int, str] = {}
+    failed: dict[str, str] = {}
+    for some in image_batches(captions.images, batch_size, failed, world):
+        found = reader.read([image for _, image in some], beams=beams, batch_size=batch_size)
+        mine |= {row: each.text for (row, _), each in zip(some, found, strict=True)}
+    texts = {row: text for part in world.gather(mine) for row, text in part.items()}
+    failed = {name: reason for part in world.gather(failed) for name, reason in part.items()}
+    check_readable(len(texts), captions.images, failed)
+    rows = sorted(texts)
+    return CaptioningEvaluation(
+        names=[captions.images.name(row) for row in rows],
+        indices=rows,
+        wanted=[captions.texts[row] for row in rows],
+        texts=[texts[row] for row in rows],
+        failed=failed,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def evaluate_translator(
+    translator: Translator,
+    pairs: Sequence[Pair],
+    *,
+    beams: int = 4,
+    length_penalty: float = 0.6,
+    batch_size: int = TEXT_BATCH,
+    world: World = ALONE,
+) -> TranslationEvaluation:
+    """Translate every source with a beam, `batch_size` of similar length together, and compare; all processes
+    of `world` share the batches."""
+    longest = translator.model.config.max_length
+    lengths = [len(translator.tokenizer.encode(pair.source)) for pair in pairs]
+    readable = [row for row in sorted(range(len(pairs)), key=lengths.__getitem__) if lengths[row] < longest]
+    began = time.perf_counter()
+    starts = range(world.rank * batch_size, len(readable), world.size * batch_size)
+    mine = [row for start in starts for row in readable[start : start + batch_size]]
+    sources = [pairs[row].source for row in mine]
+    found = translator.translate(sources, beams=beams, length_penalty=length_penalty, batch_size=batch_size)
+    parts = world.gather({row: each.text for row, each in zip(mine, found, strict=True)})
+    written = {row: text for part in parts for row, text in part.items()}
+    texts = [written.get(row, "") for row in range(len(pairs))]
+    seconds = time.perf_counter() - began
+    wanted = [pair.target for pair in pairs]
+    return TranslationEvaluation(
+        names=[pair.source for pair in pairs],
+        indices=range(len(pairs)),
+        wanted=wanted,
+        texts=texts,
+        failed={},
+        seconds=seconds,
+        too_long=len(pairs) - len(readable),
+        **corpus_scores(texts, wanted),
+    )
+
+
+def corpus_scores(texts: Sequence[str], wanted: Sequence[str]) -> dict[str, Any]:
+    """Return what a `TranslationEvaluation` has of sacrebleu: BLEU and chrF of a corpus, with intervals where
+    it has more than one pair, and BLEU's signature."""
+    require_packages("sacrebleu", extra="text", what="a translator's BLEU and chrF")
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    resampled = resamples(len(texts))
+    metrics: dict[str, Any] = {"bleu": BLEU(), "chrf": CHRF()}
+    found: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        found[name] = metric.corpus_score(list(texts), [list(wanted)]).score
+        # What the score is computed from, summed over the pairs: sacrebleu's own way to its bootstrap.
+        parts = np.array(metric._extract_corpus_statistics(list(texts), [list(wanted)]))
+        scores = [metric._compute_score_from_stats(list(each)).score for each in resampled @ parts]
+        interval = quantile_interval([float(each) for each in scores]) if len(texts) > 1 else None
+        found[f"{name}_interval"] = interval
+    return {**found, "signature": str(metrics["bleu"].get_signature())}
+
+
+def edits(wanted: str, text: str) -> int:
+    """Return the fewest insertions, deletions and replacements between two texts (Levenshtein, 1966)."""
+    row = list(range(len(text) + 1))
+    for i, letter in enumerate(wanted, start=1):
+        above, row[0] = row[0], i
+        for j, other in enumerate(text, start=1):
+            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (letter != other))
+    return row[-1]

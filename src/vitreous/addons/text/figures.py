@@ -1,0 +1,246 @@
+"""Attention of models that write text, as one page: over words, or over an image token by token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from PIL import Image
+from torch import Tensor
+
+from vitreous.addons.text.batches import padded
+from vitreous.addons.text.tokenizer import BYTES, END, START, Tokenizer
+from vitreous.addons.text.transformer import Captioner, Transformer
+from vitreous.data.findings import Finding
+from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.explorer import PAGE_CHARACTERS, encode, pack
+from vitreous.inspection.images import data_uri, inferno, rgb
+from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, templates_of, write_page
+from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
+from vitreous.inspection.runs.head import head_of
+from vitreous.languages import phrase, words
+from vitreous.layers.attention import CrossAttention
+
+if TYPE_CHECKING:
+    from vitreous.addons.text.evaluation import TextEvaluation
+    from vitreous.addons.text.models import Reader, Translator
+
+MOST_TEXTS = 12  # wrong ones that are shown
+LONGEST = 4  # bytes of a character in UTF-8
+FOLLOWING = "⋯"  # a character's bytes after its first
+MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
+
+Maps = Float[Tensor, "L K T S"]
+
+
+class SequenceAttention(NamedTuple):
+    """The maps of one source and what was written for it; rows are queries and sum to one.
+
+    Attributes:
+        encoder: of every source token to every source token, (layers, heads, S, S).
+        decoder: of every written token to the tokens before it, (layers, heads, T, T).
+        cross: of every written token to the source, (layers, heads, T, S). Row t is the step that wrote token
+            t, for which tokens 0 ... t - 1 were read.
+    """
+
+    encoder: Maps
+    decoder: Maps
+    cross: Maps
+
+
+@torch.no_grad()
+def text_attention(
+    model: Transformer | Captioner, source: Tensor, written: Int[Tensor, "1 T"]
+) -> SequenceAttention:
+    """Return the attention while `written` (with start and end mark) is generated for one source (1, ...).
+
+    One forward pass over the whole text, as in training: its maps equal those of generating step by step.
+    """
+    decoder = model.text.decoder
+    with (
+        capture_attention(model.encoder) as reading,
+        capture_attention(decoder) as writing,
+        capture_attention(decoder, kind=CrossAttention) as cross,
+    ):
+        model(source, written[:, :-1])
+    kinds = (reading, writing, cross)
+    return SequenceAttention(*(torch.stack([layer[0].cpu() for layer in each.maps]) for each in kinds))
+
+
+class Measured(NamedTuple):
+    """What the report of a training has besides: its evaluation, and the findings of `vitreous doctor`."""
+
+    evaluation: TextEvaluation
+    findings: Sequence[Finding] = ()
+
+
+def write_translation_report(
+    translator: Translator, sources: Sequence[str], folder: Path, run: Path, measured: Measured | None = None
+) -> Inspection:
+    """Translate, and show what every head attends to, and the learning curves of the run."""
+    examples: list[dict[str, Any]] = []
+    maps: list[SequenceAttention] = []
+    device = translator.model.text.tokens.weight.device
+    for source, (text, _, written) in zip(sources, translator.translate(sources), strict=True):
+        read = translator.encode(source)
+        maps.append(text_attention(translator.model, padded([read]).to(device), padded([written]).to(device)))
+        labels = (token_labels(translator.tokenizer, ids) for ids in (read, written))
+        numbers = {kind: each.double().numpy().round(3).tolist() for kind, each in maps[-1]._asdict().items()}
+        examples.append({"source": source, "text": text, "maps": numbers})
+        examples[-1] |= zip(("read", "written"), labels, strict=True)
+    lead = phrase("models.translator", c=translator.model.config)
+    return write_sequence_page(
+        folder, run, translator.model, lead, maps, examples, interactive=True, measured=measured
+    )
+
+
+def write_reading_report(
+    reader: Reader,
+    images: Sequence[tuple[Image.Image, str]],
+    folder: Path,
+    run: Path,
+    measured: Measured | None = None,
+) -> Inspection:
+    """Generate the text of images (each with its name), and show the attention of each token, and the
+    learning curves of the run."""
+    maps: list[SequenceAttention] = []
+    examples: list[dict[str, Any]] = []
+    played: list[dict[str, Any]] = []
+    room = PAGE_CHARACTERS
+    found = reader.read([image for image, _ in images])
+    for (image, name), (text, _, written) in zip(images, found, strict=True):
+        batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
+        maps.append(text_attention(reader.model, batch, padded([written]).to(batch.device)))
+        examples.append({"source": name, "text": text})
+        if room > 0:
+            played.append({"name": name, "text": text, **steps_of(reader, batch[0], maps[-1].cross, written)})
+            room -= len(played[-1]["maps"])
+    config = reader.model.config
+    player = {
+        "examples": played,
+        "count": len(examples),
+        "layers": config.decoder.depth,
+        "heads": config.decoder.heads,
+        "grid": config.encoder.grid,
+        "words": words("player.script"),
+        "heat": encode(inferno().tobytes()),
+    }
+    lead = phrase("models.reader", c=config)
+    return write_sequence_page(
+        folder, run, reader.model, lead, maps, examples, player=player, measured=measured
+    )
+
+
+def steps_of(
+    reader: Reader, image: Float[Tensor, "C H W"], cross: Maps, written: Sequence[int]
+) -> dict[str, Any]:
+    """Return the image, the written tokens, and what each of them attended to in it, for the player."""
+    prefix = reader.model.config.encoder.num_prefix_tokens
+    return {
+        "src": data_uri(rgb(reader.model.preprocessing.denormalize(image).cpu())),
+        "tokens": token_labels(reader.tokenizer, written[1:]),
+        "maps": pack(cross[..., prefix:].float()),
+    }
+
+
+def write_sequence_page(
+    folder: Path,
+    run: Path,
+    model: Transformer | Captioner,
+    lead: str,
+    maps: Sequence[SequenceAttention],
+    examples: Sequence[Mapping[str, Any]],
+    *,
+    interactive: bool = False,
+    player: Mapping[str, Any] | None = None,
+    measured: Measured | None = None,
+) -> Inspection:
+    """Write the page, and the maps of each example i as encoder_i, decoder_i and cross_i.
+
+    Args:
+        examples: `source` and `text` of each, and what else the page needs if it is interactive.
+        player: the steps of a reader.
+        measured: of the report of a training.
+    """
+    curves = curves_figure(run, "text")
+    parts = [curves] if isinstance(curves, Exhibit) else []  # a folder without a run has none
+    head: dict[str, Any] = {"evaluation": None, "comparisons": [], "notice": "", "commands": {}, "facts": {}}
+    head |= {"kind": "sequence", "configuration": None}
+    if measured:
+        found = measured.evaluation
+        command = "translate train" if interactive else "train"
+        head = head_of(run, model, found, (), findings=measured.findings, command=command)
+        head["kind"] = found.task
+        parts = [results_table(found), *parts]
+        if found.mistakes:
+            parts = [mistaken_texts(found, by_word=interactive), *parts]
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {
+        f"{kind}_{number}": each.numpy()
+        for number, seen in enumerate(maps)
+        for kind, each in seen._asdict().items()
+    }
+    numbers = save_arrays(arrays, folder / "attention.npz")
+    page = write_page(
+        folder / "report.html",
+        templates_of("vitreous.addons.text").get_template("sequence.html.j2"),
+        title=phrase("titles.sequence", name=run.name),
+        name=run.name,
+        lead=lead,
+        examples=examples if interactive else None,
+        player=player,
+        parts=parts,
+        **head,
+    )
+    written = [{key: example[key] for key in ("source", "text")} for example in examples]
+    return Inspection(page, numbers, (), {"written": written})
+
+
+def mistaken_texts(evaluation: TextEvaluation, *, by_word: bool) -> Exhibit:
+    """Show wrong texts aligned with the right ones."""
+    rows = [
+        (source, differences(wanted, text, by_word))
+        for source, wanted, text in evaluation.mistakes[:MOST_TEXTS]
+    ]
+    wrong, count = len(evaluation.mistakes), evaluation.count
+    return exhibit("wrong-texts", HTML.differences(rows), shown=len(rows), wrong=wrong, count=count)
+
+
+def differences(wanted: str, text: str, by_word: bool) -> list[tuple[str, str]]:
+    """Return the parts of a text as ("kept", ...), ("missing", ...) and ("added", ...)."""
+    first, second = (re.findall(r"\S+\s*|\s+", each) if by_word else list(each) for each in (wanted, text))
+    parts = []
+    for kind, low, high, start, end in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
+        missing, added = "".join(first[low:high]), "".join(second[start:end])
+        if kind == "equal":
+            parts.append(("kept", missing))
+        else:
+            parts += [(name, each) for name, each in (("missing", missing), ("added", added)) if each]
+    return parts
+
+
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+    """Return tokens as they are shown: the space before a word as "▁", a character of several byte tokens at
+    the first of them."""
+    pieces = spell_bytes(tokenizer.pieces(ids))
+    return [MARKS.get(token, piece) for token, piece in zip(ids, pieces, strict=True)]
+
+
+def spell_bytes(pieces: Sequence[str]) -> list[str]:
+    """Replace byte tokens by the characters that they encode; those without a printable one stay bytes."""
+    shown = list(pieces)
+    for start, piece in enumerate(pieces):
+        for end in range(start + 1, min(start + LONGEST, len(pieces)) + 1):
+            if piece not in BYTES or pieces[end - 1] not in BYTES:
+                break
+            with suppress(UnicodeDecodeError):
+                letter = bytes(BYTES.index(each) for each in pieces[start:end]).decode()
+                if len(letter) == 1 and letter.isprintable():
+                    shown[start:end] = [letter, *[FOLLOWING] * (end - start - 1)]
+    return shown

@@ -1,0 +1,201 @@
+"""Models that write text, with the tokenizer that they were trained with: images or texts in, texts out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitreous.addons.text.batches import padded
+from vitreous.addons.text.decoding import beam_search, greedy
+from vitreous.addons.text.published_tokenizers import PublishedTokenizer, published_tokenizer
+from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
+from vitreous.addons.text.transformer import Captioner, Memory, Transformer
+from vitreous.checkpoints import load
+from vitreous.checkpoints.files import model_folder, read_json
+from vitreous.checkpoints.native import fingerprint, is_native
+from vitreous.errors import InputError
+from vitreous.outside import local_path
+
+IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
+
+TextModelKind = TypeVar("TextModelKind", bound="TextModel")
+
+
+class WrittenText(NamedTuple):
+    """A text that a model wrote.
+
+    Attributes:
+        score: its log probability divided by a power of its length; None if it was decoded greedily.
+        ids: its tokens, with the start mark, and the end mark if it was reached.
+    """
+
+    text: str
+    score: float | None
+    ids: list[int]
+
+
+class TextModel:
+    """A model that writes text, and the tokenizer that it was trained with.
+
+    Raises:
+        InputError: the tokenizer has tokens that the model does not know.
+    """
+
+    kind: ClassVar[type[Captioner] | type[Transformer]]  # the class of the model
+
+    def __init__(self, model: Any, tokenizer: Tokenizer | PublishedTokenizer) -> None:
+        self.model: Any = model
+        self.tokenizer: Any = tokenizer  # of two kinds, alike
+        vocabulary = model.text.config.vocabulary
+        if len(tokenizer) > vocabulary:
+            raise InputError(
+                f"the tokenizer has {len(tokenizer)} tokens, the model knows {vocabulary}: they do not "
+                "belong together"
+            )
+
+    @classmethod
+    def load(cls: type[TextModelKind], path: str | Path, **options: Any) -> TextModelKind:
+        """Load a model from a run directory or its `model/`, or a published Marian or TrOCR: a folder with
+        its tokenizer's files, or `hf:org/name`. `vitreous.load` with this class as `kind` does the same.
+
+        Args:
+            options: `device` and `dtype`, as of `vitreous.load`.
+
+        Raises:
+            InputError: it is another model, or it is damaged.
+        """
+        return cls.of(load(path, kind=cls.kind, **options))
+
+    @classmethod
+    def of(cls: type[TextModelKind], model: Any) -> TextModelKind:
+        """Take the tokenizer beside the file that `model` was loaded from. Raises InputError: it was not
+        loaded from a file, or there is no tokenizer."""
+        if model.origin is None:
+            raise InputError(
+                f"the {type(model).__name__} was not loaded from a file, so its tokenizer is not known: pass "
+                f"vitreous.{cls.__name__}(model, tokenizer)"
+            )
+        path = str(local_path(model.origin.source))
+        if not is_native(path):
+            return cls(model, published_tokenizer(path, model.text.config))
+        return cls(model, tokenizer_from_json(read_tokenizer(path), where=path))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.text.tokens.weight.device
+
+    def search(self, memory: Memory, **options: Any) -> list[WrittenText]:
+        """Return the best text of a beam search for each encoded input of a batch."""
+        found = beam_search(self.model.text, memory, **options)
+        best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
+        return [WrittenText(self.tokenizer.decode(row), score, self.written(row)) for row, score in best]
+
+    def written(self, ids: list[int]) -> list[int]:
+        """Written ids without the padding after the end mark; the first may be a start mark of its number."""
+        end = self.tokenizer.end
+        return ids[: ids.index(end, 1) + 1] if end in ids[1:] else ids
+
+
+class Reader(TextModel):
+    """A captioner: writes the text of images, many at a time."""
+
+    kind = Captioner
+    model: Captioner
+
+    @torch.inference_mode()
+    def read(
+        self, images: Sequence[Image.Image], *, beams: int = 4, batch_size: int = IMAGE_BATCH
+    ) -> list[WrittenText]:
+        """Return the text of each image, in order."""
+        results: list[WrittenText] = []
+        longest = self.model.config.decoder.max_length
+        for start in range(0, len(images), batch_size):
+            batch = self.model.preprocessing(images[start : start + batch_size])
+            results += self.search(
+                self.model.encode(batch.to(self.device)), max_length=longest, beams=beams, length_offset=0
+            )
+        return results
+
+
+class Translator(TextModel):
+    """Translates texts with a beam (or greedily), many at a time."""
+
+    kind = Transformer
+    model: Transformer
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a source text. Raises InputError: it is empty, or longer than the model can
+        read."""
+        if not text.strip():
+            raise InputError("there is no text to translate in an empty line: write some")
+        ids = [*self.tokenizer.encode(text.strip()), self.tokenizer.end]
+        if len(ids) > self.model.config.max_length:
+            raise InputError(
+                f"the text {text[:40]!r}... has {len(ids)} tokens, and the model reads "
+                f"{self.model.config.max_length}: translate it sentence by sentence"
+            )
+        return ids
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        beams: int = 4,
+        length_penalty: float = 0.6,
+        max_length: int | None = None,
+        batch_size: int = TEXT_BATCH,
+    ) -> list[WrittenText]:
+        """Return a translation of each text, in order. One beam decodes greedily. max_length: tokens that a
+        translation may have; by default 50 more than its source (section 6.1), and never more than the model
+        can write."""
+        rows = [self.encode(text) for text in texts]
+        by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+        results: dict[int, WrittenText] = {}
+        for start in range(0, len(rows), batch_size):
+            some = by_length[start : start + batch_size]
+            source = padded([rows[row] for row in some], self.tokenizer.pad).to(self.device)
+            limit = min(max_length or source.shape[1] + 50, self.model.config.max_length)
+            results |= zip(some, self.decode(source, beams, length_penalty, limit), strict=True)
+        return [results[row] for row in range(len(rows))]
+
+    @torch.inference_mode()
+    def decode(self, source: Tensor, beams: int, length_penalty: float, limit: int) -> list[WrittenText]:
+        """Return the translations of one padded batch (B, S)."""
+        memory = self.model.encode(source)
+        if beams > 1:
+            return self.search(memory, max_length=limit, beams=beams, length_penalty=length_penalty)
+        ids = greedy(self.model.text, memory, max_length=limit)
+        return [WrittenText(self.tokenizer.decode(row), None, self.written(row)) for row in ids.tolist()]
+
+
+def read_tokenizer(folder: str | Path) -> str:
+    """Read the tokenizer of a native model that writes text, in the format of the tokenizers library. Raises
+    InputError: it is missing or damaged, or not the one that the model was trained with."""
+    folder = model_folder(Path(folder))
+    described = read_json(folder / "config.json")
+    if described.get("format") != "vitreous":
+        raise InputError(
+            f"{folder} is a model of another library, whose tokenizer is not read here: tokenize with that "
+            "library, and give the ids to the model that vitreous.load returns"
+        )
+    path = folder / "tokenizer.json"
+    try:
+        tokenizer = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            f"cannot read the tokenizer {path}: {error.strerror}; it belongs to the model: put it back"
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"the tokenizer {path} is damaged: it is not UTF-8 text") from None
+    if fingerprint(tokenizer) != described.get("tokenizer"):
+        raise InputError(
+            f"{path} is not the tokenizer that this model was trained with, so its tokens would mean other "
+            "words: put the original tokenizer.json back"
+        )
+    return tokenizer

@@ -1,0 +1,199 @@
+"""Hugging Face's models that write text: Marian translators (MarianMTModel: Helsinki-NLP/opus-mt-*), and
+VisionEncoderDecoderModel of a ViT and TrOCR's decoder (microsoft/trocr-*).
+
+Theirs: q, k and v apart, positions computed, tied embeddings stored once. Ours: one packed matrix for the
+self-attention, one for keys and values of the cross-attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from torch import Tensor
+
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.checkpoints.files import Source, read_json
+from vitreous.checkpoints.format import Format, Reading, activation_of, check_no_overrides
+from vitreous.checkpoints.formats.huggingface import read_huggingface
+from vitreous.checkpoints.tensors import Tensors
+from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.settings import explain
+
+OFFSET = 2  # rows before a learned table of BART's descendants
+DECODER = "decoder.model.decoder."  # tied copies are stored outside of it
+
+
+def read_marian(source: Source) -> Reading:
+    check_no_overrides(source)
+    where = f"{source.where}/config.json"
+    if source.config.get("model_type") != "marian":
+        raise InputError(f"{where} is not of a Marian model: model_type says otherwise")
+    # what it says about decoding is in a file of its own
+    path = Path(source.where) / "generation_config.json"
+    with understood(where):
+        config = marian_config(source, read_json(path) if path.is_file() else {})
+    ignored = [
+        name for name in source.tensors if name.endswith(("embed_positions.weight", "embed_tokens.weight"))
+    ]
+    return Reading(source, config, marian_rows(config), ignored=(*ignored, "lm_head.weight"))
+
+
+@contextmanager
+def understood(path: str) -> Iterator[None]:
+    """What is read inside from the description at `path` must be there, and be of a model that can be."""
+    try:
+        yield
+    except KeyError as missing:
+        raise InputError(f"{path} does not say {missing}: it is damaged, or of another kind") from None
+    except ValidationError as error:
+        raise InputError(f"{path}: {explain(error, 'model')}") from None
+
+
+def decoder_fields(source: Source, decoder: Mapping[str, Any]) -> dict[str, Any]:
+    """What the decoders of BART's descendants have in common: theirs as ours."""
+    return {
+        "width": decoder["d_model"],
+        "depth": decoder["decoder_layers"],
+        "heads": decoder["decoder_attention_heads"],
+        "mlp_dim": decoder["decoder_ffn_dim"],
+        "max_length": decoder["max_position_embeddings"],
+        "activation": activation_of(source, "activation_function", decoder["activation_function"]),
+        "scale_embedding": decoder["scale_embedding"],
+        "dropout": decoder["dropout"],
+        "attention_dropout": decoder["attention_dropout"],
+        "mlp_dropout": decoder["activation_dropout"],
+    }
+
+
+def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerConfig:
+    described = source.config
+    decoding = decoding or described  # where older files have it
+    own = {"encoder_heads": "attention_heads", "encoder_mlp_dim": "ffn_dim"}
+    sizes = {
+        ours: described[f"encoder_{theirs}"]
+        for ours, theirs in own.items()
+        if described[f"encoder_{theirs}"] != described[f"decoder_{theirs}"]
+    }
+    shared = described.get("share_encoder_decoder_embeddings", True)
+    return TransformerConfig(
+        vocabulary=described.get("decoder_vocab_size") or described["vocab_size"],
+        source_vocabulary=None if shared else described["vocab_size"],
+        encoder_depth=described["encoder_layers"],
+        **sizes,
+        position="sinusoidal-halves",
+        logits_bias=True,
+        pad=described["pad_token_id"],
+        start=described["decoder_start_token_id"],
+        end=described["eos_token_id"],
+        never=tuple(words[0] for words in decoding.get("bad_words_ids") or () if len(words) == 1),
+        end_at_limit=described.get("forced_eos_token_id") is not None,
+        **decoder_fields(source, described),
+    )
+
+
+def marian_rows(config: TransformerConfig) -> list[Row]:
+    tokens = {"text.tokens.weight": "model.shared.weight"}
+    if config.source_vocabulary is not None:
+        tokens = {
+            "source_tokens.weight": "model.encoder.embed_tokens.weight",
+            "text.tokens.weight": "model.decoder.embed_tokens.weight",
+        }
+    return [
+        converted("text.bias", "final_logits_bias", Tensor.flatten, lambda bias: bias[None]),
+        *(same(ours, theirs) for ours, theirs in tokens.items()),
+        *layer_rows("encoder.blocks.{}.", "model.encoder.layers.{}."),
+        *layer_rows("text.decoder.blocks.{}.", "model.decoder.layers.{}."),
+    ]
+
+
+LAYER_NAMES = {
+    "attention.out": "self_attn.out_proj",
+    "attention_norm": "self_attn_layer_norm",
+    "mlp.expand": "fc1",
+    "mlp.contract": "fc2",
+    "mlp_norm": "final_layer_norm",
+    "cross_attention.query": "encoder_attn.q_proj",
+    "cross_attention.out": "encoder_attn.out_proj",
+    "cross_norm": "encoder_attn_layer_norm",
+}
+
+
+def layer_rows(ours: str, theirs: str) -> list[Row]:
+    """The layers of an encoder or a decoder, of BART's descendants."""
+    return [
+        *pairs(LAYER_NAMES, ours, theirs),
+        *packed(f"{ours}attention.qkv", [f"{theirs}self_attn.{each}_proj" for each in "qkv"]),
+        *packed(f"{ours}cross_attention.key_value", [f"{theirs}encoder_attn.{each}_proj" for each in "kv"]),
+    ]
+
+
+def read_trocr(source: Source) -> Reading:
+    check_no_overrides(source)
+    where, described = f"{source.where}/config.json", source.config
+    with understood(where):
+        if (
+            described.get("model_type") != "vision-encoder-decoder"
+            or described["decoder"].get("model_type") != "trocr"
+        ):
+            raise InputError(f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise")
+        decoder, encoder_config = decoder_config(source), dict(described["encoder"])
+    # the pooler is not read by the decoder
+    images = source.renamed(lambda name: None if name.startswith(("encoder.pooler.", "decoder.")) else name)
+    encoder = read_huggingface(replace(images, config=encoder_config))
+    assert isinstance(encoder.config, ViTConfig)  # huggingface reads nothing else
+    text = source.renamed(lambda name: name if name.startswith(DECODER) else None)
+    tensors = Tensors(encoder.source.tensors.entries | text.tensors.entries)
+    rows = [row._replace(ours=tuple(f"encoder.{name}" for name in row.ours)) for row in encoder.rows]
+    return encoder._replace(
+        source=replace(source, tensors=tensors),
+        config=CaptionerConfig(encoder=encoder.config, decoder=decoder),
+        rows=rows + TROCR_DECODER_ROWS,
+        # a trace of computed positions in older files
+        ignored=(*encoder.ignored, f"{DECODER}embed_positions._float_tensor"),
+        task="captioning",
+    )
+
+
+def decoder_config(source: Source) -> DecoderConfig:
+    decoder = source.config["decoder"]
+    return DecoderConfig(
+        vocabulary=decoder["vocab_size"],
+        position="learned" if decoder["use_learned_position_embeddings"] else "sinusoidal-fairseq",
+        position_offset=OFFSET,
+        embedding_norm=decoder["layernorm_embedding"],
+        pad=source.config.get("pad_token_id", decoder["pad_token_id"]),
+        start=source.config.get("decoder_start_token_id", decoder["decoder_start_token_id"]),
+        end=source.config.get("eos_token_id", decoder["eos_token_id"]),
+        **decoder_fields(source, decoder),
+    )
+
+
+TROCR_DECODER_ROWS = [
+    same("text.tokens.weight", f"{DECODER}embed_tokens.weight"),
+    same("text.decoder.position.table", f"{DECODER}embed_positions.weight"),
+    *pairs({"text.decoder.embedding_norm": f"{DECODER}layernorm_embedding"}),
+    *layer_rows("text.decoder.blocks.{}.", f"{DECODER}layers.{{}}."),
+]
+
+
+MARIAN = Format(
+    name="marian",
+    about="transformers' MarianMTModel: translators, Helsinki-NLP/opus-mt-*",
+    entries=(("model_type", "marian"),),
+    overridable=None,
+    read=read_marian,
+)
+TROCR = Format(
+    name="trocr",
+    about="transformers' VisionEncoderDecoderModel of a ViT and TrOCR's decoder: microsoft/trocr-*",
+    entries=(("model_type", "vision-encoder-decoder"),),
+    overridable=None,
+    read=read_trocr,
+)

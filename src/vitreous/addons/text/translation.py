@@ -1,0 +1,102 @@
+"""Translation: text to text with the Transformer of 2017 (arXiv 1706.03762)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import nn
+
+from vitreous.addons.text.batches import encode_pairs, pair_loader
+from vitreous.addons.text.evaluation import TranslationEvaluation, evaluate_translator
+from vitreous.addons.text.models import Translator
+from vitreous.addons.text.parallel import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
+from vitreous.addons.text.task import RECIPES, TRAINING_FACTS, TextTask, TranslationConfig, pairs_config
+from vitreous.addons.text.tokenizer import Tokenizer
+from vitreous.addons.text.transformer import Transformer
+from vitreous.tasks.card import Card
+from vitreous.tasks.choose import packaged_config
+from vitreous.tasks.task import Trained
+
+SHORT = 80  # characters: a page holds the maps of every head
+
+
+class Translation(TextTask):
+    """Texts for texts."""
+
+    name = "translation"
+    noun = "a translator"
+    card = Card(
+        "A Transformer (arXiv 1706.03762): {model.encoder_depth} encoder and {model.depth} decoder layers of "
+        "width {model.width}, {model.heads} heads, {model.norm}-norm; one byte-pair vocabulary of "
+        "{model.vocabulary} tokens",
+        {**TRAINING_FACTS, "BLEU signature": "{bleu_signature}"},
+        'translate RUN "..."',
+        "ids = model(source, target)  # see vt.Translator for texts",
+        "The figures hold for texts like those it was measured on.",
+    )
+    config = TranslationConfig
+    answers = Translator
+    default_source = NUMBERS
+    no_images = "use vitreous translate"
+    options: ClassVar = {}
+    evaluation_options = frozenset({"beams", "length_penalty"})
+    takes = "texts"
+    inspected = 4
+
+    def open_source(self, source: str, config: TranslationConfig) -> Parallel:
+        return open_parallel(source, **config.split_options)
+
+    def recipe(self, source: str, data: Parallel) -> TranslationConfig:
+        if source in (NUMBERS, GRAMMAR):
+            return packaged_config(TranslationConfig, RECIPES / f"{source}.toml")
+        return pairs_config(len(data.train))
+
+    def training_texts(self, data: Parallel) -> list[str]:
+        return [text for pair in data.train for text in (pair.source, pair.target)]
+
+    def batches(
+        self, config: Any, data: Parallel, tokenizer: Tokenizer, **options: Any
+    ) -> tuple[Any, int, int]:
+        encoded = encode_pairs(data.train, tokenizer, config.model.max_length)
+        del options["device"]  # tokens are small: a step moves them
+        return pair_loader(encoded, **options), len(encoded.sources), encoded.too_long
+
+    def build(self, config: TranslationConfig, data: Any, *, steps: int) -> nn.Module:
+        return Transformer(config.model, seed=config.seed)
+
+    def not_learned(self, data: Parallel) -> list[Pair]:
+        return data.train + data.test
+
+    def evaluate(
+        self, answerer: Translator, examples: Sequence[Pair], **options: Any
+    ) -> TranslationEvaluation:
+        """Translate every source, and compare. options: `beams` and `length_penalty` of the search."""
+        used = {"batch_size", "beams", "length_penalty", "world"} & options.keys()
+        return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
+
+    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
+        from vitreous.addons.text.figures import Measured, write_translation_report
+
+        texts, path = self.to_inspect(trained.data.test), trained.run.path
+        measured = Measured(evaluation, more["findings"])
+        return write_translation_report(answerer, texts, path, path, measured).report
+
+    def to_inspect(self, examples: Sequence[Pair]) -> list[str]:
+        """Return the sources of a few pairs, spread over all; short ones where there are some."""
+        sources = [pair.source for pair in examples]
+        few = [source for source in sources if len(source) <= SHORT] or sources
+        return few[:: max(len(few) // self.inspected, 1)][: self.inspected]
+
+    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
+        from vitreous.addons.text.figures import write_translation_report
+
+        self.check_tokenizer(answerer)
+        return write_translation_report(answerer, examples, folder, Path(request.name))
+
+    def more(self, trained: Trained) -> dict[str, Any]:
+        return {**super().more(trained), "example": trained.data.test[0].source}
+
+
+DEFINED = (Translation(),)

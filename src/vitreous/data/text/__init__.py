@@ -1,1 +1,0 @@
-"""Text: pairs of sentences, tokenizers, batches of like length."""

@@ -1,1 +1,0 @@
-"""Training what writes text: translators, and readers of images."""
