@@ -227,6 +227,12 @@ class OwnTrainOptions(TypedDict, total=False):
             help="images in each step; auto: the number of the recipe, in micro-batches that fit the memory"
         ),
     ]
+    offline: Annotated[
+        bool,
+        Parameter(
+            help="never ask the Hugging Face hub for an encoder to begin with; one in its cache is used"
+        ),
+    ]
 
 
 class TrainOptions(OwnTrainOptions, ImageOptions, RunOptions, total=False):
