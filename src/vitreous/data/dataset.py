@@ -9,13 +9,13 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint
+from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint, first_bands, stored_bands
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, check_utf8
 from vitreous.outside import same_name
@@ -23,6 +23,7 @@ from vitreous.rng import mixed_bits
 
 if TYPE_CHECKING:
     from vitreous.data.findings import Finding
+    from vitreous.models.preprocessing import Preprocessing
 
 Indices = NDArray[np.int64]
 ROWS = 1 << 20  # images whose numbers are handled together: they stay in the processor's cache
@@ -44,6 +45,8 @@ class ImageDataset:
     groups: NDArray[Any] | None = None  # (N,) names of their groups, where the source has them
     times: NDArray[np.float64] | None = None  # (N,) when each was taken, where the source says it
     listed = True  # False: they are composed when they are asked for
+    # what becomes 0 and 255 of images of more than 8 bits, as measured
+    value_range: tuple[tuple[float, float], ...] | None = None
     findings: tuple[Finding, ...] = ()  # what the user should know of how they were opened
     excluded: tuple[ImageDataset, ...] = ()  # those that the user has left out
 
@@ -84,16 +87,30 @@ class ImageDataset:
         return None
 
     def image(self, index: int) -> Image.Image:
-        """Return an image as stored, of any mode and orientation. Raises BadImage."""
+        """Return an image as stored, of any mode and orientation; of bands the first three, or the first, as
+        bytes. Raises BadImage."""
         encoded = self.encoded(index)
         assert encoded is not None
-        return decode(encoded, self.name(index))
+        name = self.name(index)
+        values = stored_bands(encoded, name)
+        return decode(encoded, name) if values is None else first_bands(values, name, self.value_range)
 
-    def opened(self, index: int, channels: int) -> EncodedImage:
-        """Return an image whose size is known, and whose pixels are decoded later. Raises BadImage."""
+    def opened(self, index: int, channels: int, how: Preprocessing | None = None) -> EncodedImage:
+        """Return an image whose size is known, and whose pixels are decoded later. Raises BadImage.
+
+        Args:
+            how: the preprocessing of a model, whose range of values counts; by default that of the dataset.
+        """
         encoded = self.encoded(index)
-        stored = self.image(index) if encoded is None else encoded
-        return EncodedImage(stored, self.name(index), channels)
+        stored: Any = self.stored(index) if encoded is None else encoded
+        value_range = how.value_range if how else self.value_range
+        return EncodedImage(stored, self.name(index), channels, value_range)
+
+    def stored(self, index: int) -> Image.Image | NDArray[Any]:
+        """Return an image as `image` does, or all of its bands, (H, W, bands). Raises BadImage."""
+        encoded = self.encoded(index)
+        values = None if encoded is None else stored_bands(encoded, self.name(index))
+        return self.image(index) if values is None else values
 
     def hashes_at(self, rows: Any) -> NDArray[np.uint64] | None:
         """Return the hashes of some images, where the source has them."""
@@ -103,11 +120,11 @@ class ImageDataset:
         """Return some of the images."""
         return Subset(self, indices)
 
-    def readable(self, rows: Iterable[int]) -> Iterator[tuple[int, Image.Image]]:
-        """Yield the number and the image of those that can be read; loaders count the others."""
+    def readable(self, rows: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """Yield the number and the image, as `stored`, of those that can be read; loaders count others."""
         for row in rows:
             with suppress(BadImage):
-                yield int(row), self.image(int(row))
+                yield int(row), self.stored(int(row))
 
     def sample(self, count: int) -> list[int]:
         """Return the numbers of some images to look at, evenly spread; of a source that reads whole blocks,
@@ -129,6 +146,7 @@ class Subset(ImageDataset):
         self.groups = None if images.groups is None else images.groups[indices]
         self.times = None if images.times is None else images.times[indices]
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
+        self.value_range = images.value_range
 
     def hashes_at(self, rows: Any) -> NDArray[np.uint64] | None:
         return self.images.hashes_at(self.indices[rows])
@@ -144,6 +162,9 @@ class Subset(ImageDataset):
 
     def image(self, index: int) -> Image.Image:
         return self.images.image(int(self.indices[index]))
+
+    def stored(self, index: int) -> Image.Image | NDArray[Any]:
+        return self.images.stored(int(self.indices[index]))
 
     def encoded(self, index: int) -> bytes | None:
         return self.images.encoded(int(self.indices[index]))
@@ -171,8 +192,10 @@ class DataSummary(NamedTuple):
     classes: int
     height: int
     width: int
-    channels: Literal[1, 3]
+    channels: int  # 1: gray, 3: color; others: bands
     multi_label: bool
+    value_range: tuple[tuple[float, float], ...] | None = None  # of images of more than 8 bits
+    statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # mean and deviation of each band
 
 
 class Splits(NamedTuple):

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
-from vitreous.errors import LazyModule, is_installed, utf8_name
-from vitreous.models.preprocessing import upright
+from vitreous.errors import InputError, LazyModule, is_installed, utf8_name
+from vitreous.models.bands import Range, read_bands
+from vitreous.models.preprocessing import bytes_of_bands, upright
 from vitreous.outside import open_regular, read_regular, same_path, whole_number
 
 if TYPE_CHECKING:
@@ -83,12 +84,19 @@ except ImportError:  # the extra "train" or "serve"; Pillow reads the same files
 
 # JPEG finds MPO, phones' pairs of images, itself.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000")
-PLUGINS = {".heic": "pillow_heif", ".heif": "pillow_heif", ".hif": "pillow_heif", ".jxl": "pillow_jxl"}
-INSTALL = "pip install 'vitreous[heic]'"
+PLUGINS = {
+    ".heic": "pillow_heif",
+    ".heif": "pillow_heif",
+    ".hif": "pillow_heif",
+    ".jxl": "pillow_jxl",
+    ".dcm": "pydicom",
+    ".dicom": "pydicom",
+}
+INSTALL = "pip install 'vitreous[heic,science]'"
 UNREADABLE = tuple(suffix for suffix, module in PLUGINS.items() if not is_installed(module))
 EXTENSIONS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"),
-    *(".avif", ".jp2", ".j2k", ".jpx"),
+    *(".avif", ".jp2", ".j2k", ".jpx", ".npy"),
     *(suffix for suffix in PLUGINS if suffix not in UNREADABLE),
 )
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; more is what Pillow calls a decompression bomb
@@ -179,7 +187,7 @@ def plugin_formats(data: bytes) -> tuple[str, ...]:
     else:
         return ()
     if not is_installed(module):
-        raise OSError(f"an image of the format {format}: {INSTALL}")
+        raise OSError(f"an image of the format {format}: pip install 'vitreous[heic]'")
     register_plugin(module)
     return (format,)
 
@@ -235,6 +243,25 @@ def decoding_error(error: Exception) -> str:
     )
 
 
+def stored_bands(data: bytes, name: str) -> np.ndarray | None:
+    """The (H, W, bands) of a file that Pillow does not keep whole; None for others. Raises BadImage."""
+    try:
+        return read_bands(data)
+    except Exception as error:  # as in open_image
+        raise BadImage(name, decoding_error(error)) from error
+
+
+def first_bands(values: np.ndarray, name: str, value_range: Range | None) -> Image.Image:
+    """The first three bands of an image (H, W, bands), or the first of two, as bytes, to be shown."""
+    count = 3 if values.shape[2] >= 3 else 1
+    known = value_range[:count] if value_range and len(value_range) > 1 else value_range
+    try:
+        shown = bytes_of_bands(values[..., :count], count, known)
+    except InputError as error:
+        raise BadImage(name, str(error)) from None
+    return Image.fromarray(shown[..., 0] if count == 1 else np.ascontiguousarray(shown))
+
+
 def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
     """(H, W) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow takes to open
     it; None for any other file: another format or color space (also where gray is wanted of colors, which
@@ -281,22 +308,35 @@ class EncodedImage:
     """One image, decoded when its pixels are asked for: the header tells its upright size before.
 
     Args:
-        stored: a file's bytes, or an image whose pixels are there.
+        stored: a file's bytes, an image whose pixels are there, or stored values (H, W, bands).
+        value_range: what becomes 0 and 255 of images of more than 8 bits; see `Preprocessing`.
 
     Raises:
         BadImage: it cannot be opened.
     """
 
-    def __init__(self, stored: bytes | Image.Image, name: str, channels: int) -> None:
-        self.name, self.channels = name, channels
+    def __init__(
+        self,
+        stored: bytes | Image.Image | np.ndarray,
+        name: str,
+        channels: int,
+        value_range: Range | None = None,
+    ) -> None:
+        self.name, self.channels, self.value_range = name, channels, value_range
         self.repaired = False  # whether the file ended too early, and missing rows are gray
         self.data = stored if isinstance(stored, bytes) else None
         self.raw = pixmap(self.data) if self.data and channels == 3 else None
         size = plain_size(self.data, channels) if self.data else None
         self.plain = size is not None  # a JPEG of which libjpeg-turbo gives what Pillow and `upright` would
+        self.bands = stored if isinstance(stored, np.ndarray) else None  # (H, W, bands), as stored
+        if self.data and size is None and self.raw is None:
+            self.bands = stored_bands(self.data, name)
         if self.raw is not None:
             size = self.raw.shape[0], self.raw.shape[1]
+        elif self.bands is not None:
+            size = self.bands.shape[0], self.bands.shape[1]
         if size is None:
+            assert not isinstance(stored, np.ndarray)
             self.image = open_image(stored, name) if isinstance(stored, bytes) else stored
             check_not_empty(self.image, name)
             size = upright_size(self.image, self.name)
@@ -322,6 +362,8 @@ class EncodedImage:
 
     def channels_first(self, pixels: UInt8[np.ndarray, "H W c"] | None) -> UInt8[torch.Tensor, "C H W"]:
         """As a tensor, channels last in memory as the pixels are; those of Pillow if there are none."""
+        if pixels is None and self.bands is not None and self.channels not in (1, 3):
+            pixels = self.scaled_bands()
         if pixels is None:
             pixels = np.array(self.upright()).reshape(*self.size, -1)
         return torch.from_numpy(pixels).permute(2, 0, 1)
@@ -360,10 +402,40 @@ class EncodedImage:
 
     def upright(self) -> Image.Image:
         """The whole image, upright, in gray or RGB."""
+        if self.bands is not None:
+            values = self.scaled_bands()
+            image = Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)
+            return upright(image, self.channels)
         try:
-            return upright(self.image, self.channels)
+            return upright(self.image, self.channels, self.value_range)
         except Exception as error:  # as in open_image
             if self.data is None or not ends_too_early(self.image, error):
                 raise BadImage(self.name, decoding_error(error)) from error
         self.repaired = True
         return upright(load_pixels(open_image(self.data + JPEG_END, self.name), self.name), self.channels)
+
+    def scaled_bands(self) -> UInt8[np.ndarray, "H W bands"]:
+        """The bands as bytes. Raises BadImage: they are not as many as channels, or not numbers."""
+        assert self.bands is not None
+        try:
+            return bytes_of_bands(self.bands, self.channels, self.value_range)
+        except InputError as error:
+            raise BadImage(self.name, str(error)) from None
+
+    @property
+    def stored_channels(self) -> int:
+        """How many bands are stored: 1 of gray, 3 of color also where it is transparent."""
+        if self.bands is not None:
+            return int(self.bands.shape[2])
+        return 1 if is_gray(self.image.mode) else 3
+
+    def wide_values(self) -> np.ndarray | None:
+        """The stored values (H, W, bands) of an image of more than 8 bits, or of bands; None for others.
+        Raises BadImage."""
+        if self.bands is not None:
+            return self.bands
+        mode = self.image.mode
+        if not (mode.startswith("I") or mode == "F"):
+            return None
+        values = np.asarray(load_pixels(self.image, self.name))[..., None]
+        return values.astype(np.uint32) if mode == "I" and values.min() >= 0 else values

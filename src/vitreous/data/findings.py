@@ -28,6 +28,7 @@ WARNINGS = {
         "beside",
         "loop",
         "special",
+        "levels",
         "forms",
         "alike",
         "forms",

@@ -13,9 +13,10 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, read_file
+from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, first_bands, read_file
 from vitreous.errors import InputError, utf8_name
-from vitreous.models.preprocessing import as_pil, is_image
+from vitreous.models.bands import MOST
+from vitreous.models.preprocessing import as_pil, as_stored, is_image
 from vitreous.outside import local_path
 
 NO_SUCH = "no such file or folder"
@@ -54,7 +55,13 @@ class ImageList(ImageDataset):
 
     def image(self, index: int) -> Image.Image:
         image = self.images[index]
+        if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] not in (1, 3, 4):
+            return first_bands(image, self.name(index), self.value_range)
         return super().image(index) if isinstance(image, str | Path) else as_pil(image)
+
+    def stored(self, index: int) -> Any:
+        image = self.images[index]
+        return super().stored(index) if isinstance(image, str | Path) else as_stored(image)
 
 
 def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
@@ -83,16 +90,23 @@ def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
             raise InputError(
                 f"an image is a path, a file's bytes, a PIL image, an array or a tensor, not {each!r:.60}"
             )
-    return ImageList([as_pil(each) for each in many]), []
+    return ImageList([as_stored(each) for each in many]), []
 
 
 def is_many(images: Any) -> bool:
     """Return whether this is a list of images or a batch, and not one image."""
     if hasattr(images, "ndim") and images.ndim in (3, 4) and 0 not in images.shape:
         sides = {images.shape[-1]} if isinstance(images, np.ndarray) else {images.shape[0], images.shape[-1]}
-        gray = images.ndim == 3 and not sides & {1, 3, 4}
+        gray = images.ndim == 3 and not sides & {1, 3, 4} and not is_of_bands(images)
         return bool(images.ndim == 4 or gray)
     return isinstance(images, Iterable) and not is_image(images)
+
+
+def is_of_bands(images: Any) -> bool:
+    """Return whether an array (H, W, bands), or a tensor (bands, H, W), is one image of two or up to sixteen
+    bands, and not a batch of gray images that are no wider."""
+    bands, *sides = images.shape[::-1] if isinstance(images, np.ndarray) else images.shape
+    return bands <= MOST < min(sides)
 
 
 def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:

@@ -223,7 +223,7 @@ class PixelReader:
     @contextmanager
     def opened(self, index: int) -> Iterator[EncodedImage]:
         """An image to be decoded in the block. Raises BadImage, also where memory is short."""
-        encoded = self.images.opened(index, self.preprocessing.channels)
+        encoded = self.images.opened(index, self.preprocessing.channels, self.preprocessing)
         try:
             yield encoded
         except MemoryError as error:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset, Indices, strata
-from vitreous.data.decoding import BadImage
+from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import in_threads
 
@@ -175,6 +175,8 @@ def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
     """One image."""
     try:
         encoded = images.opened(index, 3)
+        if encoded.bands is not None and encoded.stored_channels not in (1, 3):  # those that can be seen
+            encoded = EncodedImage(images.image(index), images.name(index), 3)
         pixels = encoded.pixels().permute(1, 2, 0).contiguous().numpy()
     except BadImage as bad:
         return bad

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.decoding import EncodedImage
+from vitreous.data.decoding import BadImage, EncodedImage
+from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 Box = tuple[int, int, int, int]  # top, left, height, width
@@ -88,11 +89,17 @@ def evaluation_pixels(
         and preprocessing.channels == 3
         and (kernel == "bilinear" or kernel == "bicubic")
         and compiled
+        and encoded.bands is None
         and loops()
     ):
         window = (*preprocessing.corner(size), *preprocessing.size)
         pixels = encoded.pixels(until=last_row(encoded.size[0], size[0], window[0] + window[2]))
         return resample(pixels, size, kernel, window=window, rows_first=rows_first(encoded.size, size))
+    if encoded.bands is not None:
+        try:
+            return preprocessing.pixels(encoded.bands)
+        except InputError as error:
+            raise BadImage(encoded.name, str(error)) from None
     return to_tensor(preprocessing.image(encoded.upright()))
 
 

@@ -190,7 +190,10 @@ def open_torchless(file: Path) -> Exported | None:
 
 def prepared(image: Any, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
     """Return an upright image of Pillow as the model takes it: what `how` makes of it, in NumPy."""
-    pixels = np.asarray(how.image(image), dtype=np.float32).reshape(*how.size, how.channels)
+    if isinstance(image, np.ndarray):
+        pixels = how.pixels(image).permute(1, 2, 0).numpy().astype(np.float32)
+    else:
+        pixels = np.asarray(how.image(image), dtype=np.float32).reshape(*how.size, how.channels)
     mean, std = (np.array(each, dtype=np.float64) for each in (how.mean, how.std))
     factor, shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
     return np.ascontiguousarray((pixels * factor + shift).transpose(2, 0, 1))
@@ -235,7 +238,11 @@ def predict_exported(
         try:
             data = images.encoded(index)
             data = images.images[index] if data is None else data
-            image = EncodedImage(data, images.name(index), how.channels).upright()
+            encoded = EncodedImage(data, images.name(index), how.channels, how.value_range)
+            if encoded.bands is not None and found.about["inputs"] != PIXELS:
+                encoded.scaled_bands()  # or it is a bad image
+                return prepared(encoded.bands, how)
+            image = encoded.upright()
             return image if found.about["inputs"] == PIXELS else prepared(image, how)
         except BadImage as bad:
             return bad

@@ -14,6 +14,7 @@ from PIL import Image, ImageOps
 from pydantic import Field, model_validator
 
 from vitreous.errors import InputError, LazyModule
+from vitreous.models.bands import MOST, Range, checked, read_bands, to_bytes
 from vitreous.models.config_parts import Config, Positive, Sides, setting
 from vitreous.outside import read_regular
 
@@ -54,6 +55,11 @@ class Preprocessing(Config):
     interpolation: Interpolation = setting("bicubic", "filter of the resizing")
     mean: tuple[float, ...] = setting(HALF, "subtracted from each channel, in 0 ... 1")
     std: tuple[Annotated[float, Field(gt=0)], ...] = setting(HALF, "divides each channel, after the mean")
+    value_range: tuple[tuple[float, float], ...] | None = setting(
+        None,
+        "the (least, largest) stored value that become 0 and 1: one pair, or one for each channel; of images "
+        "of more than 8 bits, as they were measured; None: of their type",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -65,6 +71,10 @@ class Preprocessing(Config):
 
     @model_validator(mode="after")
     def _one_number_per_channel(self) -> Preprocessing:
+        if self.value_range is not None and (
+            len(self.value_range) not in (1, self.channels) or any(a >= b for a, b in self.value_range)
+        ):
+            raise ValueError(f"value_range needs one pair (low, high), or {self.channels}, low below high")
         if not len(self.mean) == len(self.std) == self.channels:
             raise ValueError(
                 f"mean has {len(self.mean)} numbers and std {len(self.std)}, but an image has "
@@ -74,7 +84,7 @@ class Preprocessing(Config):
 
     def image(self, image: Image.Image) -> Image.Image:
         """Return the image upright, in gray or RGB, at exactly `size`."""
-        image = upright(image, self.channels)
+        image = upright(image, self.channels, self.value_range)
         height, width = self.size
         resample = getattr(Image.Resampling, self.interpolation.upper())
         if self.resize == "fit":
@@ -88,6 +98,32 @@ class Preprocessing(Config):
             box = (left * x, top * y, (left + width) * x, (top + height) * y)
             return image.resize((width, height), resample, box)
         return image.resize((wide, tall), resample).crop((left, top, left + width, top + height))
+
+    def pixels(self, image: Image.Image | np.ndarray) -> UInt8[torch.Tensor, "C H W"]:
+        """Return an image at exactly `size`, as bytes.
+
+        Args:
+            image: of Pillow, or the stored values (H, W, bands), of as many bands as the model has channels.
+
+        Raises:
+            InputError: another number of bands, or values that are not numbers.
+        """
+        if isinstance(image, Image.Image):
+            return to_tensor(self.image(image))
+        values = self.bands(image)
+        if self.channels in (1, 3):
+            return to_tensor(self.image(Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)))
+        one = {"channels": 1, "mean": self.mean[:1], "std": self.std[:1], "value_range": None}
+        single = self.model_copy(update=one)
+        bands = [
+            to_tensor(single.image(Image.fromarray(np.ascontiguousarray(values[..., band]))))
+            for band in range(self.channels)
+        ]
+        return torch.cat(bands)
+
+    def bands(self, values: np.ndarray) -> UInt8[np.ndarray, "H W bands"]:
+        """Return stored values (H, W, bands) as bytes. Raises InputError."""
+        return bytes_of_bands(values, self.channels, self.value_range)
 
     @property
     def enlarged(self) -> tuple[int, int]:
@@ -148,8 +184,8 @@ class Preprocessing(Config):
         """
         given: Any = list(images) if getattr(images, "ndim", 0) == 4 else images  # type: ignore[arg-type]
         if is_image(given) or not isinstance(given, Iterable):
-            return self.normalize(to_tensor(self.image(as_pil(given))))
-        pixels = [to_tensor(self.image(as_pil(image))) for image in given]
+            return self.normalize(self.pixels(as_stored(given)))
+        pixels = [self.pixels(as_stored(image)) for image in given]
         if not pixels:
             raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
         return self.normalize(torch.stack(pixels))
@@ -159,6 +195,58 @@ def is_image(value: object) -> bool:
     """Return whether this is of a type that one image may have."""
     kinds = Image.Image | str | Path | np.ndarray | bytes | bytearray | memoryview
     return isinstance(value, kinds) or hasattr(value, "detach") or hasattr(value, "read")
+
+
+def as_stored(image: ImageLike) -> Image.Image | np.ndarray:
+    """Return any image as a PIL image, or, where Pillow does not keep it whole, the values (H, W, bands) that
+    it stores. Raises InputError as `as_pil`."""
+    if isinstance(image, str | Path):
+        try:
+            content = read_regular(image)
+        except FileNotFoundError:
+            raise InputError(f"there is no image {image}") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read the image {image}: {error}") from None
+        return stored_in(content, str(image))
+    if (content_given := stored_bytes(image)) is not None:
+        return stored_in(content_given, "given as bytes")
+    if hasattr(image, "detach"):
+        assert isinstance(image, torch.Tensor)
+        bands = image.ndim == 3 and image.shape[0] <= MOST and image.shape[0] not in (1, 3, 4)
+        if bands and image.shape[-1] > MOST and not image.is_meta:
+            return as_stored(image.detach().cpu().permute(1, 2, 0).numpy())
+    if isinstance(image, np.ndarray):
+        several = image.ndim == 3 and image.shape[2] in (2, *range(5, MOST + 1))
+        wide = image.dtype.kind in "ui" and image.dtype != np.uint8
+        if several or (wide and image.ndim in (2, 3)):
+            try:
+                return checked(image)
+            except ValueError as error:
+                raise InputError(f"an image cannot be read: {error}") from None
+    return as_pil(image)
+
+
+def stored_in(content: bytes, name: str) -> Image.Image | np.ndarray:
+    """Return what a file's bytes store. Raises InputError."""
+    try:
+        values = read_bands(content)
+    except Exception as error:  # whatever damaged bytes make a reader stumble on
+        raise InputError(f"cannot read the image {name}: {' '.join(str(error).split())}") from None
+    return opened(content, name) if values is None else values
+
+
+def bytes_of_bands(
+    values: np.ndarray, channels: int, value_range: Range | None
+) -> UInt8[np.ndarray, "H W bands"]:
+    """Return stored values (H, W, bands) as bytes, of as many bands as a model has channels: gray and color
+    become each other. Raises InputError."""
+    bands = values.shape[2]
+    if bands != channels and not (bands in (1, 3) and channels in (1, 3)):
+        raise InputError(f"an image has {bands} bands, and the model takes {channels}: give it such images")
+    try:
+        return to_bytes(values, value_range if value_range and len(value_range) in (1, bands) else None)
+    except ValueError as error:
+        raise InputError(f"an image cannot be used: {error}") from None
 
 
 def as_pil(image: ImageLike) -> Image.Image:
@@ -245,10 +333,11 @@ def with_pixels(image: Image.Image) -> Image.Image:
     return image
 
 
-def upright(image: Image.Image, channels: int = 3) -> Image.Image:
+def upright(image: Image.Image, channels: int = 3, value_range: Range | None = None) -> Image.Image:
     """Return any PIL image as 8-bit RGB (or gray, for one channel), with its EXIF orientation applied.
 
-    16-bit gray is scaled to 8 bits (Pillow alone would clip it), floating-point gray from its own range;
+    Gray of more than 8 bits is scaled from `value_range`, by default that of its type (Pillow alone would
+    clip it), floating-point gray from its own range;
     transparency is composited on white; palettes, CMYK and YCbCr are converted. Raises InputError: neither
     one channel nor three.
     """
@@ -259,12 +348,13 @@ def upright(image: Image.Image, channels: int = 3) -> Image.Image:
         )
     image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I") or image.mode == "F":
-        values = np.asarray(image).astype(np.float64)
-        if not np.isfinite(values).all():
-            raise InputError("an image has pixels that are not numbers (NaN or infinite): write finite ones")
-        low, high = (0, 65535) if image.mode != "F" else (values.min(initial=0), values.max(initial=1))
-        scaled = (values - low) * (255 / max(high - low, 1e-12))
-        image = Image.fromarray(scaled.round().clip(0, 255).astype(np.uint8))
+        values = np.asarray(image)
+        if value_range is None and image.mode != "F":
+            value_range = ((0, 65535),)
+        try:
+            image = Image.fromarray(to_bytes(values, value_range[:1] if value_range else None))
+        except ValueError as error:
+            raise InputError(f"an image cannot be used: {error}") from None
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)

@@ -147,8 +147,9 @@ def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> C
     settings["augmentation"] = augmentation_for(data, small=small, named=named is not None)
     if epochs >= LONG:
         settings["augmentation"]["mixup"] = 0.2
-    if data.channels == 1:
-        settings["preprocessing"] = {"mean": (0.5,), "std": (0.5,)}
+    if data.channels != 3:
+        half = (0.5,) * data.channels
+        settings["preprocessing"] = {"channels": data.channels, "mean": half, "std": half}
     if data.multi_label:
         settings["training"]["loss"] = "sigmoid"
     config = configure(recipe("from-scratch").config, settings)

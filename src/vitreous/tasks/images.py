@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, named_parts
+from vitreous.data.dataset import DataSummary, ImageDataset, named_parts
 from vitreous.data.image_samples import image_loader
 from vitreous.data.split import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
@@ -51,6 +51,31 @@ TRAINING: frozenset[str] = frozenset(
 )
 
 
+def with_channels(settings: Tree, channels: int) -> Tree:
+    """Return the user's settings with as many channels as the images of a dataset have bands."""
+    half = (0.5,) * channels
+    return {
+        **settings,
+        "model": {"channels": channels, **settings.get("model", {})},
+        "preprocessing": {
+            "channels": channels,
+            "mean": half,
+            "std": half,
+            **settings.get("preprocessing", {}),
+        },
+    }
+
+
+def measured(data: DataSummary) -> Tree:
+    """Return what was measured of the values of a dataset's images, for their preprocessing."""
+    found: dict[str, Any] = {}
+    if data.value_range is not None:
+        found["value_range"] = data.value_range
+    if data.statistics is not None:
+        found["mean"], found["std"] = data.statistics
+    return {"preprocessing": found} if found else {}
+
+
 class ImageTask(Task):
     """A task whose model sees images, configured by a `RunConfig`."""
 
@@ -77,7 +102,11 @@ class ImageTask(Task):
             settings = {**settings, "model": {**settings.get("model", {})}}
             settings["model"].pop("name", None)
         if init:
-            config = fitted_to_checkpoint(config, init, self.for_checkpoint(settings, init), choice.imposed)
+            fields = self.for_checkpoint(settings, init)
+            if data.summary.channels not in (1, 3):
+                fields = with_channels(fields, data.summary.channels)
+            config = fitted_to_checkpoint(config, init, fields, choice.imposed)
+        config = configure(config, measured(data.summary))
         config = self.configured(config, data, {**settings, "task": self.name})
         size, images = config.training.batch_size, len(data.train)
         scaled: tuple[str, ...] = ()

@@ -112,7 +112,10 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
     same_classes = loaded.labels is not None and loaded.labels == model.labels
     problems = []
     for name, parameter in mine.items():
-        given, of_head = theirs.get(name), name.startswith("head.")
+        given: Tensor | None = theirs.get(name)
+        of_head = name.startswith("head.")
+        if given is not None and given.ndim == parameter.ndim == 4 and given.shape[1] != parameter.shape[1]:
+            given = for_channels(given, parameter.shape[1])
         if given is None or given.shape != parameter.shape:
             problems += [] if of_head else [name]
         elif same_classes or not of_head:
@@ -123,6 +126,16 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
             f"{'and more ' if len(problems) > 5 else ''}missing or of another shape; set no model.* that "
             "changes the architecture together with `init`"
         )
+
+
+def for_channels(weight: Float[Tensor, "D 3 P Q"], channels: int) -> Float[Tensor, "D C P Q"]:
+    """Return the patch embedding of a color model for another number of channels, as timm's
+    `adapt_input_conv`: for one their sum; for more they are repeated in their order, and scaled so that equal
+    channels give what they gave before."""
+    if channels == 1:
+        return weight.sum(dim=1, keepdim=True)
+    copies = -(-channels // weight.shape[1])
+    return weight.repeat(1, copies, 1, 1)[:, :channels] * (weight.shape[1] / channels)
 
 
 def freeze(model: Model, parts: Sequence[str]) -> None:

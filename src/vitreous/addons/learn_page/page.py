@@ -172,6 +172,7 @@ def reason_against(model: nn.Module) -> str | None:
         "a gated MLP (SwiGLU)": config.gated_mlp,
         "attention pooling": config.pooling.kind.startswith("attention"),
         "a distillation token": config.distillation_token,
+        "images of other bands than gray and color": config.channels not in (1, 3),
     }
     found = [part for part, present in unsupported.items() if present]
     return f"its program in the page does not have {found[0]}" if found else None

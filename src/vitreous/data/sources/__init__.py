@@ -12,7 +12,8 @@ import numpy as np
 
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
-from vitreous.data.decoding import BadImage, is_gray
+from vitreous.data.decoding import BadImage
+from vitreous.data.findings import finding
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
@@ -30,6 +31,7 @@ from vitreous.data.sources.small import (
 from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.extensions import addons, imported
+from vitreous.models.bands import measured_range, to_bytes
 from vitreous.outside import local_path
 
 BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
@@ -39,6 +41,8 @@ BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
 }
 ADDED = {kind: address for addon in addons().values() for kind, address in addon.sources.items()}
 SAMPLE = 64  # images whose size and color are looked at
+LOOKED_AT = 65_536  # pixels of an image of more than 8 bits
+LEVELS = 4  # times as many stored as are left
 FORMS = (
     "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
     ".parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; cifar10:PATH, "
@@ -68,7 +72,10 @@ def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Sp
         name, parts = spec, open_spec(spec, config, targets)
     else:
         name, parts = type(spec).__name__, open_objects(spec, config, targets)
-    return Splits(*parts, name, summarize(parts[0]))
+    summary = summarize(parts[0])
+    for part in filter(None, parts):
+        part.value_range = summary.value_range
+    return Splits(*parts, name, summary)
 
 
 def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
@@ -135,26 +142,55 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
 
 
+def loses_levels(values: Any, value_range: Any) -> bool:
+    """Return whether most gray levels of an image (n, bands) are lost where its range becomes 8 bits."""
+    stored = min(min(len(np.unique(band)) for band in values.T), 256)
+    left = min(len(np.unique(band)) for band in to_bytes(values, value_range).T)
+    return stored > LEVELS * left
+
+
+def in_words(value_range: Any) -> str:
+    """Return measured ranges as text."""
+    return ", ".join(f"{low:g} to {high:g}" for low, high in value_range or ())
+
+
 def summarize(train: ImageDataset) -> DataSummary:
     """What a recipe is chosen from."""
-    sizes, gray, reason = [], True, ""
+    sizes, bands, reason = [], list[int](), ""
+    wide = dict[str, Any]()
     for index in train.sample(SAMPLE):
         try:
             encoded = train.opened(index, 3)
-            mode = encoded.image.mode
+            stored, values = encoded.stored_channels, encoded.wide_values()
         except BadImage as bad:
             reason = reason or f"{bad.name} ({bad.reason})"
             continue  # counted and named when it is loaded
         sizes.append(encoded.size)
-        gray &= is_gray(mode)
+        bands.append(stored)
+        if values is not None and np.isfinite(values).all():
+            flat = values.reshape(-1, stored)
+            wide[encoded.name] = flat[:: max(len(flat) // LOOKED_AT, 1)] if len(flat) > LOOKED_AT else flat
     if not sizes:
         raise InputError(f"not one of {len(train)} images can be read, such as {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
+    channels = max(set(bands), key=bands.count) if set(bands) - {1, 3} else max(bands)
+    of_bands = {name: values for name, values in wide.items() if values.shape[1] == channels}
+    value_range = measured_range(list(of_bands.values())) if of_bands else None
+    if value_range and len(set(value_range)) == 1:
+        value_range = value_range[:1]
+    statistics = None
+    if channels not in (1, 3):
+        known = np.concatenate([to_bytes(values, value_range) for values in of_bands.values()]) / 255
+        statistics = tuple(known.mean(axis=0).tolist()), tuple(known.std(axis=0).clip(1e-3).tolist())
+    lost = [name for name, values in of_bands.items() if loses_levels(values, value_range)]
+    train.findings = (*train.findings, *finding("levels", lost, range=in_words(value_range)))
     return DataSummary(
         images=len(train),
         classes=len(train.classes),
         height=height,
         width=width,
-        channels=1 if gray else 3,
+        channels=channels,
         multi_label=train.targets.ndim == 2,
+        value_range=value_range,
+        statistics=statistics,
     )

@@ -3,7 +3,7 @@ labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from vitreous.data.sources.labels import (
 )
 from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError
-from vitreous.models.preprocessing import as_pil
+from vitreous.models.preprocessing import as_pil, as_stored
 
 KINDS = (
     "a torch Dataset of (image, label), a datasets.Dataset, a tuple (images, labels) of arrays, a list of "
@@ -46,9 +46,16 @@ class ObjectImages(ImageDataset):
         self.pairs, self.source = pairs, name
 
     def image(self, index: int) -> Image.Image:
+        return self.read(index, as_pil)
+
+    def stored(self, index: int) -> Any:
+        return self.read(index, as_stored)
+
+    def read(self, index: int, convert: Callable[[Any], Any]) -> Any:
+        """Return an image as `convert` makes it. Raises BadImage."""
         try:
             item = self.images[index]
-            return as_pil(item[0] if self.pairs else item)
+            return convert(item[0] if self.pairs else item)
         except Exception as error:  # whatever the user's code raises: the image is counted and named
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 

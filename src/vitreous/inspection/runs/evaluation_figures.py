@@ -33,7 +33,7 @@ from vitreous.inspection.charts import (
 from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import percentage, phrase, words
-from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.callbacks import read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
@@ -265,7 +265,7 @@ def mistakes_figure(
     shown = []
     for mistake in evaluation.confident_mistakes(12):
         for _, image in images.readable([mistake.index]):  # the file may be gone since the evaluation
-            pixels = rgb(to_tensor(preprocessing.image(image)))
+            pixels = rgb(preprocessing.pixels(image))
             shown.append((pixels, phrase("images.mistake", **asdict(mistake))))
     if not shown:
         return left_out("mistakes", "no-mistakes", count=evaluation.count)
