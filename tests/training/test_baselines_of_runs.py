@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from vitreous.cli import run as vitreous
-from vitreous.tasks.doctor import below_baseline
+from vitreous.data.findings import read_findings, write_findings
+from vitreous.evaluation.classification import MultiLabelEvaluation
+from vitreous.tasks.doctor import below_baseline, failed_regression, same_labels
+from vitreous.tasks.regression import RegressionEvaluation
+from vitreous.training.config import TrainingConfig
+from vitreous.training.objectives import RareClassLoss
 
 TINY = ["--set", "model.width=16", "--set", "model.depth=1", "--set", "model.heads=1"]
 TINY += ["--set", "model.mlp_dim=16", "--set", "model.stem.widths=[8,8,8,8,8,8]", "--init", "none"]
@@ -51,3 +58,68 @@ def test_a_model_as_good_as_its_baseline_is_not_below_it() -> None:
     best = {"name": "SVM on pixels", "accuracy": 0.9, "interval": [0.8, 0.95]}
     assert not list(below_baseline(0.9, [best]))
     assert [each.kind for each in below_baseline(0.89, [best])] == ["below baseline"]
+
+
+def test_losses_for_rare_classes_are_those_of_their_papers() -> None:
+    """Against the formulas, written out; by default they are cross-entropy."""
+    rng = torch.Generator().manual_seed(0)
+    logits, targets = torch.randn(64, 3, generator=rng), torch.arange(64) % 3
+    counts = [50, 30, 20]
+    each = F.cross_entropy(logits, targets, reduction="none")
+
+    def loss(**settings: Any) -> float:
+        return float(RareClassLoss(TrainingConfig(**settings), counts)(logits, targets, 0.0))
+
+    assert loss() == pytest.approx(float(each.mean()), rel=1e-5)
+    focal = (1 - (-each).exp()) ** 2 * each
+    assert loss(loss="focal") == pytest.approx(float(focal.mean()), rel=1e-5)
+    shifted = logits + torch.tensor([0.5, 0.3, 0.2]).log()
+    adjusted = float(F.cross_entropy(shifted, targets))
+    assert loss(loss="logit-adjusted") == pytest.approx(adjusted, rel=1e-5)
+    weights = 100 / (3 * torch.tensor([50.0, 30.0, 20.0]))
+    weighted = float(F.cross_entropy(logits, targets, weight=weights))
+    assert loss(class_weights="balanced") == pytest.approx(weighted, rel=1e-5)
+
+
+def test_failed_regression_and_labels_are_found() -> None:
+    """And good ones are not: a null for each."""
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=60)
+    about: dict[str, Any] = {
+        "indices": np.arange(60),
+        "names": tuple(map(str, range(60))),
+        "failed": {},
+        "seconds": 0.0,
+    }
+
+    def numbers(predictions: Any) -> list[str]:
+        found = RegressionEvaluation(targets=true, predictions=predictions, **about)
+        return [each.name for each in failed_regression(found)]
+
+    assert numbers(np.full(60, true.mean())) == ["constant answers.numbers"]
+    assert numbers(rng.permutation(true)) == ["explains nothing"]
+    assert numbers(true + 0.1 * rng.normal(size=60)) == []
+
+    wanted = (rng.random((60, 3)) < 0.5).astype(np.float32)
+    wanted[:3] = np.eye(3)
+
+    def labels(probabilities: Any) -> list[str]:
+        found = MultiLabelEvaluation(
+            classes=("a", "b", "c"), targets=wanted, probabilities=probabilities, **about
+        )
+        return [each.name for each in same_labels(found)]
+
+    assert labels(np.tile([0.9, 0.9, 0.1], (60, 1)) + 0.01 * rng.random((60, 3))) == [
+        "constant answers.labels"
+    ]
+    assert labels(wanted * 0.8 + 0.1) == []
+
+
+def test_findings_are_kept_for_the_doctor(tmp_path: Path) -> None:
+    best = {"name": "SVM on pixels", "accuracy": 0.9, "interval": [0.8, 0.95]}
+    found = list(below_baseline(0.5, [best]))
+    write_findings(tmp_path / "findings.json", found)
+    assert [each.sentence for each in read_findings(tmp_path / "findings.json")] == [
+        each.sentence for each in found
+    ]
+    assert read_findings(tmp_path / "none.json") == []

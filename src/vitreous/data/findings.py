@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import utf8_name
 from vitreous.languages import phrase
 from vitreous.results import Result
@@ -43,7 +46,7 @@ WARNINGS = {
     *("relabeled images", "moved images", "not excluded"),
     *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
     *("explained", "overfitting", "other looks", "not learning.early", "blank images.flat", "patch size"),
-    *("image size.small", "image size.large", "below baseline"),
+    *("image size.small", "image size.large", "below baseline", "rare classes"),
 }
 
 
@@ -118,6 +121,21 @@ def shown_name(image: Any) -> Any:
     if isinstance(image, tuple):
         return tuple(map(shown_name, image))
     return utf8_name(image) if isinstance(image, str) else image
+
+
+def write_findings(file: Path, findings: Sequence[Finding]) -> None:
+    """Write findings, so that they can be read again in any language."""
+    rows = [
+        {"name": each.name, "values": dict(each.values), "found": each.found, "images": each.images}
+        for each in findings
+    ]
+    write_text(file, json.dumps(rows, indent=1, default=str))
+
+
+def read_findings(file: Path) -> list[Finding]:
+    """Return the findings of a file; none where there is no such file."""
+    rows = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    return [Finding(**{**row, "images": tuple(row["images"])}) for row in rows]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, ContactSheet
@@ -42,11 +40,11 @@ from vitreous.training.objectives import (
     accuracy,
     classification,
     label_accuracy,
+    softmax_loss,
 )
 from vitreous.training.run import finished
 from vitreous.training.settings import configure, leaves
 
-COMPARISON = "baselines.json"  # in a run: what it and classical methods get on its held-out part
 ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}
 
 
@@ -94,6 +92,11 @@ class Classification(ImageTask):
         several = data.summary.multi_label
         if self.name == "multilabel" and not several:
             raise InputError(f"{data.name} has one label for each image: leave out `task` multilabel")
+        training = settings.get("training", {})
+        if several and training.get("class_weights"):
+            raise InputError("training.class_weights is for one label an image: use data.class_balance=true")
+        if several and training.get("loss") in ("focal", "logit-adjusted"):
+            raise InputError(f"training.loss={training['loss']} is for one label an image: leave it out")
         task = "multilabel" if several else "classification"
         return super().configured(config, data, {**settings, "task": task})
 
@@ -139,7 +142,7 @@ class Classification(ImageTask):
     def validation_scores(
         self, config: RunConfig, model: Any, images: ImageDataset, **options: Any
     ) -> Mapping[str, float]:
-        loss, share = LOSSES[config.training.loss], ACCURACY[config.task]
+        loss, share = LOSSES.get(config.training.loss, softmax_loss), ACCURACY[config.task]
 
         def scores(batch: Batch) -> Tensor:
             """The batch's means, for each image: processes exchange these and not their logits."""
@@ -154,11 +157,19 @@ class Classification(ImageTask):
         validation, asked, after = trained.data.validation, trained.run.config.evaluation, None
         if not asked.calibrate or trained.data.test is None:
             return None
+        before = answerer.temperature
         if validation is not None:
             try:
                 _, after = calibrate_model(answerer, validation, learned=trained.data.train, **options)
             except InputError as error:
                 return f"none: {error}"
+            if answerer.temperature == before:
+                if options["world"].first:
+                    write_thresholds(trained.run.path / "model", after)
+                return (
+                    f"none: a temperature that is fitted on some of the {after.count} validation images does "
+                    "not help on the others"
+                )
             found = f"fitted on {after.count} validation images, and training images as far as they agree"
         elif asked.temperature:
             scale_head(answerer, asked.temperature)
@@ -183,9 +194,6 @@ class Classification(ImageTask):
         if isinstance(evaluation, ClassificationEvaluation) and len(evaluation.classes) > MOST_CLASSES:
             found = evaluation.targets, evaluation.predictions, evaluation.classes
             save_confusion(run.path / "confusion.npz", *found)
-        if more["baselines"]:
-            compared = {"accuracy": evaluation.accuracy, "baselines": more["baselines"]}
-            write_text(run.path / COMPARISON, json.dumps(compared, indent=1))
         batches: Any = self.prepare(run.config, data, device=cpu, world=World()).loader
         return write_training_report(
             run.path,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +19,11 @@ from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.data.checking import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.findings import Finding, finding
+from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
 from vitreous.data.split import findings_of
 from vitreous.errors import InputError
+from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.features import feature_outputs
 from vitreous.evaluation.model_diagnosis import (
     geometry,
@@ -37,8 +37,9 @@ from vitreous.languages import phrase
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.tasks import task_of_run
-from vitreous.tasks.classification import COMPARISON, Classification
+from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
+from vitreous.tasks.regression import RegressionEvaluation
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.diagnosis import (
     ENOUGH_STEPS,
@@ -51,6 +52,10 @@ from vitreous.training.diagnosis import (
 )
 from vitreous.training.run import Run
 
+FINDINGS = "findings.json"  # in a run: what was found at its end
+CONSTANT = 0.05  # of the spread of the true numbers, below which predicted ones are all about the same
+SAME = 0.98  # of the images that get the very same labels
+RARE = 0.5  # of the images of others, and of the accuracy, below which a class is rare, and not found
 SAMPLE = 32  # images that are looked at
 ASKED = 400  # images of each part that the model is asked about
 SHIFT = 0.05  # between the intervals of two accuracies, from which on their images differ
@@ -69,8 +74,10 @@ def examine_run(path: Path) -> list[Finding]:
     newest state has it). Raises InputError: it is not a run, or what it was trained on is no longer there."""
     task = task_of_run(path)
     run = Run.open(path, task.config).with_data(None)
+    at_its_end = read_findings(path / FINDINGS) if is_finished(path) else []  # which the report has as well
     if isinstance(task, Classification):
-        return causes_first([*bad_file_findings(path), *classifier_findings(task, run)])
+        seen = [*bad_file_findings(path), *classifier_findings(task, run)]
+        return causes_first(with_others(seen, at_its_end))
     findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
@@ -82,7 +89,13 @@ def examine_run(path: Path) -> list[Finding]:
             if isinstance(task, Pretraining):
                 findings += geometry(seeing, data.train)
             findings += shown(seeing, images)
-    return causes_first(findings)
+    return causes_first(with_others(findings, at_its_end))
+
+
+def with_others(findings: list[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """Return findings, and those of others whose kind is not among them."""
+    kinds = {each.kind for each in findings}
+    return [*findings, *(each for each in others if each.kind not in kinds)]
 
 
 def classifier_findings(task: Classification, run: Run) -> Iterator[Finding]:
@@ -93,8 +106,6 @@ def classifier_findings(task: Classification, run: Run) -> Iterator[Finding]:
     yield from data_findings(splits)
     yield from frozen_encoder(config.training, config.init)
     yield from course(run, len(splits.train.classes), usual.training if usual else None)
-    if (compared := run.path / COMPARISON).is_file():
-        yield from below_baseline(**json.loads(compared.read_text(encoding="utf-8")))
     finished = is_finished(run.path)
     model = run.model() if finished else run.model_so_far(splits.train.classes)
     held_out = splits.test or splits.validation or splits.train
@@ -112,7 +123,8 @@ def usual_config(task: Classification, run: Run, splits: Splits) -> RunConfig | 
     config, source = run.config, run.config.source
     for name in (None, config.recipe):
         with suppress(InputError):
-            chosen = task.choose(source, splits, {}, recipe=name, init=config.init).config
+            untried = {"augmentation": {"flip": config.augmentation.flip}}  # what that is plays no part
+            chosen = task.choose(source, splits, untried, recipe=name, init=config.init).config
             if chosen.recipe == config.recipe:
                 return cast(RunConfig, chosen)
     return None
@@ -209,8 +221,8 @@ def course_of(
     where it is not better than the classical methods."""
     classes = len(data.train.classes) if run.config.task == "classification" else None
     found = [*bad_file_findings(run.path), *course(run, classes)]
-    if baselines and evaluation:
-        found += below_baseline(evaluation.accuracy, baselines)
+    if evaluation:
+        found += failed(run, data, evaluation, baselines)
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
     if classes and shares and data.validation and data.test and evaluation:
         share = max(shares) if run.config.training.keep_best else shares[-1]  # of the model that is tested
@@ -224,6 +236,69 @@ def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[
     answers are right, and how many images there are."""
     if wilson_interval(*validation)[0] - wilson_interval(*test)[1] > SHIFT:
         yield from finding("other looks", validation=validation[0] / validation[1], test=test[0] / test[1])
+
+
+def failed(run: Run, data: Any, evaluation: Any, baselines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Yield what the answers to the held-out images tell of a training that has failed."""
+    if isinstance(evaluation, ClassificationEvaluation):
+        low, count = evaluation.interval.low, evaluation.count
+        if count >= FEWEST and low <= evaluation.most_frequent:
+            yield from at_chance(run, data, evaluation.accuracy, evaluation.most_frequent, count)
+        elif not data.validation:
+            yield from overfitting(run.metrics(), evaluation.accuracy)
+        if baselines:
+            yield from below_baseline(evaluation.accuracy, baselines)
+        yield from rare_classes(evaluation, run.config.training.loss)
+    elif isinstance(evaluation, RegressionEvaluation):
+        yield from failed_regression(evaluation)
+    elif isinstance(evaluation, MultiLabelEvaluation):
+        yield from same_labels(evaluation)
+
+
+def failed_regression(evaluation: RegressionEvaluation) -> Iterator[Finding]:
+    """The predicted numbers are all about the same, or explain nothing of the true ones."""
+    spread, true = float(np.std(evaluation.predictions)), float(np.std(evaluation.targets))
+    r2 = evaluation.metrics["r2"]
+    if evaluation.count < FEWEST or not true:
+        return
+    seen: dict[str, Any] = {"r2": r2.value, "spread": spread, "true": true, "count": evaluation.count}
+    if spread < CONSTANT * true:
+        yield from finding("constant answers.numbers", **seen)
+    elif r2.interval is None or r2.interval.low <= 0:
+        yield from finding("explains nothing", **seen)
+
+
+def same_labels(evaluation: MultiLabelEvaluation) -> Iterator[Finding]:
+    """The same labels for every image, or labels that are ranked no better than by their frequency."""
+    if evaluation.probabilities is None or evaluation.count < FEWEST:
+        return
+    probabilities, targets = np.asarray(evaluation.probabilities), np.asarray(evaluation.targets)
+    answers = probabilities >= 0.5
+    chance = float(targets.mean(axis=0).mean())
+    value = evaluation.mean_average_precision
+    interval = evaluation.metrics["mean_average_precision"].interval
+    most = float(np.unique(answers, axis=0, return_counts=True)[1].max() / len(answers))
+    several = len(np.unique(targets, axis=0)) > 1
+    if several and (most > SAME or (interval is not None and interval.low <= chance)):
+        yield from finding(
+            "constant answers.labels", precision=value, chance=chance, share=most, count=evaluation.count
+        )
+
+
+def rare_classes(evaluation: ClassificationEvaluation, loss: str) -> Iterator[Finding]:
+    """Classes with a fraction of the images of the others are not found."""
+    counts = np.bincount(evaluation.targets, minlength=len(evaluation.classes))
+    usual = float(np.median(counts[counts > 0]))
+    missed = [
+        evaluation.classes[number]
+        for number, each in enumerate(evaluation.per_class)
+        if 0 < counts[number] < RARE * max(usual, float(counts.max()) / 2)
+        and counts[number] >= 3
+        and each.recall is not None
+        and each.recall < RARE * evaluation.accuracy
+    ]
+    if missed and loss == "softmax":
+        yield from finding("rare classes", missed, most=int(counts.max()))
 
 
 def below_baseline(accuracy: float, baselines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from vitreous.data.findings import Finding
+from vitreous.data.findings import Finding, write_findings
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, check_free
@@ -21,7 +21,7 @@ from vitreous.evaluation.outputs import Progress
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.card import write_card
-from vitreous.tasks.doctor import course_of
+from vitreous.tasks.doctor import FINDINGS, course_of
 from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_precision
 from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
@@ -234,6 +234,7 @@ def train_run(
     bad.write(run.path / "bad_files.txt")
     more = task.more(trained)
     findings = course_of(run, data, evaluation, more.get("baselines", ()))
+    write_findings(run.path / FINDINGS, findings)
     result = RunResult(
         task=task.name,
         run=run,

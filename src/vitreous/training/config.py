@@ -99,8 +99,13 @@ class TrainingConfig(Config):
     ema_decay: float | None = setting(None, "averaged weights; None: none", gt=0, lt=1)
     ema_warmup: bool = setting(True, "a short memory at first; false: Polyak's, as long from the start")
 
-    loss: Literal["softmax", "sigmoid"] = setting(
-        "softmax", "cross-entropy, or binary cross-entropy summed over the classes"
+    loss: Literal["softmax", "sigmoid", "focal", "logit-adjusted"] = setting(
+        "softmax",
+        "cross-entropy, or binary cross-entropy summed over the classes; for rare classes cross-entropy "
+        "times (1 - p)^2 (1708.02002), or of logits plus the log frequencies (2007.07314)",
+    )
+    class_weights: Literal["balanced"] | None = setting(
+        None, "balanced: the loss of an image is divided by the frequency of its class"
     )
     label_smoothing: Probability = setting(0.0, "share of the target that is spread over all classes")
     distillation: DistillationConfig = DistillationConfig()

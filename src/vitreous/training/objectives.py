@@ -93,6 +93,41 @@ def several_labels_loss(
     return sigmoid_loss(logits, targets * (1 - smoothing) + smoothing / 2, 0.0)
 
 
+class RareClassLoss:
+    """Cross-entropy that heeds how many images a class has.
+
+    focal: times (1 - p)^2, p the probability of the target (Lin et al., 1708.02002, Eq. 4 without alpha).
+    logit-adjusted: of the logits plus the log of the frequencies (Menon et al., 2007.07314, Eq. 10): the
+    trained model, which leaves them out, then answers as if all classes were as frequent. balanced weights:
+    N / (K n_c), as in scikit-learn.
+
+    Args:
+        counts: training images of each class; one of none counts as one.
+    """
+
+    def __init__(self, config: TrainingConfig, counts: Sequence[int]) -> None:
+        known = torch.tensor(counts, dtype=torch.float32).clamp(min=1)
+        self.focal = config.loss == "focal"
+        self.shift = (known / known.sum()).log() if config.loss == "logit-adjusted" else None
+        self.weights = known.sum() / (len(known) * known) if config.class_weights == "balanced" else None
+
+    def __call__(self, logits: Logits, targets: Targets, smoothing: float) -> Float[Tensor, ""]:
+        classes = logits.shape[1]
+        if targets.ndim == 1:
+            targets = F.one_hot(targets, classes).to(logits.dtype)
+        weights = None if self.weights is None else targets @ self.weights.to(logits)
+        targets = targets * (1 - smoothing) + smoothing / classes
+        if self.shift is not None:
+            logits = logits + self.shift.to(logits)
+        logs = logits.log_softmax(dim=1)
+        loss = -targets * logs
+        if self.focal:
+            loss = loss * (1 - logs.exp()) ** FOCUS
+        each = loss.sum(dim=1)
+        return each.mean() if weights is None else (each * weights).sum() / weights.sum()
+
+
+FOCUS = 2.0  # gamma of the focal loss
 LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss, "several-labels": several_labels_loss}
 
 
