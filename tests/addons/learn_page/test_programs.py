@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from tests.addons.learn_page.programs import as_data, as_numbers, run_node
+from tests.addons.learn_page.programs import (
+    TRAIN,
+    as_data,
+    as_numbers,
+    parameters,
+    run_node,
+    train_in_pytorch,
+)
 from tests.addons.learn_page.test_learn_page import CONVOLUTIONS, make_model
 
+import vitreous as vt
+from vitreous.addons.learn_page.api import DIGITS
+from vitreous.addons.learn_page.page import practice_of
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
 from vitreous.layers.embedding import from_patches, to_patches
-from vitreous.models.vit import ViT
-
-TRAIN = """
-  const tensors = unpacked(data.index, decoded(data.weights));
-  const trainer = new Trainer(data.config, tensors, data.labels.length);
-  const images = data.images.map((each) => tensor(decoded(each), ...data.shape));
-  const losses = [];
-  let gradients = null;
-  for (let step = 0; step < data.steps; step++) {
-    losses.push(trainer.forward(images, data.labels).loss);
-    trainer.backward();
-    gradients ??= Object.fromEntries(Object.entries(trainer.gradients).map(([k, v]) => [k, Array.from(v)]));
-    trainer.update(data.rate, data.options);
-  }
-  const after = Object.fromEntries(Object.entries(tensors).map(([k, v]) => [k, Array.from(v.data)]));
-  return { losses, gradients, after };
-"""
-
-
-def parameters(model: ViT) -> dict[str, torch.nn.Parameter]:
-    """The parameters by the names that they have in the page."""
-    return {name.replace("position.table", "position.rows"): each for name, each in model.named_parameters()}
-
-
-def train_in_pytorch(
-    model: ViT, images: torch.Tensor, labels: list[int], steps: int, rate: float, options: dict[str, Any]
-) -> tuple[list[float], dict[str, torch.Tensor], ViT]:
-    """The losses of each step, the gradients of the first, and the model after the last; in float64."""
-    model = copy.deepcopy(model).double().train()
-    named = parameters(model)
-    decayed = [each for name, each in named.items() if each.ndim > 1 and name.endswith("weight")]
-    others = [each for each in named.values() if all(each is not one for one in decayed)]
-    groups = [
-        {"params": decayed, "weight_decay": options["decay"]},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=rate, betas=tuple(options["betas"]), eps=options["eps"])
-    losses, first = [], {}
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(images.double()), torch.tensor(labels))
-        loss.backward()
-        losses.append(loss.item())
-        first = first or {name: each.grad.clone() for name, each in named.items() if each.grad is not None}
-        optimizer.step()
-    return losses, first, model
 
 
 @pytest.mark.parametrize(
@@ -148,3 +112,25 @@ def test_shuffled_patches_are_what_pytorch_makes_of_the_shuffled_image(stem: dic
     change = (without - plain).abs().max()
     assert change < 1e-5 if stem["kind"] == "patch" else change > 0.1
     assert (with_positions - plain).abs().max() > 0.1
+
+
+def test_digits_of_the_page_are_those_of_the_data_set() -> None:
+    """What is trained on in the page is what PyTorch would read, pixel by pixel."""
+    model = vt.load(DIGITS)
+    practice = practice_of(model)
+    digits = open_data("digits", DataConfig())
+    assert practice
+    assert digits.test is not None
+    assert [len(practice[part]["labels"]) for part in ("train", "test")] == [1437, 360]
+    factor, shift = (each.item() for each in model.preprocessing.factor_and_shift())
+    program = """
+      const practice = new Practice({ ...data, tensors: freshTensors(data.config), batch: 1 });
+      const letters = (n) => data.test.pixels.slice(64 * n, 64 * n + 64);
+      return [0, 7, 359].map((n) => Array.from(practice.image(letters(n)).data));
+    """
+    found = run_node(
+        program, {"config": as_data(model)["config"], "factor": factor, "shift": shift, **practice}
+    )
+    expected = model.preprocessing([digits.test.image(n) for n in (0, 7, 359)])
+    np.testing.assert_allclose(found, expected.flatten(1), atol=1e-6)
+    assert practice["test"]["labels"] == "".join(map(str, digits.test.targets))

@@ -51,7 +51,7 @@ def learn(
         out: the HTML file; by default learn.html: in the directory of the run, in this folder without a
             MODEL, and in a new folder in inspection/ for any other model.
         language: language in which the page opens, en or ko, of which it has both; by default that of the
-            locale.
+            browser.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
@@ -73,7 +73,9 @@ def learn(
         page = (run if (run / "config.toml").is_file() else default_folder(model)) / "learn.html"
     with speaking(language), writing_to(page):
         samples, failed = samples_of(model, opened, images)
-        found = write_learn_page(page, opened, samples, name=run.name, trained=not is_fresh(model))
+        found = write_learn_page(
+            page, opened, samples, name=run.name, trained=not is_fresh(model), ask_browser=language is None
+        )
     return replace(found, failed=failed)
 
 

@@ -69,12 +69,18 @@ const state = {
   without: new Set(),
   kept: {},
   hidden: -1,
+  depth: DATA.config.depth, // layers after which the answer is shown, from 0
+  how: false,
+  practice: false,
+  chosenLanguage: false,
+  scroll: null,
 };
 let model = trainedModel,
   trace = null,
   unchanged = null,
   millis = Infinity;
-const trained = () => state.preset === "trained";
+// A model of the sizes of the page's own: as it came, or in training here.
+const trained = () => state.preset === "trained" || state.preset === "training";
 
 function words() {
   return WORDS[state.language].words;
@@ -180,13 +186,17 @@ function productsOf(config) {
   return stagesOf(config).reduce((sum, stage) => sum + stage[4], 0);
 }
 
+const modelOfPage = () =>
+  state.preset === "training" ? new ViT(DATA.config, practice.tensors) : trainedModel;
+
 function chooseModel() {
   const config = trained() ? DATA.config : plainConfig(state.own);
   const shapesOnly = !trained() && productsOf(config) > MOST_PRODUCTS;
-  model = trained() ? trainedModel : new ViT(config, shapesOnly ? null : freshTensors(config));
+  model = trained() ? modelOfPage() : new ViT(config, shapesOnly ? null : freshTensors(config));
   model.shapesOnly = shapesOnly;
   millis = Infinity;
-  state.without = new Set();
+  if (state.preset !== "training") state.without = new Set();
+  state.depth = Math.min(state.depth, config.depth);
   for (const [name, most] of [
     ["layer", config.depth],
     ["head", config.heads],
@@ -475,8 +485,19 @@ function shownPanels(c) {
 
 // Draw the panels that are in view or near it; the others when they come near.
 function draw() {
-  const c = context(),
-    panels = shownPanels(c),
+  const c = context();
+  drawStage(c);
+  drawTraining(c);
+  drawDock(c);
+  byId("how").hidden = byId("path").hidden = !state.how;
+  if (state.how) drawPanels(c);
+  if (state.scroll) byId(state.scroll)?.scrollIntoView();
+  state.scroll = null;
+  writeAddress();
+}
+
+function drawPanels(c) {
+  const panels = shownPanels(c),
     host = byId("panels"),
     names = [state.language, ...panels.map((panel) => panel.id)].join();
   if (host.dataset.names !== names) {
@@ -487,10 +508,10 @@ function draw() {
   for (const section of host.children) section.stale = true;
   drawNear(c);
   drawPath(panels);
-  drawDock(c);
 }
 
 function drawNear(c) {
+  if (!state.how) return;
   for (const section of byId("panels").children) {
     const { top, bottom } = section.getBoundingClientRect();
     if (section.stale && bottom > -innerHeight && top < 2 * innerHeight) fill(section, (c ??= context()));
@@ -558,7 +579,7 @@ function follow() {
 function drawDock(c) {
   const w = c.words;
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = w[each.dataset.t];
-  document.title = w.title;
+  document.title = w.page_title;
   const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", {
     parameters: parametersOf(c).toLocaleString("en"),
   });
@@ -670,48 +691,30 @@ function drawSteppers(c) {
 
 function drawSwitches(c) {
   const w = c.words,
-    fixed = !trace || (trained() && recorded),
+    fixed = switchesFixed(),
     key = `${state.layer}.${state.head}`;
-  const toggle = (id, text, checked, change, disabled = fixed) =>
-    element(
-      "label",
-      { class: "switch" },
-      element("input", { type: "checkbox", id, checked, disabled, onchange: change }),
-      element("span", {}, text),
-    );
   const focus = document.activeElement?.id;
   byId("switches").replaceChildren(
-    toggle(
+    switchOf(
       "without-positions",
       w.without_positions,
       state.withoutPositions,
-      (event) => change({ withoutPositions: event.target.checked }),
       fixed || model.config.position.kind === "none",
+      (on) => change({ withoutPositions: on }),
     ),
-    toggle("shuffled", w.shuffle, state.shuffled, (event) => change({ shuffled: event.target.checked })),
-    toggle(
+    switchOf("shuffled", w.shuffle, state.shuffled, fixed, (on) => change({ shuffled: on })),
+    switchOf(
       "without-head",
       c.t("zero_head", { layer: state.layer + 1, head: state.head + 1 }),
       state.without.has(key),
-      (event) => {
+      fixed,
+      (on) => {
         const without = new Set(state.without);
-        event.target.checked ? without.add(key) : without.delete(key);
+        on ? without.add(key) : without.delete(key);
         change({ without });
       },
     ),
-    element(
-      "p",
-      { class: "note" },
-      fixed
-        ? trace
-          ? w.switches_recorded
-          : ""
-        : state.withoutPositions && state.shuffled
-          ? c.t(model.config.stem.kind === "patch" ? "equivariance" : "no_equivariance", {
-              change: changeByShuffling().toExponential(1).replace("-", "−"),
-            })
-          : "",
-    ),
+    element("p", { class: "note" }, noteOfSwitches(c)),
   );
   if (focus) byId(focus)?.focus({ preventScroll: true });
 }
@@ -723,6 +726,7 @@ function drawModels(c) {
     select = byId("model");
   const options = {
     trained: DATA.trained ? w.model_trained : DATA.name,
+    ...(practice.tensors ? { training: w.model_training } : {}),
     textbook: w.model_textbook,
     cifar: w.model_cifar,
     base: w.model_base,
@@ -804,7 +808,7 @@ function chooseImage() {
   else if (!wanted && state.hidden >= 0)
     Object.assign(state, { source: samples[state.hidden], sample: state.hidden, hidden: -1 });
   else return;
-  pad.show(state.source);
+  showOnPads(state.source);
 }
 
 // --- what the reader does ---
@@ -838,7 +842,7 @@ function useCanvas(canvas, sample = -1) {
 }
 
 function useSample(i) {
-  pad.show(samples[i]);
+  showOnPads(samples[i]);
   useCanvas(samples[i], i);
 }
 
@@ -850,36 +854,61 @@ async function useFile(file) {
   const dark =
     DATA.config.channels === 1 && means.reduce((sum, value) => sum + value, 0) / means.length < 0.4;
   const canvas = await fileCanvas(file, DATA.config.image_size, DATA.resize, dark);
-  pad.show(canvas);
+  showOnPads(canvas);
   useCanvas(canvas);
 }
 
-const pad = new Pad(byId("pad"), (canvas) => useCanvas(canvas));
-pad.size = DATA.config.image_size;
-pad.enabled = padEnabled();
-byId("pad").classList.toggle("still", !pad.enabled);
-byId("clear").hidden = !pad.enabled;
-byId("open").hidden = Boolean(recorded);
-byId("clear").onclick = () => {
-  pad.clear();
-  useCanvas(pad.reduced());
+// The drawing area of the first screen, and that beside the panels.
+const pads = ["stage-pad", "pad"].map((id) => {
+  const made = new Pad(byId(id), (canvas) => {
+    useCanvas(canvas);
+    for (const other of pads) if (other !== made) other.show(canvas);
+  });
+  made.size = DATA.config.image_size;
+  made.enabled = padEnabled();
+  byId(id).classList.toggle("still", !made.enabled);
+  return made;
+});
+const [pad] = pads;
+
+function showOnPads(canvas) {
+  for (const each of pads) each.show(canvas);
+}
+
+for (const prefix of ["", "stage-"]) {
+  byId(`${prefix}clear`).hidden = !pad.enabled;
+  byId(`${prefix}open`).hidden = Boolean(recorded);
+  byId(`${prefix}clear`).onclick = () => {
+    for (const each of pads) each.clear();
+    useCanvas(pad.reduced());
+  };
+  byId(`${prefix}file`).onchange = (event) => useFile(event.target.files[0]);
+  byId(`${prefix}samples`).append(
+    ...samples.map((canvas, i) => {
+      const copy = canvasOf(canvas.width, canvas.height, (pen) => pen.drawImage(canvas, 0, 0));
+      return element("button", { type: "button", onclick: () => useSample(i) }, copy);
+    }),
+  );
+}
+byId("depth").oninput = (event) => {
+  const depth = Number(event.target.value);
+  update({ depth, layer: Math.max(0, depth - 1) });
 };
-byId("file").onchange = (event) => useFile(event.target.files[0]);
+byId("sight-class").onclick = () => update({ token: 0 });
+byId("how-open").onclick = () => update({ how: !state.how, scroll: state.how ? null : "how" });
+byId("train-open").onclick = () => update({ practice: !state.practice, scroll: state.practice ? null : "training" });
+byId("share").onclick = share;
+addEventListener("resize", () => drawLines(context()));
 document.addEventListener("dragover", (event) => event.preventDefault());
 document.addEventListener("drop", (event) => {
   event.preventDefault();
   useFile(event.dataTransfer.files[0]);
 });
-byId("samples").append(
-  ...samples.map((canvas, i) => {
-    const copy = canvasOf(canvas.width, canvas.height, (pen) => pen.drawImage(canvas, 0, 0));
-    return element("button", { type: "button", onclick: () => useSample(i) }, copy);
-  }),
-);
 byId("model").onchange = (event) => choosePreset(event.target.value);
 for (const button of document.querySelectorAll("[data-language]")) {
   button.onclick = () => {
-    state.language = document.documentElement.lang = button.dataset.language;
+    Object.assign(state, { language: button.dataset.language, chosenLanguage: true });
+    document.documentElement.lang = state.language;
     draw();
   };
 }
@@ -919,6 +948,24 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+// The language of the browser, where the page has it and its maker chose none.
+function languageOfBrowser() {
+  const asked = navigator.languages ?? [navigator.language ?? ""];
+  return asked.map((each) => each.slice(0, 2)).find((each) => WORDS[each]) ?? state.language;
+}
+
+// Show what the address asks for; without that, a sample.
+function open() {
+  if ("ask" in document.documentElement.dataset && !state.chosenLanguage) state.language = languageOfBrowser();
+  state.sample = Math.min(3, samples.length - 1);
+  readAddress();
+  document.documentElement.lang = state.language;
+  showOnPads(state.source);
+  compute();
+  draw();
+}
+
 chooseModel();
-useSample(Math.min(3, samples.length - 1));
-addEventListener("load", () => requestAnimationFrame(() => byId(location.hash.slice(1))?.scrollIntoView()));
+open();
+addEventListener("hashchange", () => location.hash !== addressNow() && open());
+addEventListener("load", () => requestAnimationFrame(() => drawLines(context())));

@@ -23,8 +23,10 @@ from torch import Tensor, nn
 import vitreous
 from vitreous import __version__
 from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import Failure
+from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.inspection.page import framed, templates_of
 from vitreous.inspection.runs.report import label_of
@@ -72,6 +74,7 @@ def write_learn_page(
     *,
     name: str,
     trained: bool = True,
+    ask_browser: bool = False,
 ) -> LearnPage:
     """Write the page atomically. It has all languages, and opens in the one that is spoken.
 
@@ -79,6 +82,7 @@ def write_learn_page(
         samples: images to try, with their labels.
         name: of the model, for the page.
         trained: whether the weights have learned anything.
+        ask_browser: whether the page opens in the language of the browser instead, where it has that.
 
     Raises:
         InputError: the page cannot run this model.
@@ -118,11 +122,17 @@ def write_learn_page(
         ],
         "recorded": [recording(model, prepared(image)[None]) for image in shown] if recorded else None,
         "code": code_of(model),
+        "practice": practice_of(model),
     }
     page = (
         templates_of("vitreous.addons.learn_page")
         .get_template("page.html.j2")
-        .render(language=CURRENT.get(), data=data, words={each: catalog(each)["learn"] for each in LANGUAGES})
+        .render(
+            language=CURRENT.get(),
+            ask_browser=ask_browser,
+            data=data,
+            words={each: catalog(each)["learn"] for each in LANGUAGES},
+        )
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, page)
@@ -136,7 +146,7 @@ def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str,
     samples = labeled_samples(images) if small else []
     if not samples:
         return None
-    write_learn_page(run / "learn.html", model, samples, name=run.name)
+    write_learn_page(run / "learn.html", model, samples, name=run.name, ask_browser=True)
     return "learn.html", words("learn.beside-report")
 
 
@@ -199,6 +209,28 @@ def tensors_of(model: ViT) -> Iterator[tuple[str, Tensor]]:
     for name, each in {**model.state_dict(), **angles}.items():
         if not name.startswith(tuple(f"{position}." for position in added)):
             yield name, each
+
+
+def practice_of(model: ViT) -> dict[str, Any] | None:
+    """Return the bundled digits, for a model of their size to be trained on in the page: each pixel, 0 to 16,
+    is a letter from "a". None for a model of another size."""
+    config = model.config
+    if config.image_size != (8, 8) or config.channels != 1 or config.num_classes != 10:
+        return None
+    digits = open_data("digits", DataConfig())
+    assert digits.test is not None
+    parts = {"train": digits.train, "test": digits.test}
+    return {
+        part: {
+            "pixels": "".join(
+                chr(ord("a") + round(int(value) * 16 / 255))
+                for row in range(len(images))
+                for value in np.asarray(images.image(row)).flatten()
+            ),
+            "labels": "".join(map(str, images.targets)),
+        }
+        for part, images in parts.items()
+    }
 
 
 def is_small(name: str) -> bool:

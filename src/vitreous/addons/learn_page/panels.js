@@ -118,6 +118,61 @@ function readout({ config }, l) {
 
 const PANELS = [
   {
+    id: "lens",
+    number: "4",
+    equation: (c) => `${c.multilabel ? "sigmoid" : "softmax"} ( head ( {lens|${readout(c, "ℓ")}} ) )`,
+    shapes: (c) => [
+      ["lens", "z_ℓ^0", c.D],
+      ["answer", "logits", c.labels.length],
+    ],
+    code: () => [
+      ["features", { "self.pool": "lens" }],
+      ["head", { "self.head": "answer" }],
+    ],
+    draw(c) {
+      const best = c
+          .best(c.trace.logits)
+          .slice(0, 10)
+          .sort((a, b) => a - b),
+        probabilities = c.trace.lens.map(c.probabilities);
+      const head = element(
+        "tr",
+        {},
+        element("th", { scope: "col" }, c.words.layer),
+        best.map((k) => element("th", { scope: "col" }, c.labels[k])),
+      );
+      const body = probabilities.map((each, l) => {
+        const top = c.best(c.trace.lens[l])[0];
+        return element(
+          "tr",
+          {},
+          element("th", { scope: "row" }, l ? c.t("layer_number", { number: l }) : c.words.embedding),
+          best.map((k) =>
+            element(
+              "td",
+              { class: k === top ? "best" : null, style: `--share:${(each[k] * 100).toFixed(1)}%` },
+              percent(each[k]),
+            ),
+          ),
+        );
+      });
+      return [
+        figure(
+          { k: "lens", name: c.words.lens_table },
+          div(
+            "scroll",
+            element(
+              "table",
+              { class: "lens", tabindex: 0, "aria-label": c.words.lens_table },
+              element("thead", {}, head),
+              element("tbody", {}, body),
+            ),
+          ),
+        ),
+      ];
+    },
+  },
+  {
     id: "patches",
     number: "3.1",
     when: (c) => c.config.stem.kind === "patch",
@@ -925,61 +980,6 @@ const PANELS = [
             updates
               .slice(0, 24)
               .map(({ name: label, value }) => ({ name: label, share: value / most, text: percent(value) })),
-          ),
-        ),
-      ];
-    },
-  },
-  {
-    id: "lens",
-    number: "4",
-    equation: (c) => `${c.multilabel ? "sigmoid" : "softmax"} ( head ( {lens|${readout(c, "ℓ")}} ) )`,
-    shapes: (c) => [
-      ["lens", "z_ℓ^0", c.D],
-      ["answer", "logits", c.labels.length],
-    ],
-    code: () => [
-      ["features", { "self.pool": "lens" }],
-      ["head", { "self.head": "answer" }],
-    ],
-    draw(c) {
-      const best = c
-          .best(c.trace.logits)
-          .slice(0, 10)
-          .sort((a, b) => a - b),
-        probabilities = c.trace.lens.map(c.probabilities);
-      const head = element(
-        "tr",
-        {},
-        element("th", { scope: "col" }, c.words.layer),
-        best.map((k) => element("th", { scope: "col" }, c.labels[k])),
-      );
-      const body = probabilities.map((each, l) => {
-        const top = c.best(c.trace.lens[l])[0];
-        return element(
-          "tr",
-          {},
-          element("th", { scope: "row" }, l ? c.t("layer_number", { number: l }) : c.words.embedding),
-          best.map((k) =>
-            element(
-              "td",
-              { class: k === top ? "best" : null, style: `--share:${(each[k] * 100).toFixed(1)}%` },
-              percent(each[k]),
-            ),
-          ),
-        );
-      });
-      return [
-        figure(
-          { k: "lens", name: c.words.lens_table },
-          div(
-            "scroll",
-            element(
-              "table",
-              { class: "lens", tabindex: 0, "aria-label": c.words.lens_table },
-              element("thead", {}, head),
-              element("tbody", {}, body),
-            ),
           ),
         ),
       ];

@@ -170,6 +170,45 @@ function normalShare(x) {
   return x > 0 ? 1 - fit / 2 : fit / 2;
 }
 
+// --- Matrix products four numbers at a time, in WebAssembly: kernel.wat, compiled with wabt. -----------------------
+// Its arrays are in a memory of its own. Where a browser lacks SIMD, the loops in JavaScript compute the same.
+const KERNEL =
+  "AGFzbQEAAAABDAFgCH9/f39/f39/AAMCAQAFBAEAoAEHFwIGbWVtb3J5AgAKYWNjdW11bGF0ZQAACoQCAYECAgZ/BXtBACEI" +
+  "A0BBACEJA0AgBCAJaiENIAAhCyADIAlqIQwgDf0ABAAhDyAN/QAEECEQIA39AAQgIREgDf0ABDAhEiAGIQoDQCAL/QkCACEO" +
+  "IA8gDiAM/QAEAP3mAf3kASEPIBAgDiAM/QAEEP3mAf3kASEQIBEgDiAM/QAEIP3mAf3kASERIBIgDiAM/QAEMP3mAf3kASES" +
+  "IAsgAWohCyAMIAdqIQwgCkEBayEKIAoNAAsgDSAP/QsEACANIBD9CwQQIA0gEf0LBCAgDSAS/QsEMCAJQcAAaiEJIAkgB0kN" +
+  "AAsgACACaiEAIAQgB2ohBCAIQQFqIQggCCAFSQ0ACws=";
+
+class Kernel {
+  // One with room for `bytes`; null where the browser cannot run it.
+  static make(bytes) {
+    try {
+      const code = Uint8Array.from(atob(KERNEL), (letter) => letter.charCodeAt(0)),
+        { memory, accumulate } = new WebAssembly.Instance(new WebAssembly.Module(code)).exports;
+      memory.grow(Math.ceil(bytes / 65536));
+      return Object.assign(new Kernel(), { buffer: memory.buffer, accumulate, used: 16 });
+    } catch {
+      return null;
+    }
+  }
+
+  list(size) {
+    const made = new Float32Array(this.buffer, this.used, size);
+    this.used += 16 * Math.ceil(size / 4);
+    return made;
+  }
+
+  // Whether it can add to rows of `wide` numbers.
+  fits(wide, ...arrays) {
+    return wide % 16 === 0 && arrays.every((each) => each.buffer === this.buffer);
+  }
+
+  // C[m] += the sum over k of A[k ak + m am] B[k], where B and C have rows of `wide` numbers.
+  add(a, ak, am, b, c, rows, sums, wide) {
+    this.accumulate(a.byteOffset, 4 * ak, 4 * am, b.byteOffset, c.byteOffset, rows, sums, 4 * wide);
+  }
+}
+
 class Trainer {
   // tensors: the parameters by their names, as `ViT` takes them; they are changed in place. batch: images of a step.
   constructor(config, tensors, batch) {
@@ -181,13 +220,21 @@ class Trainer {
       Dh = config.head_dim ?? D / K,
       n = batch * T;
     Object.assign(this, { D, K, M, T, Dh, n, inner: K * Dh, flatWidth: p * q * config.channels, N: T - 1 });
-    const list = (size) => new Float32Array(size);
+    const each = n * (12 * D + 3 * M + 4 * this.inner) + batch * K * T * T,
+      weights = Object.values(tensors).reduce((sum, { data }) => sum + data.length, 0);
+    this.kernel = Kernel.make(4 * ((depth + 2) * each + 4 * weights) + (1 << 20));
+    const list = (size) => this.kernel?.list(size) ?? new Float32Array(size);
     this.gradients = {};
     this.moments = {};
-    for (const [name, each] of Object.entries(tensors)) {
-      this.gradients[name] = list(each.data.length);
-      this.moments[name] = [list(each.data.length), list(each.data.length)];
+    for (const [name, parameter] of Object.entries(tensors)) {
+      const size = parameter.data.length,
+        data = list(size);
+      data.set(parameter.data);
+      parameter.data = data;
+      this.gradients[name] = list(size);
+      this.moments[name] = [new Float32Array(size), new Float32Array(size)];
     }
+    this.turned = list(Math.max(3 * this.inner, M, D) * Math.max(this.inner, M, D));
     this.flat = list(batch * this.N * this.flatWidth);
     this.patches = list(batch * this.N * D);
     this.layers = Array.from({ length: depth }, () => ({
@@ -223,6 +270,26 @@ class Trainer {
     };
   }
 
+  // y = x W^T + b.
+  product(x, weight, bias, y, n, wide, out) {
+    const { kernel, turned } = this;
+    if (!kernel?.fits(out, x, weight, y)) return product(x, weight, bias, y, n, wide, out);
+    for (let o = 0; o < out; o++)
+      for (let i = 0; i < wide; i++) turned[i * out + o] = weight[o * wide + i];
+    for (let t = 0; t < n; t++) y.set(bias, t * out);
+    kernel.add(x, 1, wide, turned, y, n, wide, out);
+  }
+
+  productBackward(x, weight, dy, dx, dweight, dbias, n, wide, out) {
+    const { kernel } = this;
+    if (!dx || !kernel?.fits(wide, x, weight, dy, dx, dweight))
+      return productBackward(x, weight, dy, dx, dweight, dbias, n, wide, out);
+    for (let t = 0; t < n; t++) for (let o = 0; o < out; o++) dbias[o] += dy[t * out + o];
+    kernel.add(dy, out, 1, x, dweight, out, n, wide);
+    dx.fill(0, 0, n * wide);
+    kernel.add(dy, 1, out, weight, dx, n, out, wide);
+  }
+
   parameter(name) {
     return this.tensors[name].data;
   }
@@ -237,7 +304,7 @@ class Trainer {
     });
     const matrix = projectionMatrix(config, this.tensors).data,
       bias = this.tensors["stem.projection.bias"]?.data ?? new Float32Array(D);
-    product(this.flat, matrix, bias, this.patches, count * N, this.flatWidth, D);
+    this.product(this.flat, matrix, bias, this.patches, count * N, this.flatWidth, D);
     const prefix = this.parameter("prefix"),
       positions = this.parameter("position.rows");
     for (let b = 0; b < count; b++) {
@@ -261,7 +328,7 @@ class Trainer {
         n,
         D,
       );
-      product(
+      this.product(
         layer.normed,
         use("attention.qkv.weight"),
         use("attention.qkv.bias"),
@@ -271,7 +338,7 @@ class Trainer {
         3 * this.inner,
       );
       this.attend(layer, count);
-      product(
+      this.product(
         layer.joined,
         use("attention.out.weight"),
         use("attention.out.bias"),
@@ -292,12 +359,12 @@ class Trainer {
         n,
         D,
       );
-      product(layer.middleNormed, use("mlp.expand.weight"), use("mlp.expand.bias"), layer.hidden, n, D, M);
+      this.product(layer.middleNormed, use("mlp.expand.weight"), use("mlp.expand.bias"), layer.hidden, n, D, M);
       for (let i = 0; i < n * M; i++) {
         layer.share[i] = normalShare(layer.hidden[i]);
         layer.active[i] = layer.hidden[i] * layer.share[i];
       }
-      product(layer.active, use("mlp.contract.weight"), use("mlp.contract.bias"), layer.mlp, n, M, D);
+      this.product(layer.active, use("mlp.contract.weight"), use("mlp.contract.bias"), layer.mlp, n, M, D);
       for (let i = 0; i < n * D; i++) layer.z[i] = layer.middle[i] + layer.mlp[i];
       z = layer.z;
     });
@@ -305,7 +372,7 @@ class Trainer {
     const [gamma, beta] = [this.parameter("norm.weight"), this.parameter("norm.bias")];
     normalize(top.classes, gamma, beta, eps, top.features, top.hat, top.inverse, count, D);
     const classes = config.num_classes;
-    product(
+    this.product(
       top.features,
       this.parameter("head.weight"),
       this.parameter("head.bias"),
@@ -402,7 +469,7 @@ class Trainer {
     const { D, M, T, N, n, batch, config, layers, top, back, gradients, inner } = this;
     for (const each of Object.values(gradients)) each.fill(0);
     const toward = (name) => [gradients[`${name}.weight`], gradients[`${name}.bias`]];
-    productBackward(
+    this.productBackward(
       top.features,
       this.parameter("head.weight"),
       top.dlogits,
@@ -430,7 +497,7 @@ class Trainer {
         at = `blocks.${l}`,
         use = (name) => this.parameter(`${at}.${name}.weight`);
       // The MLP branch: dz goes on unchanged through the residual connection, and through the branch as well.
-      productBackward(
+      this.productBackward(
         layer.active,
         use("mlp.contract"),
         dz,
@@ -444,7 +511,7 @@ class Trainer {
         const x = layer.hidden[i];
         back.hidden[i] *= layer.share[i] + (x * Math.exp((-x * x) / 2)) / Math.sqrt(2 * Math.PI);
       }
-      productBackward(
+      this.productBackward(
         layer.middleNormed,
         use("mlp.expand"),
         back.hidden,
@@ -464,7 +531,7 @@ class Trainer {
         n,
         D,
       );
-      productBackward(
+      this.productBackward(
         layer.joined,
         use("attention.out"),
         dz,
@@ -475,7 +542,7 @@ class Trainer {
         D,
       );
       this.attendBackward(layer, back.joined, back.qkv);
-      productBackward(
+      this.productBackward(
         layer.normed,
         use("attention.qkv"),
         back.qkv,
@@ -506,7 +573,7 @@ class Trainer {
     }
     const dmatrix = new Float32Array(D * this.flatWidth),
       dbias = gradients["stem.projection.bias"] ?? new Float32Array(D);
-    productBackward(this.flat, null, back.patches, null, dmatrix, dbias, batch * N, this.flatWidth, D);
+    this.productBackward(this.flat, null, back.patches, null, dmatrix, dbias, batch * N, this.flatWidth, D);
     this.toKernel(dmatrix);
   }
 
@@ -548,5 +615,96 @@ class Trainer {
     const rate = Math.min(1, (this.steps + 1) / warmup) * peak * (0.5 + 0.5 * Math.cos(Math.PI * share));
     this.update(Math.max(rate, peak / 100), options);
     return found;
+  }
+}
+
+// Training in pieces of a tenth of a second, in a worker or in the page. post: takes what there is to tell.
+class Practice {
+  constructor({ config, tensors, train, test, factor, shift, batch = 32, total = 600, seed = 1 }, post) {
+    Object.assign(this, { config, post, total, test, own: [], onlyOwn: false, running: false });
+    Object.assign(this, { factor, shift, train, uniform: generator(seed), told: 0, evaluated: -1 });
+    this.trainer = new Trainer(config, tensors, batch);
+  }
+
+  // Letters a to q (0 to 16) as a normalized image.
+  image(letters) {
+    const [height, width] = this.config.image_size,
+      data = Float32Array.from(letters, (each) => Math.round(((each.charCodeAt(0) - 97) * 255) / 16));
+    return tensor(
+      data.map((value) => value * this.factor + this.shift),
+      1,
+      height,
+      width,
+    );
+  }
+
+  // A random image with its label: of the digits, or of what the reader has drawn.
+  sample() {
+    const own = this.own.length && (this.onlyOwn || this.uniform() < 0.3);
+    if (own) return this.own[Math.floor(this.uniform() * this.own.length)];
+    const n = Math.floor(this.uniform() * this.train.labels.length),
+      size = this.config.image_size[0] * this.config.image_size[1];
+    return [this.image(this.train.pixels.slice(n * size, (n + 1) * size)), Number(this.train.labels[n])];
+  }
+
+  once() {
+    const chosen = Array.from({ length: this.trainer.batch }, () => this.sample());
+    const { loss, right } = this.trainer.step(
+      chosen.map(([image]) => image),
+      chosen.map(([, label]) => label),
+      { total: this.total },
+    );
+    return { loss, accuracy: right / chosen.length };
+  }
+
+  // The share of the held-out images that are right.
+  evaluate(most = 360) {
+    const size = this.config.image_size[0] * this.config.image_size[1],
+      { batch } = this.trainer,
+      count = Math.min(most, this.test.labels.length);
+    let right = 0;
+    for (let from = 0; from < count; from += batch) {
+      const numbers = Array.from({ length: Math.min(batch, count - from) }, (_, i) => from + i);
+      right += this.trainer.forward(
+        numbers.map((n) => this.image(this.test.pixels.slice(n * size, (n + 1) * size))),
+        numbers.map((n) => Number(this.test.labels[n])),
+        numbers.length,
+      ).right;
+    }
+    return right / count;
+  }
+
+  run(running) {
+    const begins = running && !this.running;
+    this.running = running;
+    if (begins) this.loop();
+  }
+
+  loop() {
+    if (!this.running) return;
+    const begun = performance.now(),
+      found = [];
+    do found.push(this.once());
+    while (performance.now() - begun < 100 && this.trainer.steps < this.total);
+    const millis = (performance.now() - begun) / found.length,
+      done = this.trainer.steps >= this.total,
+      told = { steps: this.trainer.steps, found, millis, done };
+    if (done || this.trainer.steps - this.evaluated >= 20) {
+      this.evaluated = this.trainer.steps;
+      told.heldOut = this.evaluate(done ? 360 : 120);
+    }
+    told.tensors = Object.fromEntries(
+      Object.entries(this.trainer.tensors).map(([name, { data, shape }]) => [name, tensor(data.slice(), ...shape)]),
+    );
+    this.post(told);
+    if (done) this.running = false;
+    else setTimeout(() => this.loop(), 0);
+  }
+
+  // What the page says: to run or to pause, and which images the reader has drawn.
+  hear({ running, own, onlyOwn }) {
+    if (own) this.own = own.map(([letters, label]) => [this.image(letters), label]);
+    if (onlyOwn !== undefined) this.onlyOwn = onlyOwn;
+    if (running !== undefined) this.run(running);
   }
 }
