@@ -19,7 +19,7 @@ from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.pretraining.dino import DINO, DINOConfig, FeaturesAt, cross_view_loss, signs_of_collapse
 from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, ViewsConfig, multi_crop
-from vitreous.training.config import OptimizerConfig
+from vitreous.training.config import AdamWConfig
 from vitreous.training.optimizers import parameter_groups
 
 SMALL = {"prototypes": 32, "head_hidden": 32, "head_bottleneck": 16}
@@ -377,7 +377,7 @@ def test_prototypes_begin_and_turn_as_those_of_the_authors(tiny) -> None:
     assert weight.norm(dim=1).mean().item() == pytest.approx(3**-0.5, rel=0.03)
     (decayed,) = [
         group
-        for group in parameter_groups(head, OptimizerConfig(weight_decay=0.04), 1e-3)
+        for group in parameter_groups(head, AdamWConfig(weight_decay=0.04), 1e-3)
         if any(each is weight for each in group["params"])
     ]
     assert decayed["weight_decay"] == 0.04

@@ -232,7 +232,7 @@ def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None
         (tmp_path / "streets" / name).mkdir(parents=True)
         for number in range(4):
             Image.new("L", (8, 8), number).save(tmp_path / "streets" / name / f"{number}.png")
-    with pytest.raises(InputError, match="images and their masks: add `task` segmentation"):
+    with pytest.raises(InputError, match="data for segmentation: add `task` segmentation"):
         task_named("classification").plan(str(tmp_path / "streets"), {})
 
 
@@ -248,7 +248,7 @@ def test_groups_of_shards_need_shards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("text", "captioning"), ("classes", "classification"), ("maee", "mae")]
+    ("name", "hint"), [("captions", "captioning"), ("clasification", "classification"), ("maee", "mae")]
 )
 def test_an_unknown_task_names_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(InputError, match=f"unknown task '{name}': did you mean '{hint}'"):

@@ -12,7 +12,13 @@ from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.tasks.pretraining.rules import OBJECTIVES, ObjectiveName, PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
-from vitreous.training.config import LoRAConfig, OptimizerConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import (
+    AdamWConfig,
+    ConstantScheduleConfig,
+    LoRAConfig,
+    MuonConfig,
+    TrainingConfig,
+)
 from vitreous.training.initial_model import add_lora, freeze
 from vitreous.training.learner import Learner
 from vitreous.training.optimizers import (
@@ -41,7 +47,7 @@ def names_of(model: nn.Module, parameters: list[torch.Tensor]) -> set[str]:
 
 def test_only_matrices_and_kernels_decay() -> None:
     model = create("ViT-Ti/4", **SMALL, registers=2, layer_scale=0.1, pooling="attention")
-    groups = parameter_groups(model, OptimizerConfig(weight_decay=0.1), 1e-3)
+    groups = parameter_groups(model, AdamWConfig(weight_decay=0.1), 1e-3)
     decaying = {name for g in groups if g["weight_decay"] for name in names_of(model, g["params"])}
     resting = {name for g in groups if not g["weight_decay"] for name in names_of(model, g["params"])}
     assert decaying | resting == {name for name, _ in model.named_parameters()}
@@ -54,13 +60,13 @@ def test_only_matrices_and_kernels_decay() -> None:
 def test_independent_decay_does_not_depend_on_the_peak() -> None:
     """big_vision's w -= rate / peak * decay * w: AdamW, which multiplies by the rate, gets decay / peak."""
     model = create("ViT-Ti/4", **SMALL)
-    group = parameter_groups(model, OptimizerConfig(weight_decay=1e-4, decay_form="independent"), 1e-3)
+    group = parameter_groups(model, AdamWConfig(weight_decay=1e-4, decay_form="independent"), 1e-3)
     assert max(g["weight_decay"] for g in group) == pytest.approx(0.1)
 
 
 def test_layer_decay_falls_towards_the_stem() -> None:
     model = create("ViT-Ti/4", **SMALL)
-    groups = parameter_groups(model, OptimizerConfig(layer_decay=0.5), 1.0)
+    groups = parameter_groups(model, AdamWConfig(layer_decay=0.5), 1.0)
     scale = {name: g["scale"] for g in groups for name in names_of(model, g["params"])}
     assert scale["head.weight"] == scale["norm.weight"] == 1.0
     assert scale["blocks.1.mlp_norm.weight"] == 0.5
@@ -79,12 +85,12 @@ def test_every_layer_has_a_number() -> None:
 
 def test_layer_decay_of_a_model_without_layers_is_an_input_error() -> None:
     with pytest.raises(InputError, match="no encoder layers"):
-        parameter_groups(create("BiT-R50x1"), OptimizerConfig(layer_decay=0.5), 1.0)
+        parameter_groups(create("BiT-R50x1"), AdamWConfig(layer_decay=0.5), 1.0)
 
 
 def test_rates_follow_the_schedule_by_scale() -> None:
-    schedule = ScheduleConfig(kind="constant", warmup=0)
-    config = TrainingConfig(peak_lr=0.4, optimizer=OptimizerConfig(layer_decay=0.5), schedule=schedule)
+    schedule = ConstantScheduleConfig(warmup=0)
+    config = TrainingConfig(peak_lr=0.4, optimizer=AdamWConfig(layer_decay=0.5), schedule=schedule)
     learner = Learner.begin(create("ViT-Ti/4", **SMALL), config)
     learner.lr_factor = 0.5
     assert learner.set_learning_rate(config, total=10) == 0.2
@@ -92,7 +98,7 @@ def test_rates_follow_the_schedule_by_scale() -> None:
 
 
 def test_decay_follows_its_schedule_where_there_is_one() -> None:
-    config = TrainingConfig(optimizer=OptimizerConfig(weight_decay=0.04, weight_decay_end=0.4))
+    config = TrainingConfig(optimizer=AdamWConfig(weight_decay=0.04, weight_decay_end=0.4))
     learner = Learner.begin(create("ViT-Ti/16", width=16, depth=1, heads=2, mlp_dim=16), config)
     learner.step = 50
     learner.set_learning_rate(config, 100)
@@ -102,7 +108,7 @@ def test_decay_follows_its_schedule_where_there_is_one() -> None:
 
 def test_each_gradient_is_clipped_by_itself() -> None:
     model = nn.Linear(2, 2)
-    config = TrainingConfig(optimizer=OptimizerConfig(clip_norm=None, clip_each=3.0), peak_lr=1e-9)
+    config = TrainingConfig(optimizer=AdamWConfig(clip_norm=None, clip_each=3.0), peak_lr=1e-9)
     learner = Learner.begin(model, config)
 
     def objective(layer: nn.Linear, batch: torch.Tensor, generator: torch.Generator) -> Any:
@@ -123,7 +129,7 @@ def test_every_optimizer_lowers_the_loss(kind: str) -> None:
     # At five times the rate of SGD, or ten times that of Adafactor, which is relative to each weight's size,
     # the loss swings, and where it is after so many steps depends on how the machine rounds.
     rate = {"sgd": 0.02, "adafactor": 0.1}.get(kind, 0.01)
-    optimizers = make_optimizers(model, OptimizerConfig(kind=kind), rate)  # type: ignore[arg-type]
+    optimizers = make_optimizers(model, TrainingConfig(optimizer=kind).optimizer, rate)  # type: ignore[arg-type]
     losses = []
     for _ in range(50):
         loss = nn.functional.cross_entropy(model(images), targets)
@@ -137,7 +143,7 @@ def test_every_optimizer_lowers_the_loss(kind: str) -> None:
 
 def test_muon_takes_the_encoders_matrices_and_adamw_the_rest() -> None:
     model = create("ViT-Ti/4", **SMALL)
-    muon, adamw = make_optimizers(model, OptimizerConfig(kind="muon"), 1e-3)
+    muon, adamw = make_optimizers(model, MuonConfig(), 1e-3)
     of_muon = names_of(model, [p for g in muon.param_groups for p in g["params"]])
     of_adamw = names_of(model, [p for g in adamw.param_groups for p in g["params"]])
     assert of_muon == {n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim == 2}
@@ -146,7 +152,7 @@ def test_muon_takes_the_encoders_matrices_and_adamw_the_rest() -> None:
 
 
 def of_muon(model: nn.Module) -> set[str]:
-    muon, *_ = make_optimizers(model, OptimizerConfig(kind="muon"), 1e-3)
+    muon, *_ = make_optimizers(model, MuonConfig(), 1e-3)
     return names_of(model, [p for g in muon.param_groups for p in g["params"]])
 
 
@@ -186,12 +192,12 @@ def test_muon_and_its_companion_may_have_nothing_to_do() -> None:
     model = create("ViT-Ti/4", **SMALL)
     freeze(model, ["backbone"])
     with pytest.raises(InputError, match="Muon is for the matrices of encoder layers"):
-        make_optimizers(model, OptimizerConfig(kind="muon"), 1e-3)
+        make_optimizers(model, MuonConfig(), 1e-3)
     matrices = create("ViT-Ti/4", **SMALL)
     names = of_muon(matrices)
     for name, parameter in matrices.named_parameters():
         parameter.requires_grad_(name in names)
-    assert len(make_optimizers(matrices, OptimizerConfig(kind="muon"), 1e-3)) == 1
+    assert len(make_optimizers(matrices, MuonConfig(), 1e-3)) == 1
 
 
 def test_muon_orthogonalizes_query_key_and_value_apart() -> None:

@@ -185,17 +185,23 @@ def test_every_field_of_every_configuration_is_described() -> None:
         ({"lora": {"parts": ["mlp"]}}, "lora.parts has no effect without"),
         (
             {"optimizer": {"kind": "sgd", "betas": [0.8, 0.9]}},
-            "betas has no effect on optimizer.kind=sgd: leave",
+            "betas has no effect with training.optimizer.kind=sgd: leave",
         ),
-        ({"optimizer": {"kind": "adafactor", "eps": 1e-6}}, "eps has no effect on optimizer.kind=adafactor"),
-        ({"optimizer": {"momentum": 0.5}}, "momentum has no effect on optimizer.kind=adamw: leave it out"),
+        (
+            {"optimizer": {"kind": "adafactor", "eps": 1e-6}},
+            "eps has no effect with training.optimizer.kind",
+        ),
+        (
+            {"optimizer": {"momentum": 0.5}},
+            "momentum has no effect with training.optimizer.kind=adamw",
+        ),
         (
             {"schedule": {"timescale": 50}},
-            "timescale has no effect on schedule.kind=cosine: set rsqrt, or leave",
+            "timescale has no effect with training.schedule.kind=cosine: leave it out",
         ),
         (
             {"schedule": {"kind": "constant", "end": 0.1}},
-            "end has no effect on schedule.kind=constant: leave",
+            "end has no effect with training.schedule.kind=constant: leave",
         ),
     ],
 )

@@ -20,7 +20,7 @@ def explain(error: ValidationError, where: str, model: type[BaseModel] | None = 
     """
     first = error.errors(include_url=False)[0]
     names, kind = names_and_kind(first["loc"], model)
-    path = ".".join([where, *names]) if names else where
+    path = ".".join(filter(None, [where, *names]))
     if first["type"] == "extra_forbidden" and kind:
         return f"{path} has no effect with {path.rpartition('.')[0]}.kind={kind}: leave it out"
     if first["type"] == "extra_forbidden":

@@ -11,7 +11,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.layers.initialization import Scheme
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, Positive, Probability, setting
+from vitreous.models.config_parts import Config, Positive, Probability, setting, with_kind
 from vitreous.models.preprocessing import Preprocessing
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -25,12 +25,7 @@ Names = BeforeValidator(lambda value: (value,) if isinstance(value, str) else va
 class OptimizerConfig(Config):
     """How gradients become steps. Only matrices and kernels decay: no biases, norms, tokens, positions."""
 
-    kind: Literal["adamw", "sgd", "adafactor", "muon"] = setting("adamw", "the update rule; sgd has momentum")
-    betas: tuple[Probability, Probability] = setting(
-        (0.9, 0.999), "of AdamW's running means of the gradient and of its square"
-    )
-    eps: float = setting(1e-8, "of AdamW, added to the root of the second mean", gt=0)
-    momentum: Probability = setting(0.9, "of SGD and Muon")
+    kind: str
     weight_decay: NotNegative = setting(0.05, "how much matrices shrink in a step; see decay_form")
     weight_decay_end: NotNegative | None = setting(None, "where decay goes along a cosine; None: it stays")
     decay_form: Literal["times-rate", "independent"] = setting(
@@ -44,23 +39,87 @@ class OptimizerConfig(Config):
     sam_radius: float | None = setting(None, "sharpness-aware minimization (2010.01412) on top: rho", gt=0)
 
 
+class AdamWConfig(OptimizerConfig):
+    """AdamW (1711.05101)."""
+
+    kind: Literal["adamw"] = setting("adamw", "the update rule: adamw, sgd, adafactor or muon")
+    betas: tuple[Probability, Probability] = setting(
+        (0.9, 0.999), "of the running means of the gradient and of its square"
+    )
+    eps: float = setting(1e-8, "added to the root of the second mean", gt=0)
+
+
+class SGDConfig(OptimizerConfig):
+    """Stochastic gradient descent with momentum."""
+
+    kind: Literal["sgd"] = setting("sgd", "with momentum")
+    momentum: Probability = setting(0.9, "part of the last step that is taken again")
+
+
+class AdafactorConfig(OptimizerConfig):
+    """Adafactor (1804.04235)."""
+
+    kind: Literal["adafactor"] = setting("adafactor", "little memory")
+
+
+class MuonConfig(OptimizerConfig):
+    """Muon (2502.16982) for the matrices of encoder layers, AdamW for everything else."""
+
+    kind: Literal["muon"] = setting("muon", "orthogonal steps of matrices")
+    momentum: Probability = setting(0.9, "of the matrices' steps")
+    betas: tuple[Probability, Probability] = setting(
+        (0.9, 0.999), "of AdamW's running means of the gradient and of its square"
+    )
+    eps: float = setting(1e-8, "of AdamW, added to the root of the second mean", gt=0)
+
+
+AnyOptimizer = AdamWConfig | SGDConfig | AdafactorConfig | MuonConfig
+Optimizer = Annotated[
+    Annotated[AnyOptimizer, Field(discriminator="kind")], with_kind("training.optimizer", "adamw")
+]
+
+
 class ScheduleConfig(Config):
     """The learning rate over the steps, as a share of its peak."""
 
-    kind: Literal["linear", "cosine", "constant", "rsqrt", "steps"] = setting("cosine", "after the warm-up")
-    drops: tuple[Share, ...] = setting(
-        (0.3, 0.6, 0.9), "steps: parts of the run after which the rate is a tenth"
-    )
+    kind: str
     warmup: NotNegative = setting(0.05, "linear, from 0; steps, or below 1 a share of them")
     cooldown: NotNegative = setting(0.0, "linear, to 0, at the end; steps, or below 1 a share of them")
-    end: Share = setting(0.0, "where linear and cosine end, as a share of the peak")
-    timescale: float = setting(10_000, "rsqrt: sqrt(timescale / (timescale + step))", gt=0)
 
-    @model_validator(mode="after")
-    def _drops_of_steps(self) -> ScheduleConfig:
-        if self.kind != "steps" and self.drops != type(self).model_fields["drops"].default:
-            raise ValueError(f"drops have no effect on kind={self.kind}: set kind=steps, or leave them out")
-        return self
+
+class FallingScheduleConfig(ScheduleConfig):
+    """It falls along a line or half a cosine."""
+
+    kind: Literal["linear", "cosine"] = setting(
+        "cosine", "after the warm-up: linear, cosine, constant, rsqrt or steps"
+    )
+    end: Share = setting(0.0, "where it ends, as a share of the peak")
+
+
+class ConstantScheduleConfig(ScheduleConfig):
+    """It stays."""
+
+    kind: Literal["constant"] = setting("constant", "after the warm-up")
+
+
+class RsqrtScheduleConfig(ScheduleConfig):
+    """It falls with the root of the steps: training can go on for any time (2106.04560)."""
+
+    kind: Literal["rsqrt"] = setting("rsqrt", "after the warm-up")
+    timescale: float = setting(10_000, "sqrt(timescale / (timescale + step))", gt=0)
+
+
+class StepsScheduleConfig(ScheduleConfig):
+    """It is a tenth after each of some parts of the run."""
+
+    kind: Literal["steps"] = setting("steps", "after the warm-up")
+    drops: tuple[Share, ...] = setting((0.3, 0.6, 0.9), "parts of the run after which the rate is a tenth")
+
+
+AnySchedule = FallingScheduleConfig | ConstantScheduleConfig | RsqrtScheduleConfig | StepsScheduleConfig
+Schedule = Annotated[
+    Annotated[AnySchedule, Field(discriminator="kind")], with_kind("training.schedule", "cosine")
+]
 
 
 class DistillationConfig(Config):
@@ -91,8 +150,8 @@ class TrainingConfig(Config):
     batch_size: Positive = setting(128, "images in one step, over all processes")
     grad_accum_steps: Positive = setting(1, "micro-batches of a batch, to save memory")
     peak_lr: float = setting(1e-3, "largest learning rate, after the warm-up", gt=0)
-    optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
+    optimizer: Optimizer = setting(AdamWConfig(), "how gradients become steps")
+    schedule: Schedule = setting(FallingScheduleConfig(), "the learning rate over the steps")
     lr_batch_size: Positive | None = setting(
         None, "the batch that peak_lr is for: it grows with batch_size; None: it does not"
     )

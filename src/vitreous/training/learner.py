@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.embedding import LearnedPositions
-from vitreous.training.config import OptimizerConfig, ScheduleConfig, TrainingConfig
+from vitreous.training.config import AnySchedule, OptimizerConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.parallel import Shards
 
@@ -265,7 +265,7 @@ def scaled_lr(config: TrainingConfig) -> float:
     return config.peak_lr * config.batch_size / (config.lr_batch_size or config.batch_size)
 
 
-def learning_rate(step: int, total: int, config: ScheduleConfig) -> float:
+def learning_rate(step: int, total: int, config: AnySchedule) -> float:
     """Return the share of the peak learning rate at `step` (0, 1, ... total - 1) of a run of `total` steps.
 
     Warm-up is linear and ends at the peak: step t of w has the share (t + 1) / w. The curve runs over

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.models.with_encoder import encoder_of
-from vitreous.training.config import OptimizerConfig
+from vitreous.training.config import AdamWConfig, AnyOptimizer, MuonConfig, OptimizerConfig
 
 Group = dict[str, Any]
 IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective
@@ -19,7 +19,7 @@ PACKED = {"qkv": 3, "key_value": 2}  # matrices in one weight, stacked along the
 
 
 def make_optimizers(
-    model: nn.Module, config: OptimizerConfig, peak_lr: float, *, sharded: bool = False
+    model: nn.Module, config: AnyOptimizer, peak_lr: float, *, sharded: bool = False
 ) -> list[torch.optim.Optimizer]:
     """Return the optimizer of every parameter that learns; two of them for Muon, which takes matrices only.
 
@@ -27,14 +27,13 @@ def make_optimizers(
     its share of the weight decay's.
     """
     groups = parameter_groups(model, config, peak_lr)
-    # PyTorch has no fused SGD for shards.
-    sgd: dict[str, Any] = {"momentum": config.momentum, "fused": not sharded}
     match config.kind:
         case "adamw":
             return [adamw(groups, config)]
         case "sgd":
-            # Here the decay is a penalty: torch adds it to the gradient, before the momentum.
-            return [MomentumSGD(groups, lr=peak_lr, **sgd)]
+            # Here the decay is a penalty: torch adds it to the gradient, before the momentum. PyTorch has no
+            # fused SGD for shards.
+            return [MomentumSGD(groups, lr=peak_lr, momentum=config.momentum, fused=not sharded)]
         case "adafactor":
             return [torch.optim.Adafactor(groups, lr=peak_lr)]
         case "muon":
@@ -116,7 +115,7 @@ def packed_weights(model: nn.Module) -> dict[int, int]:
     }
 
 
-def adamw(groups: list[Group], config: OptimizerConfig) -> torch.optim.AdamW:
+def adamw(groups: list[Group], config: AdamWConfig | MuonConfig) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=True)
 
 

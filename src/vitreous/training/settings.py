@@ -50,14 +50,9 @@ def check_effects(config: CommandConfig, settings: Tree) -> None:
     """Raise InputError for the first of a user's settings that has another value than by default, and no
     effect beside the others. A run that has it still opens."""
     training: TrainingConfig = config.training  # type: ignore[attr-defined]
-    optimizer, schedule, distillation = training.optimizer.kind, training.schedule.kind, training.distillation
+    distillation = training.distillation
     without_teacher = "without a teacher: set training.distillation.teacher, too"
     idle = {
-        "optimizer.betas": optimizer in ("sgd", "adafactor") and f"on optimizer.kind={optimizer}",
-        "optimizer.eps": optimizer in ("sgd", "adafactor") and f"on optimizer.kind={optimizer}",
-        "optimizer.momentum": optimizer in ("adamw", "adafactor") and f"on optimizer.kind={optimizer}",
-        "schedule.end": schedule not in ("linear", "cosine") and f"on schedule.kind={schedule}",
-        "schedule.timescale": schedule != "rsqrt" and f"on schedule.kind={schedule}: set rsqrt",
         "distillation.form": not distillation.teacher and without_teacher,
         "distillation.weight": not distillation.teacher and without_teacher,
         "distillation.temperature": (not distillation.teacher and without_teacher)
@@ -90,7 +85,7 @@ def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:
             where, kind = "", run
         return run(**tree)
     except ValidationError as error:
-        raise InputError(explain(error, where, kind).removeprefix(".")) from None
+        raise InputError(explain(error, where, kind)) from None
 
 
 def kind_of(model: Tree, run: type[RunConfig]) -> type[ViTConfig] | type[BiTConfig]:

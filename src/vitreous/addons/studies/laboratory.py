@@ -41,13 +41,13 @@ from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
 from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
-from vitreous.training.config import OptimizerConfig, ScheduleConfig
+from vitreous.training.config import AdamWConfig, AnyOptimizer, FallingScheduleConfig, SGDConfig
 from vitreous.training.learner import learning_rate
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.precision import computing
 
 RESUME = "free some space; the same command resumes"
-SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
+SCHEDULE = FallingScheduleConfig(warmup=0.1)
 LOOKS = 0.3, 0.25  # mean and deviation of the pixels of the image world
 HELD_OUT = 4  # one of so many of a user's images
 OWN_LABELS = "labels"
@@ -247,8 +247,10 @@ class Laboratory:
             learner = build_objective(model, trial.objective, settings, steps=steps, seed=seed).to(
                 self.device
             )
-        betas = (0.9, 0.98) if trial.optimizer == "adamw" else (0.9, 0.999)
-        config = OptimizerConfig(kind=trial.optimizer, betas=betas, weight_decay=trial.weight_decay)
+        decay = trial.weight_decay
+        config: AnyOptimizer = SGDConfig(weight_decay=decay)
+        if trial.optimizer == "adamw":
+            config = AdamWConfig(betas=(0.9, 0.98), weight_decay=decay)
         (optimizer,) = make_optimizers(learner, config, trial.rate)
         generator = torch_generator(seed, "study masks")  # objectives draw on the CPU
         learner.train()

@@ -27,7 +27,7 @@ from vitreous.errors import InputError
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.models.description import describe
 from vitreous.rng import numpy_generator, torch_generator
-from vitreous.training.config import OptimizerConfig, ScheduleConfig
+from vitreous.training.config import AdamWConfig, FallingScheduleConfig
 from vitreous.training.learner import learning_rate
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.settings import Tree, merged
@@ -43,7 +43,7 @@ PRECEDENCE = {"^": 3, "*": 2, "/": 2, "+": 1, "-": 1}  # of operators; all bind 
 LEAVES, OPERATORS = "abcd", tuple(PRECEDENCE)
 JOINED = tuple(grammar_words()["join"].values())  # the words before a pronoun
 CHUNK = 256  # sequences at a time
-SCHEDULE = ScheduleConfig(kind="cosine", warmup=0.1)
+SCHEDULE = FallingScheduleConfig(warmup=0.1)
 SMALL: dict[str, Any] = {
     "vocabulary": 0,  # that of the task
     "width": 64, "depth": 2, "encoder_depth": 2, "heads": 8, "mlp_dim": 128, "max_length": 64,
@@ -208,7 +208,7 @@ class SequenceTrial:
     def learn(self, model: Transformer, data: Sequences, laboratory: Laboratory, seed: int) -> None:
         """Take the steps of the trial, in an order that all variants of a seed share."""
         steps = max(1, round(laboratory.share * self.steps))
-        settings = OptimizerConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
+        settings = AdamWConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
         (optimizer,) = make_optimizers(model, settings, self.rate)
         generator = torch_generator(seed, "study order")
         order = torch.cat(

@@ -187,7 +187,9 @@ class TextTask(Task):
         settings = merged(base or {}, settings)
         source = absolute_sources(str(source or settings.get("source") or self.default_source))
         settings = {**settings, "task": self.name, "source": source}
-        data = self.open_data(configure(self.config(), settings))
+        # Those of model and training are set over the recipe, which the data decide.
+        of_data = {name: value for name, value in settings.items() if name not in ("model", "training")}
+        data = self.open_data(configure(self.config(), of_data))
         config = configure(self.recipe(source, data), settings)
         check_effects(config, settings)
         return Plan(config, (), data, data.name)
