@@ -29,8 +29,9 @@ from peers import import_timm
 from record import write_results
 
 import vitreous as vt
-from vitreous.deployment.engines import open_exported, openvino_compute
-from vitreous.deployment.optimizing import Candidate, opened, prepared_module
+from vitreous.addons.optimize.measuring import Candidate, opened, prepared_module
+from vitreous.addons.optimize.openvino import openvino_compute
+from vitreous.deployment.programs import open_exported
 from vitreous.training.memory import keep_freed_memory
 
 TIMM_NAMES = {

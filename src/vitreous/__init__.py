@@ -27,7 +27,6 @@ _CORE = {
     "pack_data": "vitreous.api.checking",
     "calibrate": "vitreous.api.deploying",
     "export": "vitreous.api.deploying",
-    "optimize": "vitreous.api.deploying",
     "embed": "vitreous.api.features",
     "probe": "vitreous.api.features",
     "attribute": "vitreous.api.inspecting",

@@ -9,7 +9,6 @@ from vitreous.api.checking import doctor as doctor
 from vitreous.api.checking import pack_data as pack_data
 from vitreous.api.deploying import calibrate as calibrate
 from vitreous.api.deploying import export as export
-from vitreous.api.deploying import optimize as optimize
 from vitreous.api.features import embed as embed
 from vitreous.api.features import probe as probe
 from vitreous.api.inspecting import attribute as attribute

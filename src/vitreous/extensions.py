@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
-ADDONS = ("serving", "segmentation", "text", "studies", "learn_page")
+ADDONS = ("optimize", "serving", "segmentation", "text", "studies", "learn_page")
 
 
 class Command(NamedTuple):
@@ -85,6 +85,10 @@ class Addon:
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
         drawings: addresses of tables {configuration: {part: function}} of `vitreous.inspection.drawing`.
+        programs: addresses of `ProgramFormat`s, formats of exported models.
+        writers: addresses of tables of `Writer`s of exported models, by (format, precision).
+        substitutes: addresses of functions (model) that return the `Substitute` that computes MODEL in its
+            place, or None.
         imports: other add-ons that it imports.
         words: whether its folder has en.toml and ko.toml, which extend the catalogs of the core.
     """
@@ -109,6 +113,9 @@ class Addon:
     pipelines: Mapping[str, str] = field(default_factory=dict)
     pages_of_runs: tuple[str, ...] = ()
     drawings: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    writers: tuple[str, ...] = ()
+    substitutes: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     words: bool = False
 

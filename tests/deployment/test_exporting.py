@@ -18,8 +18,8 @@ from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.checkpoints.saving import largest_difference
 from vitreous.cli import run
 from vitreous.deployment import exporting
-from vitreous.deployment.engines import ENGINES, compiled_folder, open_image_model
 from vitreous.deployment.exporting import export
+from vitreous.deployment.programs import format_named, open_image_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
@@ -103,7 +103,9 @@ def test_torch_programs_in_int8(tmp_path: Path) -> None:
     assert 0 < written.max_abs_difference < 0.5
     with pytest.raises(InputError, match="int8 is of linear layers, and the model has none"):
         export(model_of("BiT"), tmp_path / "bit.pt2", precision="int8")
-    with pytest.raises(InputError, match="`data` calibrates int8 of ONNX and OpenVINO, and has no effect"):
+    with pytest.raises(
+        InputError, match="--data calibrates a lower precision, and has no effect on torch in int8"
+    ):
         vt.export(model, tmp_path / "x.pt2", precision="int8", data="digits", progress=False)
 
 
@@ -123,30 +125,6 @@ def test_the_head_of_a_regression_is_not_int8(tmp_path: Path) -> None:
     assert {name for name in stored if ".head." in name} == {"model.head.weight", "model.head.bias"}
     assert stored["model.head.weight"].dtype == torch.float32
     assert sum(each.dtype == torch.int8 for each in stored.values()) == 8
-
-
-def test_int8_of_a_model_in_memory_asks_for_images(tmp_path: Path) -> None:
-    """Its representation was taken for the name of a folder."""
-    pytest.importorskip("nncf")
-    with pytest.raises(InputError, match=r"ViT is not a run directory, .*: name the data"):
-        vt.export(model_of("plain"), tmp_path / "x.onnx", precision="int8", progress=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["small.onnx", "small-openvino"])
-def test_a_regression_in_memory_is_calibrated_on_images_with_numbers(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("openvino")
-    pytest.importorskip("nncf")
-    images = [np.full((16, 16, 3), 20 * number, np.uint8) for number in range(12)]
-    data = images, [number + 0.5 for number in range(12)]
-    how: dict[str, Any] = {"precision": "int8", "data": data, "progress": False}
-    written = vt.export(numbers_model(), tmp_path / name, **how)
-    assert 0 < written.max_abs_difference < 1
-    if name.endswith(".onnx"):
-        graph = onnx.load(written.path).graph
-        makers = {output: node for node in graph.node for output in node.output}
-        last = makers[graph.output[0].name]
-        assert {each.name for each in graph.initializer} & set(last.input), "its weight is quantized"
 
 
 @pytest.mark.parametrize("name", ["x.pt2", "x-openvino"])
@@ -185,13 +163,13 @@ def test_onnx_programs(kind: str, tmp_path: Path) -> None:
 def test_a_program_that_computes_something_else_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = ENGINES["torch"]
+    right = format_named(Path("x.pt2"))
 
     def wrong(path: Path) -> Any:
         about, compute = right.open(path)
         return about, lambda images: [output + 1e-2 for output in compute(images)]
 
-    monkeypatch.setitem(ENGINES, "torch", right._replace(open=wrong))
+    monkeypatch.setattr(exporting, "format_named", lambda *_: right._replace(open=wrong))
     with pytest.raises(InputError, match=r"differs from the model by 1.0e-02 .* nothing is written"):
         export(model_of("plain"), tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []
@@ -202,13 +180,13 @@ def test_a_program_that_computes_something_else_is_not_written(
 def test_a_program_that_gives_nan_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
-    right = ENGINES["torch"]
+    right = format_named(Path("x.pt2"))
 
     def wrong(path: Path) -> Any:
         about, compute = right.open(path)
         return about, lambda images: [output * np.float32(np.nan) for output in compute(images)]
 
-    monkeypatch.setitem(ENGINES, "torch", right._replace(open=wrong))
+    monkeypatch.setattr(exporting, "format_named", lambda *_: right._replace(open=wrong))
     with pytest.raises(InputError, match=r"differs from the model by inf .* nothing is written"):
         export(model_of("plain"), tmp_path / "model.pt2", precision=precision)
     assert list(tmp_path.iterdir()) == []
@@ -262,21 +240,21 @@ def test_nothing_but_an_exported_model_is_replaced(tmp_path: Path) -> None:
     model = model_of("plain")
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.jpg").write_text("mine")
-    for path, format in (("photos", "openvino"), ("photos/one.jpg", "openvino"), ("x.pt2", None)):
-        (tmp_path / "x.pt2").mkdir(exist_ok=True)
+    (tmp_path / "x.pt2").mkdir()
+    for path, format in (("photos/one.jpg", "onnx"), ("x.pt2", None)):
         with pytest.raises(InputError, match=r"exists, and is not an exported model|ends in"):
             export(model, tmp_path / path, format)
     assert (tmp_path / "photos" / "one.jpg").read_text() == "mine"
-    again = tmp_path / "again-openvino"
-    for names in ([], ["model.xml", "model.bin", "about.json"]):
-        exporting.check_replaceable(again, "openvino")
+    again, holds = tmp_path / "again", frozenset({"graph", "weights"})  # of a format that is a folder
+    for names in ([], ["graph", "weights"]):
+        exporting.check_replaceable(again, "folders", holds)
         again.mkdir(exist_ok=True)
         for name in names:
             (again / name).write_text("")
-    exporting.check_replaceable(again, "openvino")
+    exporting.check_replaceable(again, "folders", holds)
     (again / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="again-openvino exists"):
-        exporting.check_replaceable(again, "openvino")
+    with pytest.raises(InputError, match="again exists"):
+        exporting.check_replaceable(again, "folders", holds)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,62 +264,3 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert result["format"] == "torch"
     assert result["max_abs_difference"] < 1e-5
     assert result["bytes"] == (tmp_path / "mine.pt2").stat().st_size
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-def test_openvino_folders(precision: str, tmp_path: Path) -> None:
-    """Written, read back, and a MODEL; int8 of ONNX too."""
-    pytest.importorskip("openvino")
-    pytest.importorskip("nncf")
-    model = model_of("plain")
-    model.task = "classification"
-    samples = [torch.randn(1, 3, 16, 16).numpy() for _ in range(8)]
-    folder = tmp_path / "mine-openvino"
-    written = export(model, folder, precision=precision, samples=samples)
-    assert (written.format, written.precision) == ("openvino", precision)
-    assert {each.name for each in folder.iterdir()} == {"model.xml", "model.bin", "about.json"}
-    about = json.loads((folder / "about.json").read_text())
-    assert about["labels"] == ["cat", "dog", "Vögel"]
-    assert about["precision"] == precision
-    program = open_image_model(folder)
-    images = torch.randn(5, 3, 16, 16)
-    tolerance = {"fp32": 1e-4, "bf16": 0.1, "int8": 0.3}[precision]
-    with torch.no_grad():
-        difference = (program(images) - model(images)).abs().max() / model(images).abs().max()
-    assert difference < tolerance
-    with torch.no_grad():  # once it is called often, in pieces of fixed sizes
-        expected, features = program(images[:1]), program.features(images[:2])
-        for count in (1, 2, 5, 8, 14, 17):
-            some = images[:1].expand(count, -1, -1, -1)
-            assert (program(some) - expected).abs().max() < tolerance * expected.abs().max() / 3
-        assert (program.features(images[:2]) - features).abs().max() < tolerance * features.abs().max()
-    if precision == "int8":
-        small = export(model, tmp_path / "small.onnx", precision="int8", samples=samples)
-        assert small.max_abs_difference > 0
-        with torch.no_grad():
-            found = open_image_model(small.path)(images)
-            assert (found - model(images)).abs().max() / model(images).abs().max() < tolerance
-    with pytest.raises(InputError, match=r"export needs weights, and .* is an exported"):
-        vt.export(folder, tmp_path / "again.onnx", progress=False)
-
-
-@pytest.mark.slow
-def test_openvino_computes_the_weights_that_a_folder_has_now(tmp_path: Path) -> None:
-    """Only model.bin is replaced, as `git pull` does: graphs of one architecture are equal to the byte."""
-    pytest.importorskip("openvino")
-    images = torch.randn(2, 3, 16, 16)
-    model = model_of("plain")
-    export(model, tmp_path / "first-openvino")
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    export(model, tmp_path / "second-openvino")
-    here, other = tmp_path / "first-openvino", tmp_path / "second-openvino"
-    (here / "model.xml").write_bytes((other / "model.xml").read_bytes())  # but for the number of the export
-    before, expected = (open_image_model(each)(images) for each in (here, other))
-    (here / "model.bin").write_bytes((other / "model.bin").read_bytes())
-    found = open_image_model(here)(images)
-    torch.testing.assert_close(found, expected)
-    assert (found - before).abs().max() > 0.01
-
-    assert len([*compiled_folder(here / "model.xml").parent.iterdir()]) == 1  # that of before is gone

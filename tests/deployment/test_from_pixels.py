@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.deployment.engines import GRAPH, open_exported, open_program
 from vitreous.deployment.exporting import export
-from vitreous.deployment.from_pixels import FromPixels, preparing_nodes, preparing_operations
+from vitreous.deployment.from_pixels import FromPixels
+from vitreous.deployment.programs import open_program
 from vitreous.errors import InputError
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -96,8 +95,6 @@ def test_a_program_that_takes_pixels(tmp_path: Path) -> None:
 
 def test_what_pixels_cannot_be(tmp_path: Path) -> None:
     model = model_of("timm")
-    with pytest.raises(InputError, match="openvino with preprocessing computes in fp32 or int8, not in bf16"):
-        export(model, tmp_path / "x-openvino", with_preprocessing=True, precision="bf16")
     with pytest.raises(InputError, match="format torch computes in fp32 or int8, not in bf16"):
         export(model, tmp_path / "x.pt2", precision="bf16")
     model.preprocessing = vt.Preprocessing(size=(32, 32), resize="fit")
@@ -110,43 +107,7 @@ def test_what_pixels_cannot_be(tmp_path: Path) -> None:
     headless = vt.create("ViT-Ti/16", image_size=32, depth=1, width=16, heads=2, num_classes=None)
     with pytest.raises(InputError, match=r"the model has none: its task is .*, with no classes"):
         export(headless, tmp_path / "x.onnx", with_preprocessing=True)
-    with pytest.raises(InputError, match=r"int8 needs (images to calibrate on|nncf)"):
-        export(model, tmp_path / "x.onnx", precision="int8")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_program_that_takes_pixels_in_int8(tmp_path: Path) -> None:
-    """The model is quantized, its preprocessing is exact."""
-    pytest.importorskip("nncf")
-    openvino = pytest.importorskip("openvino")
-    model = model_of("timm")
-    samples = [np.array(photograph((40 + number, 50)))[None] for number in range(8)]
-    how = {"with_preprocessing": True, "precision": "int8", "samples": samples}
-    export(model, tmp_path / "small.onnx", **how)
-    export(model, tmp_path / "small.pt2", **how)
-    export(model, tmp_path / "small-openvino", **how)
-    inferred = open_exported(tmp_path / "small-openvino")
-    session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
-    program = torch.export.load(tmp_path / "small.pt2").module()
-    for size in SIZES:
-        image = photograph(size)
-        pixels = np.array(image)[None]
-        expected = model(model.preprocessing([image])).softmax(dim=-1).detach().numpy()
-        with torch.no_grad():
-            answers = session.run(None, {"pixels": pixels})[0], program(torch.from_numpy(pixels))[0].numpy()
-        for found in (*answers, inferred.compute(pixels)[0]):
-            assert 0 < np.abs(found - expected).max() < 0.1
-    graph = onnx.load(tmp_path / "small.onnx").graph
-    quantizing = {node.name for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
-    assert len(quantizing) > 10
-    assert quantizing.isdisjoint(preparing_nodes(graph))
-    read = openvino.Core().read_model(tmp_path / "small-openvino" / GRAPH)
-    operations = read.get_ordered_ops()
-    quantizing = {each.get_friendly_name() for each in operations if each.get_type_name() == "FakeQuantize"}
-    assert len(quantizing) > 5
-    assert quantizing.isdisjoint(preparing_operations(read))
-    assert len(preparing_operations(read)) > 20
 
 
 def test_weights_for_javascript(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The public names of the add-ons, as type checkers read them: those in `names` of each `ADDON`."""
 
 from vitreous.addons.learn_page.api import learn as learn
+from vitreous.addons.optimize.api import optimize as optimize
 from vitreous.addons.segmentation.model import Segmenter as Segmenter
 from vitreous.addons.segmentation.model import SegmenterConfig as SegmenterConfig
 from vitreous.addons.serving.api import serve as serve

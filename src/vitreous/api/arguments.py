@@ -95,7 +95,7 @@ def resolve_model(model: Any, **fields: Any) -> Any:
     from torch import nn
 
     from vitreous.checkpoints import load
-    from vitreous.deployment.engines import open_image_model
+    from vitreous.deployment.programs import open_image_model
 
     model = path_of_run(model)
     if isinstance(model, nn.Module):
@@ -169,20 +169,16 @@ def check_batch_size(batch_size: int | None) -> None:
 
 
 def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
-    """Return what computes MODEL fastest: what `vitreous.optimize` has chosen for it, where nothing else is
-    asked for, and said on stderr; or MODEL itself."""
-    from vitreous.deployment.answering import optimized
+    """Return what computes MODEL fastest: what an add-on has chosen for it, where nothing else is asked for,
+    and said on stderr; or MODEL itself."""
+    from vitreous.deployment.answering import substitute
 
     plain = precision == "auto" and device in ("auto", "cpu") and not fields
-    chosen = optimized(model) if plain else None
+    chosen = substitute(model) if plain else None
     if chosen is None:
         return model
     say(chosen.sentence)
-    if chosen.file is not None:
-        return chosen.file
-    from vitreous.deployment.optimizing import open_chosen
-
-    return open_chosen(resolve_model(model), chosen)
+    return chosen.open(resolve_model(model)) if chosen.file is None else chosen.file
 
 
 def weights_folder(model: Any) -> Path | None:

@@ -200,7 +200,7 @@ def with_failures(found: Predictions, missing: Sequence[Failure]) -> Predictions
 
 def program_of(model: Any) -> Any:
     """Return the module that an exported file means, which says its task; any other MODEL as it is."""
-    from vitreous.deployment.engines import is_program, open_program
+    from vitreous.deployment.programs import is_program, open_program
 
     return open_program(Path(model)) if is_program(model) else model
 
@@ -208,14 +208,14 @@ def program_of(model: Any) -> Any:
 def torchless_file(model: Any, precision: str) -> tuple[Path, str] | None:
     """Return an exported file that MODEL is, or the one that was chosen for it with a sentence that says so;
     None for what PyTorch computes."""
-    from vitreous.deployment.answering import optimized
-    from vitreous.deployment.engines import is_program
+    from vitreous.deployment.answering import substitute
+    from vitreous.deployment.programs import is_program
 
     if not isinstance(model, str | Path) or precision not in ("auto", "fp32"):
         return None
     if is_program(model):
         return Path(model), ""
-    chosen = optimized(model) if precision == "auto" else None
+    chosen = substitute(model) if precision == "auto" else None
     return (chosen.file, chosen.sentence) if chosen and chosen.file else None
 
 
@@ -231,7 +231,7 @@ def predict_without_torch(
     """Classify images with an exported file, without PyTorch; None where that is not to be had, or for so
     many images that PyTorch's way of decoding is worth its loading, unless there is no other way."""
     from vitreous.deployment.answering import BATCH, MANY, open_torchless, predict_exported
-    from vitreous.deployment.engines import PIXELS
+    from vitreous.deployment.programs import PIXELS
 
     found = open_torchless(file[0])
     if found is None or (len(images) >= MANY and found.about["inputs"] != PIXELS):

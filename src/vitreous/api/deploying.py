@@ -1,4 +1,4 @@
-"""`vitreous.calibrate`, `optimize` and `export`: from a trained model to one that is used."""
+"""`vitreous.calibrate` and `export`: from a trained model to one that is used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from vitreous.api.arguments import (
     resolve_model,
     say,
     settings_tree,
-    weights_folder,
 )
 from vitreous.errors import InputError, check_free
 from vitreous.outside import local_path
@@ -28,7 +27,6 @@ from vitreous.results import Result
 
 if TYPE_CHECKING:
     from vitreous.deployment.exporting import ExportedFile
-    from vitreous.deployment.optimizing import Optimization
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def calibrate(
     if out is not None:
         check_free(folder)
     elif task_of(spec) is None or not (folder / "config.json").is_file():
-        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with `out`")
+        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with --out")
     answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
         how |= {"learned": held.learned, "progress": advance}
@@ -101,56 +99,6 @@ def calibrate(
     errors, thresholds = (before.calibration.ece, after.calibration.ece), write_thresholds(folder, after)
     facts = held.source, held.part, after.count, answerer.temperature, *errors, folder, thresholds
     return Calibrated(spec, *facts)
-
-
-def optimize(
-    model: Any,
-    data: Any = None,
-    *,
-    budget: float = 0.003,
-    engines: Sequence[str] | None = None,
-    timed_batch: int = 8,
-    batch_size: int | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> Optimization:
-    """Measure the ways to compute a classifier on this machine, and keep the fastest that is accurate enough.
-
-    Engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging are measured. `predict`,
-    `evaluate` and `serve` use what is kept, unless another precision is asked for.
-
-    Args:
-        model: a run, or a folder of weights in the native format.
-        data: images that the model did not learn from; by default the validation part of the run's data.
-        budget: accuracy that may be lost: 0.003 is 0.3 %.
-        engines: eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without
-            compiled, which takes minutes.
-        timed_batch: images in the batches whose time decides.
-        settings, config: of the data ({"data.validation_fraction": 0.1}).
-        progress: print on stderr what is measured.
-
-    Raises:
-        InputError: no such model or data, a task without labels, or no validation images.
-    """
-    from vitreous.deployment import optimizing
-
-    if not 0 <= budget < 1 or timed_batch < 1:
-        raise InputError(f"`budget` {budget:g} is not a part of 1, as 0.3% is, or `timed_batch` is below 1")
-    path, folder = path_of_run(model), weights_folder(model)
-    if folder is None:
-        raise InputError(
-            f"{model_name(model)} is neither a run nor a folder of weights, beside which the choice is "
-            "written: vitreous convert it to a folder"
-        )
-    how = computation(device, batch_size, workers)
-    chosen = optimizing.engines_here(how["device"], engines)
-    answerer, held = open_classifier(str(path), "labels to compare", data, settings_tree(settings, config))
-    how |= {"about": {"model": str(path), "source": held.source, "part": held.part}, "engines": chosen}
-    how |= {"budget": budget, "timed_batch": timed_batch, "say": say if progress else lambda line: None}
-    return optimizing.optimize(answerer.to(how["device"]).eval(), folder, held.examples, **how)
 
 
 def export(
@@ -173,11 +121,11 @@ def export(
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a model.
-        out: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a folder whose name
-            ends in openvino; by default the model's name with .onnx.
-        format: onnx, torch or openvino, if the name of the file does not say.
-        precision: fp32; bf16 for OpenVINO; int8.
-        data: images to calibrate int8 of ONNX and OpenVINO on; by default the run's validation part.
+        out: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a format of an
+            add-on; by default the model's name with .onnx.
+        format: onnx, torch, safetensors, or that of an add-on, if the name of the file does not say.
+        precision: fp32, or another that the format has: a wrong one is answered with the list.
+        data: images to calibrate a lower precision on; by default the run's validation part.
         with_preprocessing: include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any
             size, and gives probabilities.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
@@ -188,15 +136,19 @@ def export(
             format, or a program whose outputs differ.
     """
     from vitreous.deployment import exporting
-    from vitreous.deployment.engines import check_weights
+    from vitreous.deployment.programs import check_weights, format_named
 
     fields = model_fields(settings_tree(settings, config), image_size)
-    path = Path(out or file_stem(model_name(model)) + exporting.ENDINGS.get(format or "onnx", ".onnx"))
+    path = Path(out) if out else exporting.default_path(file_stem(model_name(model)), format)
     check_weights(model, "export")
     check_free(path)
-    calibrated = precision == "int8" and format != "torch" and path.suffix != ".pt2"
+    weights = path.suffix == ".safetensors" and format in (None, exporting.WEIGHTS)
+    format = exporting.WEIGHTS if weights else format_named(path, format).name
+    calibrated = exporting.writer_of(format, precision, with_preprocessing).calibrated
     if data is not None and not calibrated:
-        raise InputError("`data` calibrates int8 of ONNX and OpenVINO, and has no effect here: leave it out")
+        raise InputError(
+            f"--data calibrates a lower precision, and has no effect on {format} in {precision}: leave it out"
+        )
     opened = resolve_model(model, **fields)
     samples = calibration_samples(model, opened, data, with_preprocessing) if calibrated else ()
     if progress:
@@ -219,8 +171,8 @@ def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any])
 
 
 def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
-    """Return images that int8 is calibrated on: of DATA, or of the validation part of a run's data."""
-    from vitreous.deployment.optimizing import calibration_images
+    """Return images that a lower precision is calibrated on: of DATA, or a run's validation part."""
+    from vitreous.deployment.exporting import calibration_images
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
 

@@ -127,7 +127,7 @@ def inspect(
     """
     require_packages("matplotlib", extra="train", what="inspect")
     from vitreous.checkpoints.live import modes_restored
-    from vitreous.deployment.engines import check_weights
+    from vitreous.deployment.programs import check_weights
     from vitreous.inspection.live import LiveViT
     from vitreous.inspection.model_report import InspectionRequest
     from vitreous.tasks import task_named

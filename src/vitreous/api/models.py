@@ -59,7 +59,7 @@ def shapes_of(
 ) -> Any:
     """Return what says the shapes of a model: its configuration where the weights are not needed for that, or
     the model."""
-    from vitreous.deployment.engines import check_weights
+    from vitreous.deployment.programs import check_weights
     from vitreous.models.config_parts import Config
     from vitreous.models.names import change, config_of, config_of_kind
     from vitreous.models.settings import merged
@@ -172,7 +172,7 @@ def convert(
     """
     from vitreous.checkpoints import open_model, save
     from vitreous.checkpoints.saving import upload
-    from vitreous.deployment.engines import check_weights
+    from vitreous.deployment.programs import check_weights
 
     fields = model_fields(settings_tree(settings, config), image_size)
     fields |= {} if like is None else {"like": like}
@@ -269,7 +269,6 @@ def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
 
 KINDS = {
     "features": "features of frozen models, kept for probes",
-    "engines": "models that OpenVINO has compiled",
     "data": "images and labels that were given in memory",
     "remote": "shards that were fetched",
     "indexes": "names and labels of large folders and shards",

@@ -108,7 +108,7 @@ Json = Annotated[
 
 Ints = Annotated[list[Int], Parameter(consume_multiple=True)]
 Texts = Annotated[list[Text], Parameter(consume_multiple=True)]
-AUTO = "what vitreous optimize has chosen, or bf16 where that is faster and gives the same answers"
+AUTO = "bf16 where that is faster and gives the same answers, or what an add-on has chosen"
 # Options with one meaning in all commands.
 BatchSizes = Annotated[BatchSize, Parameter(help="images in a batch; by default 16 on a CPU, 64 on a GPU")]
 ConfigFile = Annotated[Path, Parameter(help="a TOML file of such settings")]

@@ -1,11 +1,9 @@
 """Answers, and exported classifiers that give them without PyTorch: images are prepared by Pillow and NumPy,
-and computed by ONNX Runtime or OpenVINO."""
+and computed by ONNX Runtime or what an add-on has."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -19,14 +17,11 @@ from numpy.typing import NDArray
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_list import ImageList
 from vitreous.data.workers import worker_count
-from vitreous.deployment.engines import ENGINES, PIXELS, Exported, engine_of, is_program, open_exported
-from vitreous.errors import is_installed
+from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
+from vitreous.extensions import contributed
 from vitreous.models.preprocessing import Preprocessing, upright
-from vitreous.outside import local_path
 from vitreous.results import Result, percent, scalars
 
-CHOICE = "optimized.json"  # beside the weights of a model that `vitreous optimize` has measured
-TORCHLESS = ("onnx", "openvino")  # engines
 TASKS = ("classification", "multilabel")
 MANY = 400  # images: for more, PyTorch's and numba's decoding is worth their loading
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
@@ -123,55 +118,23 @@ class Predictions(Result):
         return [scalars(each.to_json()) for each in self.answers]
 
 
-class Optimized(NamedTuple):
-    """What `vitreous optimize` has chosen for a model.
+class Substitute(NamedTuple):
+    """What computes a model in its place, as an add-on has chosen.
 
     Attributes:
-        file: what computes it; None where PyTorch does.
         sentence: about it.
+        file: an exported model; None where PyTorch computes.
+        open: returns the model as PyTorch computes it then.
     """
 
-    file: Path | None
-    engine: str
-    precision: str
-    merged: int
     sentence: str
+    file: Path | None
+    open: Callable[[Any], Any]
 
 
-def optimized(spec: Any) -> Optimized | None:
-    """Return what was chosen for a run or a folder of weights; None where nothing was, not for its present
-    weights, or an engine that is not installed here."""
-    if not isinstance(spec, str | Path):
-        return None
-    path = local_path(spec)
-    for folder in (path, path / "model"):
-        try:
-            chosen = json.loads((folder / CHOICE).read_text(encoding="utf-8"))
-            weights = folder / "model.safetensors"
-            if chosen["stamp"] != stamp_of(weights) and chosen["weights"] != sha256_of(weights):
-                return None
-            file = folder / chosen["file"] if chosen["file"] else None
-            if file and not is_program(file):
-                return None
-            if not is_installed(package := ENGINES[chosen["engine"]].package):
-                warnings.warn(
-                    f"{folder / CHOICE} asks for {package}, which is not installed here: PyTorch computes in "
-                    "its place",
-                    stacklevel=2,
-                )
-                return None
-            return Optimized(
-                file, chosen["engine"], chosen["precision"], int(chosen["merged"]), chosen["sentence"]
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return None
-
-
-def stamp_of(file: Path) -> list[int]:
-    """Return the size and the time of a file, which tell sooner than its hash that it is unchanged."""
-    found = file.stat()
-    return [found.st_size, found.st_mtime_ns]
+def substitute(model: Any) -> Substitute | None:
+    """Return what computes MODEL faster, in its place; None where nothing was chosen for it."""
+    return next((found for choose in contributed("substitutes") if (found := choose(model))), None)
 
 
 def sha256_of(file: Path) -> str:
@@ -182,7 +145,8 @@ def sha256_of(file: Path) -> str:
 
 def open_torchless(file: Path) -> Exported | None:
     """Open an exported classifier that is computed without PyTorch; None for any other file."""
-    if not is_program(file) or engine_of(file) not in TORCHLESS:
+    format = format_of(file)
+    if format is None or format.package is None:
         return None
     found = open_exported(file)
     return found if found.about["task"] in TASKS and found.about["model"].get("num_classes") else None

@@ -1,8 +1,8 @@
-"""A model as a file for other programs: ONNX, PyTorch's exported program, OpenVINO, or weights for
-JavaScript.
+"""A model as a file for other programs: ONNX, PyTorch's exported program, weights for JavaScript, and the
+formats of add-ons.
 
-A program takes any number of images of one size, as `model.preprocessing` makes them, or pixels. It is run by
-its own engine and compared with the model before it is moved to its final name.
+A program takes any number of images of one size, as `model.preprocessing` makes them, or pixels. It is run
+and compared with the model before it is moved to its final name.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import io
 import json
 import logging
 import math
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
@@ -28,19 +28,13 @@ from vitreous.checkpoints.native import description
 from vitreous.checkpoints.saving import largest_difference, on_cpu
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.whole_files import whole
-from vitreous.deployment.engines import (
-    DESCRIPTION,
-    ENGINES,
-    GRAPH,
-    PIXELS,
-    engine_named,
-    has_bf16,
-    import_openvino,
-    openvino_compute,
-)
-from vitreous.deployment.from_pixels import FromPixels, exact_nodes, exact_operations
+from vitreous.data.dataset import ImageDataset
+from vitreous.deployment.from_pixels import FromPixels
+from vitreous.deployment.programs import PIXELS, format_named, formats
 from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.extensions import contributed
 from vitreous.models.names import Model
+from vitreous.models.preprocessing import upright
 from vitreous.models.with_encoder import WithEncoder
 from vitreous.results import Result
 from vitreous.training.precision import evaluation_mode, with_int8_products
@@ -48,12 +42,26 @@ from vitreous.training.precision import evaluation_mode, with_int8_products
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
 BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two
 LARGEST_ONNX = 1_900_000_000  # bytes of weights; a file of protocol buffers ends at 2 GiB
-ENDINGS = {"onnx": ".onnx", "torch": ".pt2", "openvino": "-openvino", "safetensors": ".safetensors"}
-PRECISIONS = {"onnx": ("fp32", "int8"), "torch": ("fp32", "int8"), "openvino": ("fp32", "bf16", "int8")}
-FOLDER = {GRAPH, "model.bin", DESCRIPTION}  # of OpenVINO
+WEIGHTS = "safetensors"  # the format of weights alone
 OPSET = 18  # of ONNX files
+CALIBRATION = 128  # images that a lower precision is calibrated on
 LEAST = -3e38  # less than any number of an image
 SIDES = 61, 47  # (H, W) of the pixels that a program with preprocessing is traced with
+
+
+class Writer(NamedTuple):
+    """What writes an exported model of one format and precision.
+
+    Attributes:
+        write: takes what the program computes, a path, the description, and samples; returns how far the
+            outputs of what it wrote are from the model's.
+        calibrated: whether it needs samples.
+        prepares: whether the preprocessing may be in the program.
+    """
+
+    write: Callable[[Any, Path, dict[str, Any], Sequence[Any]], float]
+    calibrated: bool = False
+    prepares: bool = True
 
 
 class Outputs(nn.Module):
@@ -94,55 +102,68 @@ def export(
     """Write `model` as a file.
 
     Args:
-        path: a file, or for OpenVINO a folder; its ending tells the format where `format` is None.
-        format: "onnx", "torch", "openvino" or "safetensors".
-        precision: "fp32"; "bf16" for OpenVINO; "int8", for ONNX and OpenVINO calibrated on `samples`.
-        samples: prepared images (1, C, H, W), or pixels (1, H, W, C).
+        path: a file or a folder; its ending tells the format where `format` is None.
+        format: "onnx", "torch", "safetensors", or that of an add-on.
+        precision: "fp32", or another that the format has.
+        samples: what a lower precision is calibrated on: prepared images (1, C, H, W), or pixels
+            (1, H, W, C).
         with_preprocessing: take pixels, uint8 (B, H, W, C), and give probabilities.
 
     Raises:
         InputError: another ending, format or precision, a package is missing, the model is too large for the
             format, or the program computes something else; then nothing is written.
     """
-    weights = path.suffix == ".safetensors" and format in (None, "safetensors")
-    format = "safetensors" if weights else engine_named(path, format)
-    check_replaceable(path, format)
-    if with_preprocessing and format == "safetensors":
-        raise InputError("`with_preprocessing` has no effect on weights alone: leave it out")
-    known = PRECISIONS.get(format, ("fp32",))
-    if with_preprocessing:  # OpenVINO would prepare images in bf16, too
-        known = tuple(each for each in known if each != "bf16")
-    if precision not in known:
-        inside = " with preprocessing" if with_preprocessing else ""
-        raise InputError(
-            f"a file of format {format}{inside} computes in {' or '.join(known)}, not in {precision}: change "
-            "`precision`"
-        )
-    if format == "onnx":
-        check_onnx(model)
-    if format == "openvino":
-        require_packages("openvino", extra="cpu", what="export to OpenVINO")
-    if precision == "int8" and format != "torch":
-        require_packages("nncf", extra="cpu", what="int8")
+    weights = path.suffix == ".safetensors" and format in (None, WEIGHTS)
+    program = None if weights else format_named(path, format)
+    format = program.name if program else WEIGHTS
+    holds = program.holds if program else frozenset()
+    check_replaceable(path, format, holds)
+    writer = writer_of(format, precision, with_preprocessing)
     copied = on_cpu(model)
     about = {**export_metadata(copied), "precision": precision}
     about |= {"inputs": PIXELS} if with_preprocessing else {}
-    ending = path.suffix or (".openvino" if format == "openvino" else "")
+    ending = path.suffix or (f".{format}" if holds else "")
     outputs = (FromPixels if with_preprocessing else Outputs)(copied)
     with evaluation_mode(outputs), torch.no_grad(), quiet(), writing_to(path), whole(path, ending) as beside:
         path.parent.mkdir(parents=True, exist_ok=True)
-        difference = WRITERS[format](outputs, beside, about, samples)
+        difference = writer.write(outputs, beside, about, samples)
     size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))
     return ExportedFile(path, format, precision, size, difference, OPSET if format == "onnx" else None)
 
 
-def check_replaceable(path: Path, format: str) -> None:
+def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> Writer:
+    """Return what writes a format in a precision. Raises InputError: nothing does."""
+    if with_preprocessing and format == WEIGHTS:
+        raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
+    known = {
+        named: writer
+        for (of, named), writer in writers().items()
+        if of == format and (writer.prepares or not with_preprocessing)
+    }
+    if precision not in known:
+        inside = " with preprocessing" if with_preprocessing else ""
+        raise InputError(
+            f"a file of format {format}{inside} computes in {' or '.join(known)}, not in {precision}: change "
+            "--precision"
+        )
+    return known[precision]
+
+
+def default_path(stem: str, format: str | None) -> Path:
+    """Return where a model of this name is written in a format, ONNX by default."""
+    for each in formats():
+        if each.name == (format or "onnx"):
+            return Path(f"{stem}-{each.ending}" if each.holds else f"{stem}{each.ending}")
+    return Path(f"{stem}.safetensors" if format == WEIGHTS else f"{stem}.onnx")
+
+
+def check_replaceable(path: Path, format: str, holds: frozenset[str]) -> None:
     """Raise InputError where something else than an exported model would be replaced."""
     with writing_to(path):
-        others = {each.name for each in path.iterdir()} - FOLDER if path.is_dir() else set()
-    if path.exists() and (others or path.is_dir() != (format == "openvino")):
+        others = {each.name for each in path.iterdir()} - holds if path.is_dir() else set()
+    if path.exists() and (others or path.is_dir() != bool(holds)):
         raise InputError(
-            f"{path} exists, and is not an exported model of format {format}: choose another `out`"
+            f"{path} exists, and is not an exported model of format {format}: choose another --out"
         )
 
 
@@ -194,6 +215,16 @@ def checked(
     return difference
 
 
+def calibration_images(model: Any, images: ImageDataset, *, pixels: bool = False) -> list[NDArray[Any]]:
+    """Return some images, evenly spaced, as the model takes them (1, C, H, W), or as pixels (1, H, W, C)."""
+    how, found = model.preprocessing, []
+    for _, image in images.readable(images.sample(CALIBRATION)):
+        shown = upright(image, how.channels)
+        shape = 1, *shown.size[::-1], how.channels
+        found.append(np.asarray(shown).reshape(shape) if pixels else how([shown]).numpy())
+    return found
+
+
 def export_metadata(model: Model) -> dict[str, Any]:
     """Return what the model is, what its outputs mean, how inputs are prepared, and its license."""
     parameters = sum(each.numel() for each in model.parameters())
@@ -213,14 +244,21 @@ def signature(outputs: nn.Module) -> tuple[str, list[str], tuple[str, ...]]:
     return "images", names, ("batch",)
 
 
-def verified(outputs: nn.Module, path: Path, format: str, precision: str = "fp32") -> float:
-    """Return how far a file's outputs are from the model's; of a lower precision without a tolerance."""
-    run: Any = ENGINES[format].open
-    run = run(path)[1]
-    return checked(outputs, run, TOLERANCE if precision == "fp32" else math.inf)
+def verified(outputs: nn.Module, path: Path, *, exact: bool = True) -> float:
+    """Return how far a file's outputs are from the model's; without a tolerance where it is not exact."""
+    compute: Any = format_named(path).open(path)[1]
+    return checked(outputs, compute, TOLERANCE if exact else math.inf)
 
 
 def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+    save_onnx(outputs, path, about)
+    return verified(outputs, path)
+
+
+def save_onnx(outputs: nn.Module, path: Path, about: dict[str, Any]) -> None:
+    """Write an ONNX file in fp32."""
+    model: Any = outputs.model
+    check_onnx(model)
     program = traced(outputs)
     keep_padding(program.graph)
     source, names, axes = signature(outputs)
@@ -231,18 +269,6 @@ def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: S
     name_axes(graph.graph, axes)
     graph.metadata_props.update(as_json(about))
     written.save(path)
-    if about["precision"] == "int8":
-        import onnx
-
-        loaded = onnx.load(path)
-        del loaded.graph.value_info[:]
-        described = list(loaded.metadata_props)
-        exact = exact_nodes(loaded.graph, about["task"], prepares=source == PIXELS)
-        small = quantized(loaded, [{source: each} for each in samples], exact)
-        del small.metadata_props[:]
-        small.metadata_props.extend(described)
-        onnx.save(small, path)
-    return verified(outputs, path, "onnx", about["precision"])
 
 
 def name_axes(graph: Any, names: Sequence[str]) -> None:
@@ -274,32 +300,7 @@ def write_torch(outputs: nn.Module, path: Path, about: dict[str, Any], samples: 
     written = io.BytesIO()  # into a file on a full disk PyTorch would end the process
     torch.export.save(traced(program), written, extra_files=extra)
     path.write_bytes(written.getbuffer())
-    return verified(outputs, path, "torch", about["precision"])
-
-
-def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
-    from openvino.tools.ovc import convert_model
-
-    openvino = import_openvino()
-    source, names, _ = signature(outputs)
-    graph = convert_model(traced(outputs))
-    if not isinstance(outputs, FromPixels):  # the converter forgets the sides
-        graph.reshape({graph.input(0): [-1, *inputs(outputs, 1).shape[1:]]})
-    graph.input(0).get_tensor().set_names({source})
-    for output, name in zip(graph.outputs, names, strict=True):
-        output.get_tensor().set_names({name})
-    if about["precision"] == "int8":
-        exact = exact_operations(graph, about["task"], prepares=source == PIXELS)
-        graph = quantized(graph, samples, exact)
-    # Before it is rounded to a lower precision it must be the model.
-    difference = checked(outputs, openvino_compute(graph, full=True)) if about["precision"] == "bf16" else 0.0
-    path.mkdir()
-    openvino.save_model(graph, path / GRAPH, compress_to_fp16=False)
-    described = json.dumps(about, ensure_ascii=False, indent=1)
-    (path / DESCRIPTION).write_text(described, encoding="utf-8")
-    if about["precision"] == "bf16" and not has_bf16():
-        return difference
-    return verified(outputs, path, "openvino", about["precision"])
+    return verified(outputs, path, exact=about["precision"] == "fp32")
 
 
 def write_weights(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
@@ -310,44 +311,28 @@ def write_weights(outputs: nn.Module, path: Path, about: dict[str, Any], samples
     return 0.0
 
 
-def quantized(graph: Any, samples: Sequence[Any], exact: Sequence[str] = ()) -> Any:
-    """Return a graph of OpenVINO or ONNX with products in int8, but for the nodes in `exact`, calibrated on
-    samples, by NNCF."""
-    if not samples:
-        raise InputError("int8 needs images to calibrate on: give a run, or name DATA with `data`")
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        import nncf
-
-        nncf.set_log_level(logging.ERROR)
-        return nncf.quantize(
-            graph,
-            nncf.Dataset(samples),
-            preset=nncf.QuantizationPreset.MIXED,
-            model_type=nncf.ModelType.TRANSFORMER,
-            subset_size=len(samples),
-            ignored_scope=nncf.IgnoredScope(names=list(exact), validate=False) if exact else None,
-        )
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silence the exporters' log messages and warnings."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "nncf")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logger.setLevel(level)
 
 
-WRITERS: dict[str, Callable[[Any, Path, dict[str, Any], Sequence[Any]], float]] = {
-    "onnx": write_onnx,
-    "torch": write_torch,
-    "openvino": write_openvino,
-    "safetensors": write_weights,
-}
+def writers() -> dict[tuple[str, str], Writer]:
+    """Return what writes each format in each precision: what the core has, and add-ons."""
+    found = {
+        ("onnx", "fp32"): Writer(write_onnx),
+        ("torch", "fp32"): Writer(write_torch),
+        ("torch", "int8"): Writer(write_torch),
+        (WEIGHTS, "fp32"): Writer(write_weights),
+    }
+    for more in contributed("writers"):
+        found |= more
+    return found

@@ -20,7 +20,7 @@ from vitreous.data.image_samples import image_loader
 from vitreous.data.split import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.answering import Answer
-from vitreous.deployment.engines import open_image_model
+from vitreous.deployment.programs import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import prepared_batches
 from vitreous.evaluation.probing import fewshot_measure

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import vitreous as vt
+from vitreous.addons.optimize.token_merging import can_merge_tokens, merge, merging_layers, with_merged_tokens
 from vitreous.errors import InputError
-from vitreous.layers.token_merging import can_merge_tokens, merge, merging_layers, with_merged_tokens
 
 TINY: dict[str, Any] = {
     "image_size": 32,

@@ -16,12 +16,12 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.addons.optimize import choice, measuring
+from vitreous.addons.optimize.choice import CHOICE, optimized
+from vitreous.addons.optimize.engines import ENGINES
+from vitreous.addons.optimize.measuring import Candidate, in_bf16
 from vitreous.cli import run
 from vitreous.data.image_list import image_list
-from vitreous.deployment import answering, optimizing
-from vitreous.deployment.answering import CHOICE, optimized
-from vitreous.deployment.engines import ENGINES
-from vitreous.deployment.optimizing import Candidate, in_bf16
 from vitreous.errors import InputError
 from vitreous.evaluation import outputs
 from vitreous.evaluation.calibration import scale_head
@@ -56,19 +56,19 @@ def fake(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> None:
     """The speed of each candidate is given."""
     ways = [*times]
     made: list[str] = []
-    right = optimizing.opened
+    right = measuring.opened
 
     def opened(model: Any, candidate: Any, *rest: Any) -> Any:
         made.append(str(candidate))
         return right(model, candidate, *rest)
 
-    monkeypatch.setattr(optimizing, "opened", opened)
+    monkeypatch.setattr(measuring, "opened", opened)
     monkeypatch.setattr(
-        optimizing, "candidates", lambda *_: [optimizing.Candidate(*each.split()) for each in ways]
+        measuring, "candidates", lambda *_: [measuring.Candidate(*each.split()) for each in ways]
     )
-    monkeypatch.setattr(optimizing, "memory_of", lambda *_: 0)
+    monkeypatch.setattr(measuring, "memory_of", lambda *_: 0)
     monkeypatch.setattr(
-        optimizing, "timings", lambda *_: (10.0, times.get(made[-1] if made else "", 1.0), 1.0)
+        measuring, "timings", lambda *_: (10.0, times.get(made[-1] if made else "", 1.0), 1.0)
     )
 
 
@@ -81,21 +81,21 @@ def test_memory_is_that_of_the_candidate(place: Path, monkeypatch: pytest.Monkey
     def in_this_process(command: list[str], **_: Any) -> Any:
         with monkeypatch.context() as patched:
             patched.setattr(sys, "argv", command[2:])
-            patched.setattr(optimizing, "opened", lambda *each: opened.append(each[1]) or right(*each))
+            patched.setattr(measuring, "opened", lambda *each: opened.append(each[1]) or right(*each))
             exec(command[2].removesuffix(peak), {})
         return subprocess.CompletedProcess(command, 0, stdout="8")
 
-    right, run_there = optimizing.opened, subprocess.run
-    monkeypatch.setattr(optimizing, "PRINT_PEAK", peak)
+    right, run_there = measuring.opened, subprocess.run
+    monkeypatch.setattr(measuring, "PRINT_PEAK", peak)
     monkeypatch.setattr(subprocess, "run", in_this_process)
     tried = [Candidate("eager", "fp32"), Candidate("eager", "bf16"), Candidate("eager", "bf16", 2)]
     for candidate in tried:
-        assert optimizing.memory_of(place / "model", None, candidate, 2) == 8 * 1024
+        assert measuring.memory_of(place / "model", None, candidate, 2) == 8 * 1024
     assert opened == tried
     monkeypatch.undo()
     assert subprocess.run is run_there
-    assert optimizing.memory_of(place / "model", None, tried[-1], 2) > 2**26
-    assert optimizing.memory_of(place / "model", None, Candidate("none", "fp32"), 2) == 0
+    assert measuring.memory_of(place / "model", None, tried[-1], 2) > 2**26
+    assert measuring.memory_of(place / "model", None, Candidate("none", "fp32"), 2) == 0
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_the_fastest_within_the_budget_is_kept(
     vt.predict(place / "model", place / "photos", out=tmp_path / "answers", progress=False)
     assert "onnx fp32" in capsys.readouterr().err  # so do the answers to any number of images
     with monkeypatch.context() as elsewhere:  # a machine without the engine
-        elsewhere.setattr(answering, "is_installed", lambda name: name != "onnxruntime")
+        elsewhere.setattr(choice, "is_installed", lambda name: name != "onnxruntime")
         with pytest.warns(UserWarning, match="asks for onnxruntime, which is not installed here"):
             (other,) = vt.predict(place / "model", image, progress=False)
         assert other == plain
@@ -193,17 +193,17 @@ def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_engines_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizing, "is_installed", lambda name: name != "openvino")
-    assert optimizing.engines_here(torch.device("cpu")) == ["eager", "onnx"]
-    assert optimizing.engines_here(torch.device("cuda")) == ["eager", "compiled"]
+    monkeypatch.setattr(measuring, "is_installed", lambda name: name != "openvino")
+    assert measuring.engines_here(torch.device("cpu")) == ["eager", "onnx"]
+    assert measuring.engines_here(torch.device("cuda")) == ["eager", "compiled"]
     with pytest.raises(InputError, match=r"needs openvino: pip install 'vitreous\[cpu\]'"):
-        optimizing.engines_here(torch.device("cpu"), ["openvino"])
-    monkeypatch.setattr(optimizing, "has_bf16", lambda: True)
+        measuring.engines_here(torch.device("cpu"), ["openvino"])
+    monkeypatch.setattr(measuring, "has_bf16", lambda: True)
     model = vt.create("ViT-Ti/16", image_size=64, depth=2)
-    ways = [str(each) for each in optimizing.candidates(model, ["eager", "onnx"], torch.device("cpu"))]
+    ways = [str(each) for each in measuring.candidates(model, ["eager", "onnx"], torch.device("cpu"))]
     assert ways[:3] == ["eager bf16", "onnx fp32", "onnx int8"]
     assert ways[3:] == ["onnx int8, 8 tokens merged at a time"]
-    ways = [str(each) for each in optimizing.candidates(model, ["eager", "openvino"], torch.device("cpu"))]
+    ways = [str(each) for each in measuring.candidates(model, ["eager", "openvino"], torch.device("cpu"))]
     assert ways[4:] == [f"openvino {each}, 8 tokens merged at a time" for each in ("bf16", "int8")]
 
 
@@ -262,7 +262,7 @@ def test_compiled_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
         assert prepare
         torch.testing.assert_close(prepare(model)(images), expected)
         assert frozen == [True]
-        fp32, bf16 = (optimizing.prepared_module(model, Candidate("compiled", p)) for p in ("fp32", "bf16"))
+        fp32, bf16 = (measuring.prepared_module(model, Candidate("compiled", p)) for p in ("fp32", "bf16"))
         torch.testing.assert_close(model(images), expected, rtol=0, atol=0)
         assert frozen == [True]  # by the model, which is measured beside the compiled one
         model.head.weight.zero_()  # whose weights the first shares, and the second has copied

@@ -20,23 +20,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from vitreous.addons.optimize.choice import CHOICE, Optimized, stamp_of
+from vitreous.addons.optimize.engines import ENGINES, FILES
+from vitreous.addons.optimize.openvino import has_bf16
+from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
-from vitreous.deployment.answering import CHOICE, Optimized, sha256_of, stamp_of
-from vitreous.deployment.engines import ENGINES, has_bf16, open_program
-from vitreous.deployment.exporting import export
+from vitreous.deployment.answering import sha256_of
+from vitreous.deployment.exporting import calibration_images, export
+from vitreous.deployment.programs import open_program
 from vitreous.errors import InputError, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
-from vitreous.layers.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
-from vitreous.models.preprocessing import upright
 from vitreous.results import Result, percent
 from vitreous.training.precision import with_cast_weights
 
-CALIBRATION = 128  # images that int8 is calibrated on
 MERGED = 0.5, 0.8  # parts of the patches that are merged over all layers
 ROUNDS = 7
-FILES = {"onnx": ".onnx", "openvino": "-openvino"}
 
 
 class Candidate(NamedTuple):
@@ -274,16 +274,6 @@ def open_chosen(model: Any, chosen: Optimized) -> Any:
     return prepared_module(with_merged_tokens(model, chosen.merged) if chosen.merged else model, candidate)
 
 
-def calibration_images(model: Any, images: ImageDataset, *, pixels: bool = False) -> list[NDArray[Any]]:
-    """Return some images, evenly spaced, as the model takes them (1, C, H, W), or as pixels (1, H, W, C)."""
-    how, found = model.preprocessing, []
-    for _, image in images.readable(images.sample(CALIBRATION)):
-        shown = upright(image, how.channels)
-        shape = 1, *shown.size[::-1], how.channels
-        found.append(np.asarray(shown).reshape(shape) if pixels else how([shown]).numpy())
-    return found
-
-
 def timings(
     model: nn.Module, module: nn.Module, batch: int, device: torch.device
 ) -> tuple[float, float, float]:
@@ -339,7 +329,8 @@ import sys
 import time
 from pathlib import Path
 import numpy as np
-from vitreous.deployment.engines import STEADY, open_exported
+from vitreous.addons.optimize.openvino import STEADY
+from vitreous.deployment.programs import open_exported
 found = open_exported(Path(sys.argv[1]))
 how = found.preprocessing
 for _ in range(STEADY + 1):
@@ -351,7 +342,7 @@ import time
 from pathlib import Path
 import torch
 import vitreous as vt
-from vitreous.deployment.optimizing import Candidate, opened
+from vitreous.addons.optimize.measuring import Candidate, opened
 candidate = Candidate(sys.argv[3], sys.argv[4], int(sys.argv[5]))
 model = opened(vt.load(sys.argv[1]), candidate, Path(), ())
 with torch.inference_mode():

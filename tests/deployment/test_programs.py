@@ -1,4 +1,4 @@
-"""An exported file is a MODEL: it predicts, evaluates, embeds and is measured by its own engine."""
+"""An exported file is a MODEL: it predicts, evaluates, embeds and is computed by its own engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.deployment.answering import probabilities
-from vitreous.deployment.engines import open_exported
+from vitreous.deployment.programs import open_exported
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import scale_head
 
@@ -204,13 +204,6 @@ def test_numbers_are_those_of_the_model(
         ]
         errors = [each.calibration.ece for each in evaluated]
         assert errors[1] == pytest.approx(errors[0], abs=1e-4)
-
-
-def test_a_program_is_measured_beside_its_model(files: dict[str, Path]) -> None:
-    found = vt.benchmark(str(files[".onnx"]), batch_size=2, rounds=2, peers=[])
-    assert [each.name for each in found.contenders] == ["vitreous", "onnx"]
-    with pytest.raises(InputError, match="cannot be trained"):
-        vt.benchmark(str(files[".onnx"]), train=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""What `vitreous optimize` has chosen for a model: a file beside its weights, read without PyTorch."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vitreous.addons.optimize.engines import ENGINES
+from vitreous.deployment.answering import Substitute, sha256_of
+from vitreous.deployment.programs import is_program
+from vitreous.errors import is_installed
+from vitreous.outside import local_path
+
+CHOICE = "optimized.json"  # beside the weights
+
+
+class Optimized(NamedTuple):
+    """What `vitreous optimize` has chosen for a model.
+
+    Attributes:
+        file: what computes it; None where PyTorch does.
+        sentence: about it.
+    """
+
+    file: Path | None
+    engine: str
+    precision: str
+    merged: int
+    sentence: str
+
+
+def substitute(spec: Any) -> Substitute | None:
+    """Return what computes a run or a folder of weights in its place; None where nothing was chosen."""
+    chosen = optimized(spec)
+    if chosen is None:
+        return None
+
+    def opened(model: Any) -> Any:
+        from vitreous.addons.optimize.measuring import open_chosen
+
+        return open_chosen(model, chosen)
+
+    return Substitute(chosen.sentence, chosen.file, opened)
+
+
+def optimized(spec: Any) -> Optimized | None:
+    """Return what was chosen for a run or a folder of weights; None where nothing was, not for its present
+    weights, or an engine that is not installed here."""
+    if not isinstance(spec, str | Path):
+        return None
+    path = local_path(spec)
+    for folder in (path, path / "model"):
+        try:
+            chosen = json.loads((folder / CHOICE).read_text(encoding="utf-8"))
+            weights = folder / "model.safetensors"
+            if chosen["stamp"] != stamp_of(weights) and chosen["weights"] != sha256_of(weights):
+                return None
+            file = folder / chosen["file"] if chosen["file"] else None
+            if file and not is_program(file):
+                return None
+            if not is_installed(package := ENGINES[chosen["engine"]].package):
+                warnings.warn(
+                    f"{folder / CHOICE} asks for {package}, which is not installed here: PyTorch computes in "
+                    "its place",
+                    stacklevel=2,
+                )
+                return None
+            return Optimized(
+                file, chosen["engine"], chosen["precision"], int(chosen["merged"]), chosen["sentence"]
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def stamp_of(file: Path) -> list[int]:
+    """Return the size and the time of a file, which tell sooner than its hash that it is unchanged."""
+    found = file.stat()
+    return [found.st_size, found.st_mtime_ns]

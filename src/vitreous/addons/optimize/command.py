@@ -1,0 +1,86 @@
+"""`vitreous optimize RUN [DATA]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, TypedDict, Unpack
+
+from cyclopts import Parameter, Token
+
+import vitreous as vt
+from vitreous.cli.options import BatchSizes, ConfigFile, Device, Int, Json, Settings, Texts, Workers
+from vitreous.cli.printing import print_json, print_table
+from vitreous.errors import InputError
+from vitreous.results import byte_size
+
+
+def parse_part(_: object, tokens: Sequence[Token]) -> float:
+    """0.003 from "0.3%" or "0.003"."""
+    text = tokens[0].value.replace(" ", "")
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise InputError(f"--budget {text!r} is not a part: write 0.3% or 0.003") from None
+
+
+Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]
+Budget = Annotated[
+    float,
+    Parameter(
+        converter=parse_part, n_tokens=1, metavar="PART", help="accuracy that may be lost: 0.3% or 0.003"
+    ),
+]
+
+
+class OptimizeOptions(TypedDict, total=False):
+    budget: Annotated[Budget, Parameter(help="accuracy that may be lost: 0.3% or 0.003 [default: 0.003]")]
+    engines: Annotated[
+        Texts,
+        Parameter(
+            help="eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without "
+            "compiled, which takes minutes"
+        ),
+    ]
+    timed_batch: Annotated[Int, Parameter(help="images in the batches whose time decides [default: 8]")]
+    batch_size: BatchSizes
+    workers: Workers
+    device: Device
+    settings: Settings
+    config: ConfigFile
+
+
+def optimize(
+    run: Stored,
+    data: Annotated[
+        str | None,
+        Parameter(
+            help="images that the model did not learn from; by default the validation part of the run's data"
+        ),
+    ] = None,
+    /,
+    *,
+    json: Json = False,
+    **options: Unpack[OptimizeOptions],
+) -> None:
+    """Measure engines, bf16, int8 and token merging here; keep the fastest that is accurate enough."""
+    found = vt.optimize(run, data, **options)
+    if json:
+        print_json(found.to_json())
+        return
+    rows = [
+        (
+            f"{'* ' if each.name == found.chosen else ''}{each.name}",
+            f"{100 * each.metric:.2f} %",
+            f"{100 * each.agreement:.1f} %",
+            f"{each.images_per_second:.1f}",
+            f"{each.times:.2f}",
+            f"{each.milliseconds:.1f}",
+            byte_size(each.memory) if each.memory else "-",
+        )
+        for each in found.rows
+    ]
+    print(f"{found.count} images: {found.source}, {found.part}; batches of {found.batch_size}\n")
+    headers = ("", "accuracy", "as fp32", "images/s", "times", "ms of one", "memory")
+    print_table(headers, rows)
+    where = f", written to {found.file}" if found.file else ""
+    print(f"\nkept    {found.chosen}{where}\npredict and evaluate use it; --precision fp32 does not")
