@@ -96,7 +96,7 @@ MODEL_HELP = (
     "vitreous:small, or a model name such as ViT-B/16 (fresh weights)"
 )
 Model = Annotated[str, Parameter(help=MODEL_HELP)]
-EXPORTED = ", or an exported .onnx or .pt2 file or OpenVINO folder"
+EXPORTED = ", or an exported model such as an .onnx or .pt2 file"
 AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
 Images = Annotated[
