@@ -29,7 +29,8 @@ from peers import import_timm
 from record import write_results
 
 import vitreous as vt
-from vitreous.addons.optimize.measuring import Candidate, opened, prepared_module
+from vitreous.addons.optimize.engines import Candidate, prepared_module
+from vitreous.addons.optimize.measuring import opened
 from vitreous.addons.optimize.openvino import openvino_compute
 from vitreous.deployment.programs import open_exported
 from vitreous.training.memory import keep_freed_memory

@@ -102,8 +102,8 @@ def export(
     out: Annotated[
         Path | None,
         Parameter(
-            help=".onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a format of an "
-            "add-on; by default the model's name with .onnx"
+            help=".onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a format of "
+            "an add-on; by default the model's name with .onnx"
         ),
     ] = None,
     json: Json = False,

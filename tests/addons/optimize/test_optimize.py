@@ -18,8 +18,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.optimize import choice, measuring
 from vitreous.addons.optimize.choice import CHOICE, optimized
-from vitreous.addons.optimize.engines import ENGINES
-from vitreous.addons.optimize.measuring import Candidate, in_bf16
+from vitreous.addons.optimize.engines import ENGINES, Candidate, in_bf16
 from vitreous.cli import run
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError

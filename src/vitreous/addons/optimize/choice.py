@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vitreous.addons.optimize.engines import ENGINES
+from vitreous.addons.optimize.engines import ENGINES, Candidate, prepared_module
 from vitreous.deployment.answering import Substitute, sha256_of
 from vitreous.deployment.programs import is_program
 from vitreous.errors import is_installed
@@ -37,12 +38,15 @@ def substitute(spec: Any) -> Substitute | None:
     if chosen is None:
         return None
 
-    def opened(model: Any) -> Any:
-        from vitreous.addons.optimize.measuring import open_chosen
+    return Substitute(chosen.sentence, chosen.file, partial(open_chosen, chosen=chosen))
 
-        return open_chosen(model, chosen)
 
-    return Substitute(chosen.sentence, chosen.file, opened)
+def open_chosen(model: Any, chosen: Optimized) -> Any:
+    """Return a model as PyTorch computes it by a choice without a file."""
+    from vitreous.addons.optimize.token_merging import with_merged_tokens
+
+    candidate = Candidate(chosen.engine, chosen.precision, chosen.merged)
+    return prepared_module(with_merged_tokens(model, chosen.merged) if chosen.merged else model, candidate)
 
 
 def optimized(spec: Any) -> Optimized | None:

@@ -1,13 +1,27 @@
-"""Engines: what computes a model. Two compute a PyTorch module, the others a file of a format."""
+"""Engines: what computes a model. Two compute a PyTorch module, the others a file of a format. PyTorch is
+imported when one of the first is used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor, nn
+
+
+class Candidate(NamedTuple):
+    """One way to compute a model. merged: the tokens that are merged at a time."""
+
+    engine: str
+    precision: str
+    merged: int = 0
+
+    def __str__(self) -> str:
+        tokens = f", {self.merged} tokens merged at a time" if self.merged else ""
+        return f"{self.engine} {self.precision}{tokens}"
 
 
 class Engine(NamedTuple):
@@ -55,3 +69,28 @@ ENGINES = {
     "openvino": Engine("openvino", ending="-openvino"),
 }
 FILES = {name: engine.ending for name, engine in ENGINES.items() if engine.ending}
+
+
+def prepared_module(model: Any, candidate: Candidate) -> nn.Module:
+    """Return a model that PyTorch computes as a candidate says."""
+    prepare = ENGINES[candidate.engine].prepare
+    assert prepare
+    from vitreous.training.precision import with_cast_weights
+
+    if candidate.precision == "bf16":
+        model = with_cast_weights(model)
+        model.forward = in_bf16(model.forward)
+        model.features = in_bf16(model.features)
+    return prepare(model)
+
+
+def in_bf16(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a function of images whose products are of bf16, on the device that they are on."""
+
+    import torch
+
+    def compute(images: Tensor) -> Tensor:
+        with torch.autocast(images.device.type, torch.bfloat16):
+            return function(images)
+
+    return compute

@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vitreous.addons.optimize.choice import CHOICE, Optimized, stamp_of
-from vitreous.addons.optimize.engines import ENGINES, FILES
+from vitreous.addons.optimize.choice import CHOICE, stamp_of
+from vitreous.addons.optimize.engines import ENGINES, FILES, Candidate, prepared_module
 from vitreous.addons.optimize.openvino import has_bf16
 from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
 from vitreous.checkpoints.whole_files import write_text
@@ -33,22 +33,9 @@ from vitreous.errors import InputError, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.results import Result, percent
-from vitreous.training.precision import with_cast_weights
 
 MERGED = 0.5, 0.8  # parts of the patches that are merged over all layers
 ROUNDS = 7
-
-
-class Candidate(NamedTuple):
-    """One way to compute a model. merged: the tokens that are merged at a time."""
-
-    engine: str
-    precision: str
-    merged: int = 0
-
-    def __str__(self) -> str:
-        tokens = f", {self.merged} tokens merged at a time" if self.merged else ""
-        return f"{self.engine} {self.precision}{tokens}"
 
 
 @dataclass(frozen=True)
@@ -146,27 +133,6 @@ def opened(model: Any, candidate: Candidate, file: Path, samples: Sequence[NDArr
         export(model, file, candidate.engine, precision=candidate.precision, samples=samples)
         return open_program(file)
     return prepared_module(model, candidate)
-
-
-def prepared_module(model: Any, candidate: Candidate) -> nn.Module:
-    """Return a model that PyTorch computes as a candidate says."""
-    prepare = ENGINES[candidate.engine].prepare
-    assert prepare
-    if candidate.precision == "bf16":
-        model = with_cast_weights(model)
-        model.forward = in_bf16(model.forward)
-        model.features = in_bf16(model.features)
-    return prepare(model)
-
-
-def in_bf16(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return a function of images whose products are of bf16, on the device that they are on."""
-
-    def compute(images: Tensor) -> Tensor:
-        with torch.autocast(images.device.type, torch.bfloat16):
-            return function(images)
-
-    return compute
 
 
 def optimize(
@@ -268,12 +234,6 @@ def keep(folder: Path, file: Path | None, row: Row, candidate: Candidate, rows: 
     return target
 
 
-def open_chosen(model: Any, chosen: Optimized) -> Any:
-    """Return a model as PyTorch computes it by a choice without a file."""
-    candidate = Candidate(chosen.engine, chosen.precision, chosen.merged)
-    return prepared_module(with_merged_tokens(model, chosen.merged) if chosen.merged else model, candidate)
-
-
 def timings(
     model: nn.Module, module: nn.Module, batch: int, device: torch.device
 ) -> tuple[float, float, float]:
@@ -342,7 +302,8 @@ import time
 from pathlib import Path
 import torch
 import vitreous as vt
-from vitreous.addons.optimize.measuring import Candidate, opened
+from vitreous.addons.optimize.engines import Candidate
+from vitreous.addons.optimize.measuring import opened
 candidate = Candidate(sys.argv[3], sys.argv[4], int(sys.argv[5]))
 model = opened(vt.load(sys.argv[1]), candidate, Path(), ())
 with torch.inference_mode():
