@@ -104,7 +104,7 @@ def test_torch_programs_in_int8(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="int8 is of linear layers, and the model has none"):
         export(model_of("BiT"), tmp_path / "bit.pt2", precision="int8")
     with pytest.raises(
-        InputError, match="--data calibrates a lower precision, and has no effect on torch in int8"
+        InputError, match="`data` calibrates a lower precision, and has no effect on torch in int8"
     ):
         vt.export(model, tmp_path / "x.pt2", precision="int8", data="digits", progress=False)
 

@@ -90,7 +90,7 @@ def calibrate(
     if out is not None:
         check_free(folder)
     elif task_of(spec) is None or not (folder / "config.json").is_file():
-        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with --out")
+        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with `out`")
     answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
         how |= {"learned": held.learned, "progress": advance}
@@ -147,7 +147,7 @@ def export(
     calibrated = exporting.writer_of(format, precision, with_preprocessing).calibrated
     if data is not None and not calibrated:
         raise InputError(
-            f"--data calibrates a lower precision, and has no effect on {format} in {precision}: leave it out"
+            f"`data` calibrates a lower precision, and has no effect on {format} in {precision}: leave it out"
         )
     opened = resolve_model(model, **fields)
     samples = calibration_samples(model, opened, data, with_preprocessing) if calibrated else ()

@@ -134,7 +134,7 @@ def export(
 def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> Writer:
     """Return what writes a format in a precision. Raises InputError: nothing does."""
     if with_preprocessing and format == WEIGHTS:
-        raise InputError("--with-preprocessing has no effect on weights alone: leave it out")
+        raise InputError("`with_preprocessing` has no effect on weights alone: leave it out")
     known = {
         named: writer
         for (of, named), writer in writers().items()
@@ -144,7 +144,7 @@ def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> 
         inside = " with preprocessing" if with_preprocessing else ""
         raise InputError(
             f"a file of format {format}{inside} computes in {' or '.join(known)}, not in {precision}: change "
-            "--precision"
+            "`precision`"
         )
     return known[precision]
 
@@ -163,7 +163,7 @@ def check_replaceable(path: Path, format: str, holds: frozenset[str]) -> None:
         others = {each.name for each in path.iterdir()} - holds if path.is_dir() else set()
     if path.exists() and (others or path.is_dir() != bool(holds)):
         raise InputError(
-            f"{path} exists, and is not an exported model of format {format}: choose another --out"
+            f"{path} exists, and is not an exported model of format {format}: choose another `out`"
         )
 
 

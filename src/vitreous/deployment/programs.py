@@ -143,8 +143,8 @@ def open_program(path: Path) -> Program:
     found = open_exported(path)
     if found.about["inputs"] == PIXELS:
         raise InputError(
-            f"{path} takes pixels and gives probabilities: --threshold, --out and commands but for predict "
-            "and serve need normalized images, as any .pt2 does: export it without --with-preprocessing"
+            f"{path} takes pixels and gives probabilities: `threshold`, `out` and commands but for predict "
+            "and serve need normalized images, as any .pt2 does: export it without `with_preprocessing`"
         )
     try:
         config = CONFIGS[found.about["kind"]].model_validate(found.about["model"])

@@ -57,7 +57,7 @@ def optimize(
     from vitreous.addons.optimize import measuring
 
     if not 0 <= budget < 1 or timed_batch < 1:
-        raise InputError(f"--budget {budget:g} is not a part of 1, as 0.3% is, or --timed-batch is below 1")
+        raise InputError(f"`budget` {budget:g} is not a part of 1, as 0.3% is, or `timed_batch` is below 1")
     path, folder = path_of_run(model), weights_folder(model)
     if folder is None:
         raise InputError(

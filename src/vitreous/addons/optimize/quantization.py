@@ -41,7 +41,7 @@ def quantized(graph: Any, samples: Sequence[Any], exact: Sequence[str] = ()) -> 
     samples, by NNCF."""
     require_packages("nncf", extra="cpu", what="int8")
     if not samples:
-        raise InputError("int8 needs images to calibrate on: give a run, or name DATA with --data")
+        raise InputError("int8 needs images to calibrate on: give a run, or name DATA with `data`")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         import nncf
 
