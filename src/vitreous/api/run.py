@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vitreous.evaluation.result import Evaluation
-    from vitreous.tasks.running import RunResult, Started
+    from vitreous.tasks.result import RunResult
+    from vitreous.tasks.running import Started
     from vitreous.training.distributed import World
 
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG

@@ -33,7 +33,7 @@ from vitreous.results import percent
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
-    from vitreous.tasks.running import RunResult
+    from vitreous.tasks.result import RunResult
 
 
 # Options that go with --resume.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +12,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from vitreous.data.findings import Finding, write_findings
+from vitreous.data.findings import write_findings
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, check_free
 from vitreous.evaluation.outputs import Progress
-from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks import task_named, task_of_run
-from vitreous.tasks.card import write_card
 from vitreous.tasks.doctor import FINDINGS, course_of
 from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_precision
+from vitreous.tasks.result import RunResult, write_card
 from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
@@ -43,44 +41,6 @@ class Started(NamedTuple):
     run: Run
     data: Any
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a training gave."""
-
-    task: str
-    run: Run
-    answerer: Any  # what answers with the trained model
-    evaluation: Evaluation | None  # on the held-out part; None where there is none
-    held_out: str | None  # which part that is: "test" or "validation"
-    seconds: float  # of training, over all sessions
-    waiting: float  # the share of this session's training time in which it waited for data
-    train_count: int
-    parameters: int
-    bad: Mapping[str, str]  # examples that could not be read, with the reason
-    report: Path | None
-    more: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
-    findings: Sequence[Finding] = ()  # what may keep the model from being good
-
-    def to_json(self) -> dict[str, Any]:
-        measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}
-        if self.evaluation:
-            measured = self.evaluation.to_json()
-        return {
-            "run": str(self.run.path),
-            **measured,
-            "held_out": self.held_out,
-            "evaluation_seconds": measured.get("seconds"),
-            "seconds": self.seconds,
-            "waiting": self.waiting,
-            "train_count": self.train_count,
-            "parameters": self.parameters,
-            "bad_files": failures(self.bad),
-            "findings": [each.to_json() for each in self.findings],
-            **({"report": str(self.report)} if self.report else {}),
-            **self.more,
-        }
 
 
 def start_run(

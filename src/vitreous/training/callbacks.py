@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,12 +21,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.results import byte_size, duration, percent
-from vitreous.training.config import CommandConfig
+from vitreous.training.config import CommandConfig, TrainingConfig
+from vitreous.training.distributed import World
+from vitreous.training.learner import Learner
 from vitreous.training.memory import peak_bytes
 from vitreous.training.settings import leaves
-
-if TYPE_CHECKING:
-    from vitreous.training.trainer import Trainer
 
 Row = Mapping[str, float | int]
 HISTOGRAMS = 10  # times in a run that weights and gradients are recorded for TensorBoard
@@ -38,6 +37,23 @@ LINES = 20  # in a run without a terminal, about
 MEASURED_STEPS, MEASURED_SECONDS = 10, 5.0  # from which on the time of a training is known
 
 
+@runtime_checkable
+class Training(Protocol):
+    """What a callback sees of the `Trainer` that calls it."""
+
+    learner: Learner
+    world: World
+    config: TrainingConfig
+    loader: Any
+    total: int  # steps
+
+    def stop(self) -> None:
+        """End training after this step."""
+
+    def means(self) -> Row:
+        """Return the measures since the last row."""
+
+
 class Callback:
     """Hooks into `Trainer.fit`; override those of interest.
 
@@ -45,25 +61,25 @@ class Callback:
     A hook may read `trainer.learner` and call `trainer.stop()`, which ends training after this step.
     """
 
-    def on_train_begin(self, trainer: Trainer) -> None:
+    def on_train_begin(self, trainer: Training) -> None:
         """Before the first step of this session."""
 
-    def on_step_end(self, trainer: Trainer) -> None:
+    def on_step_end(self, trainer: Training) -> None:
         """After each optimizer step."""
 
-    def on_log(self, trainer: Trainer, row: Row) -> None:
+    def on_log(self, trainer: Training, row: Row) -> None:
         """After each row of metrics: means since the row before, and validation metrics if they are due."""
 
-    def on_validation(self, trainer: Trainer, metrics: Row) -> None:
+    def on_validation(self, trainer: Training, metrics: Row) -> None:
         """After each validation, in the first process."""
 
-    def on_save(self, trainer: Trainer) -> None:
+    def on_save(self, trainer: Training) -> None:
         """After the state of `trainer.learner.step` was saved."""
 
-    def on_restore(self, trainer: Trainer) -> None:
+    def on_restore(self, trainer: Training) -> None:
         """After training went back to the state of `trainer.learner.step`."""
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Training) -> None:
         """At the end of the session, however it ends: completed, interrupted, or with an error."""
 
 
@@ -73,7 +89,7 @@ class RowFunction(Callback):
     def __init__(self, function: Callable[[Row], object]) -> None:
         self.function = function
 
-    def on_log(self, trainer: Trainer, row: Row) -> None:
+    def on_log(self, trainer: Training, row: Row) -> None:
         if trainer.world.first:
             self.function(row)
 
@@ -95,10 +111,10 @@ class MetricsFile(Callback):
         earlier = [row for row in read_metrics(self.path) if row["step"] <= step]
         write_text(self.path, "".join(json.dumps(row) + "\n" for row in earlier))
 
-    def on_restore(self, trainer: Trainer) -> None:
+    def on_restore(self, trainer: Training) -> None:
         self.drop_after(trainer.learner.step)
 
-    def on_log(self, trainer: Trainer, row: Row) -> None:
+    def on_log(self, trainer: Training, row: Row) -> None:
         advice = "make room, then resume the run with --resume"
         with writing_to(self.path, advice), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**row, **self.mark}) + "\n")
@@ -131,12 +147,12 @@ class TensorBoard(Callback):
 
         self.writer = SummaryWriter(str(self.folder), purge_step=purged)
 
-    def on_restore(self, trainer: Trainer) -> None:
+    def on_restore(self, trainer: Training) -> None:
         self.writer.close()
         self.begin(trainer.learner.step + 1)
         self.next_histograms = min(self.next_histograms, trainer.learner.step)
 
-    def on_log(self, trainer: Trainer, row: Row) -> None:
+    def on_log(self, trainer: Training, row: Row) -> None:
         step = int(row["step"])
         for name, value in row.items():
             if name != "step":
@@ -158,7 +174,7 @@ class TensorBoard(Callback):
         if len(values):
             self.writer.add_histogram(name, values, step, bins=BINS)
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Training) -> None:
         self.writer.close()
 
 
@@ -216,7 +232,7 @@ class Tracker(Callback):
             sentence = f"{self.name} failed and is not used any more ({one_line(error)})"
             warnings.warn(f"{sentence}; metrics.jsonl has everything", stacklevel=2)
 
-    def on_log(self, trainer: Trainer, row: Row) -> None:
+    def on_log(self, trainer: Training, row: Row) -> None:
         if not self.failed:
             with self.attempted():
                 self.log({name: float(value) for name, value in row.items()}, step=int(row["step"]))
@@ -272,11 +288,11 @@ class Display(Callback):
         self.first: tuple[int, float] | None = None  # step of this session, and when it ended
         self.stated = False
 
-    def on_train_begin(self, trainer: Trainer) -> None:
+    def on_train_begin(self, trainer: Training) -> None:
         self.progress.start()
         self.next_reading = self.clock() + (0.0 if self.live else SILENCE)
 
-    def on_step_end(self, trainer: Trainer) -> None:
+    def on_step_end(self, trainer: Training) -> None:
         now, learner = self.clock(), trainer.learner
         self.first = self.first or (learner.step, now)
         steps, seconds = learner.step - self.first[0], now - self.first[1]
@@ -292,18 +308,18 @@ class Display(Callback):
         else:
             self.write_row(trainer, trainer.means())
 
-    def on_log(self, trainer: Trainer, row: Row) -> None:
+    def on_log(self, trainer: Training, row: Row) -> None:
         if not self.live and (trainer.learner.step >= trainer.total or self.clock() >= self.next_reading):
             self.write_row(trainer, row)
 
-    def write_row(self, trainer: Trainer, row: Row) -> None:
+    def write_row(self, trainer: Training, row: Row) -> None:
         learner, total, left = trainer.learner, trainer.total, self.seconds_left(trainer)
         spent = self.clock() - self.first[1] if self.first else 0.0
         self.next_reading = self.clock() + max(SILENCE, (spent + (left or 0.0)) / LINES)
         words = "" if left is None or learner.step >= total else f"  about {duration(left)} left"
         self.write(f"step {learner.step}/{total}  {metrics_line(row)}{words}")
 
-    def seconds_left(self, trainer: Trainer) -> float | None:
+    def seconds_left(self, trainer: Training) -> float | None:
         """Return how long the training will go on; None while that is not known. The first step of a session
         is slower than the others."""
         learner, minutes = trainer.learner, trainer.config.minutes
@@ -320,11 +336,11 @@ class Display(Callback):
         else:
             print(line, file=sys.stderr, flush=True)
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Training) -> None:
         self.progress.stop()
 
 
-def plan_line(trainer: Trainer, step_seconds: float) -> str:
+def plan_line(trainer: Training, step_seconds: float) -> str:
     """Return the steps to come, the time that they will take and the memory that they need."""
     left = trainer.total - trainer.learner.step
     epochs = trainer.total / trainer.loader.steps_per_epoch

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,11 +16,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitreous.addons.studies.study import TRANSFORMER_PAPER, Claim, Study, TrialResult, Variant
+from vitreous.addons.studies.study import TRANSFORMER_PAPER, Bench, Claim, Study, TrialResult, Variant
 from vitreous.training.memory import keep_freed_memory
-
-if TYPE_CHECKING:
-    from vitreous.addons.studies.laboratory import Laboratory
 
 KERNEL = 3
 NEIGHBORS = 64  # r of restricted attention: positions that each one attends to
@@ -87,7 +84,7 @@ class LayerTrial:
     steps: int = 0
     rate: float = 0.0
 
-    def perform(self, laboratory: Laboratory, seed: int) -> tuple[None, TrialResult]:
+    def perform(self, laboratory: Bench, seed: int) -> tuple[None, TrialResult]:
         """Measure on one thread, freed memory being kept as in training: the growth is measured, not the
         speed. A quick look has shorter ranges."""
         keep_freed_memory()

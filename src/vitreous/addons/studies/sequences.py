@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from vitreous.addons.studies.study import TrialResult
+from vitreous.addons.studies.study import Bench, TrialResult
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.addons.text.parallel import grammar_pairs, grammar_words
@@ -31,9 +31,6 @@ from vitreous.training.config import AdamWConfig, FallingScheduleConfig
 from vitreous.training.learner import learning_rate
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.settings import Tree, merged
-
-if TYPE_CHECKING:
-    from vitreous.addons.studies.laboratory import Laboratory
 
 SPECIAL = 3  # tokens: pad, start, end
 SYMBOLS = 16
@@ -181,7 +178,7 @@ class SequenceTrial:
         """Return the trial with other fields; those of the model are merged."""
         return replace(self, model=merged(self.model, model or {}), **fields)
 
-    def perform(self, laboratory: Laboratory, seed: int) -> tuple[None, TrialResult]:
+    def perform(self, laboratory: Bench, seed: int) -> tuple[None, TrialResult]:
         """Train, and measure on sequences that were not learned."""
         data = task_data(self.task, seed, self.train, self.test)
         config = TransformerConfig(**{**self.model, "vocabulary": data.vocabulary})
@@ -205,7 +202,7 @@ class SequenceTrial:
         parameters = sum(each.numel() for each in model.parameters()) - hidden
         return None, TrialResult(values, parameters, describe(config).macs, seconds)
 
-    def learn(self, model: Transformer, data: Sequences, laboratory: Laboratory, seed: int) -> None:
+    def learn(self, model: Transformer, data: Sequences, laboratory: Bench, seed: int) -> None:
         """Take the steps of the trial, in an order that all variants of a seed share."""
         steps = max(1, round(laboratory.share * self.steps))
         settings = AdamWConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)

@@ -16,7 +16,8 @@ from vitreous.models.settings import check_names, explain
 from vitreous.training.settings import Tree, leaves, merged
 
 if TYPE_CHECKING:
-    from vitreous.addons.studies.laboratory import Laboratory
+    import torch
+
     from vitreous.models.names import Model
 
 WORLD = "world:textures:6000@16,clutter=1,scale=0.8,test=1600"
@@ -35,6 +36,23 @@ class TrialResult:
 
 
 @runtime_checkable
+class Bench(Protocol):
+    """What a trial needs of the laboratory that performs it."""
+
+    @property
+    def share(self) -> float:
+        """Of the steps."""
+        ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def learn_images(self, trial: Trial, seed: int) -> tuple[Model | None, TrialResult]:
+        """Train a model on images."""
+        ...
+
+
+@runtime_checkable
 class AnyTrial(Protocol):
     """One run without its seed: a frozen dataclass, whose fields name its result in the cache."""
 
@@ -48,7 +66,7 @@ class AnyTrial(Protocol):
     @property
     def rate(self) -> float: ...
 
-    def perform(self, laboratory: Laboratory, seed: int) -> tuple[Model | None, TrialResult]:
+    def perform(self, laboratory: Bench, seed: int) -> tuple[Model | None, TrialResult]:
         """Return the result, and the model if other trials begin with it."""
         ...
 
@@ -87,7 +105,7 @@ class Trial:
         """Return the trial with other fields; those of the model are merged."""
         return replace(self, model=merged(self.model, model or {}), **fields)
 
-    def perform(self, laboratory: Laboratory, seed: int) -> tuple[Model | None, TrialResult]:
+    def perform(self, laboratory: Bench, seed: int) -> tuple[Model | None, TrialResult]:
         return laboratory.learn_images(self, seed)
 
 

@@ -16,7 +16,7 @@ from vitreous.cli.streams import read_stdin
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:
-    from vitreous.tasks.running import RunResult
+    from vitreous.tasks.result import RunResult
 
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
 

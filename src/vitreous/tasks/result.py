@@ -1,0 +1,105 @@
+"""What a training gave, and the model card that is written of it: a run's README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from vitreous import __version__
+from vitreous.checkpoints.model_card import origin_facts
+from vitreous.checkpoints.whole_files import write_text
+from vitreous.data.findings import Finding
+from vitreous.evaluation.result import Evaluation, failures
+from vitreous.tasks.card import Card
+from vitreous.training.run import Run
+
+TEMPLATE = Path(__file__).with_name("card.md")  # with names in braces
+MOST_CLASSES = 50  # that a card names
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a training gave."""
+
+    task: str
+    run: Run
+    answerer: Any  # what answers with the trained model
+    evaluation: Evaluation | None  # on the held-out part; None where there is none
+    held_out: str | None  # which part that is: "test" or "validation"
+    seconds: float  # of training, over all sessions
+    waiting: float  # the share of this session's training time in which it waited for data
+    train_count: int
+    parameters: int
+    bad: Mapping[str, str]  # examples that could not be read, with the reason
+    report: Path | None
+    more: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
+    findings: Sequence[Finding] = ()  # what may keep the model from being good
+
+    def to_json(self) -> dict[str, Any]:
+        measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}
+        if self.evaluation:
+            measured = self.evaluation.to_json()
+        return {
+            "run": str(self.run.path),
+            **measured,
+            "held_out": self.held_out,
+            "evaluation_seconds": measured.get("seconds"),
+            "seconds": self.seconds,
+            "waiting": self.waiting,
+            "train_count": self.train_count,
+            "parameters": self.parameters,
+            "bad_files": failures(self.bad),
+            "findings": [each.to_json() for each in self.findings],
+            **({"report": str(self.report)} if self.report else {}),
+            **self.more,
+        }
+
+
+def write_card(card: Card, result: RunResult) -> None:
+    """Write what the model is, how good it is, how it was made and how to use it."""
+    run, config = result.run, result.run.config
+    known = {**result.to_json(), **dict(config)}
+    known["classes"] = ", ".join(f"`{name}`" for name in known.get("classes", ())[:MOST_CLASSES])
+    path = quote(str(run.path))
+    init, recipe = known.get("init"), known.get("recipe") or "of its own"
+    model: Any = getattr(result.answerer, "model", result.answerer)
+    facts = {
+        **measured(result.evaluation),
+        "Data": f"`{config.source}`, {result.train_count} examples to train on",
+        **{name: text.format(**known).replace("|", " ") for name, text in card.facts.items()},
+        "Initialized from": f"`{init}`" if init else "random weights",
+        **origin_facts(getattr(model, "origin", None)),
+        "Parameters": f"{result.parameters:,}",
+        "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
+    }
+    text = TEMPLATE.read_text(encoding="utf-8").format(
+        name=run.path.name,
+        about=card.about.format(**known),
+        version=__version__,
+        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+        use=card.use.replace("RUN", path),
+        evaluate=f"\nvitreous evaluate {path}" if result.evaluation else "",
+        path=run.path,
+        python=card.python,
+        command=config.command,
+        limits=card.limits.format(**known),
+    )
+    write_text(run.path / "README.md", text)
+
+
+def measured(evaluation: Evaluation | None) -> dict[str, str]:
+    """Return a row for each metric; the first says on how many examples."""
+    if not evaluation:
+        return {"Accuracy": "not measured: the data have no held-out part"}
+    rows, count = {}, f" on {evaluation.count} held-out {evaluation.of}"
+    for metric in evaluation.metrics.values():
+        text = metric.text()
+        if metric.interval:
+            low, high = (metric.text(each) for each in metric.interval)
+            text += f" (95 % interval {low} to {high})"
+        rows[metric.label[0].upper() + metric.label[1:]] = text + count
+        count = ""
+    return rows
