@@ -17,9 +17,10 @@ from tests.addons.learn_page.programs import TRAIN, as_data, as_numbers, train_i
 
 import vitreous as vt
 from vitreous.addons.learn_page import page as learn_page
-from vitreous.addons.learn_page.api import DIGITS
-from vitreous.addons.learn_page.page import write_learn_page
+from vitreous.addons.learn_page.page import DIGITS, page_of_run, write_learn_page
 from vitreous.cli import run as run_command
+from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
 from vitreous.languages import LANGUAGES, catalog, speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
@@ -158,6 +159,32 @@ def test_a_result_is_shown_in_a_notebook(tmp_path: Path) -> None:
     result = write_learn_page(tmp_path / "learn.html", model, make_images(model), name="tiny")
     assert result._repr_html_().startswith("<iframe srcdoc=")
     assert result.to_json()["recorded"] is False
+
+
+def test_beside_a_run_on_digits_with_convolutions_is_the_papers_model(tmp_path: Path) -> None:
+    digits = open_data("digits", DataConfig()).test
+    assert digits is not None
+    own = {
+        "image_size": 8,
+        "channels": 1,
+        "num_classes": 10,
+        "width": 16,
+        "depth": 1,
+        "heads": 2,
+        "mlp_dim": 16,
+    }
+    for stem, link, kind in (
+        (CONVOLUTIONS, "papers-model", "patch"),
+        ({"kind": "patch"}, "beside-report", "patch"),
+    ):
+        model = make_model(**{**own, "stem": stem})
+        found = page_of_run(tmp_path, model, digits)
+        assert found == ("learn.html", catalog("en")["learn"][link])
+        data = re.search(r'id="data">(.*?)</script>', (tmp_path / "learn.html").read_text("utf-8"), re.DOTALL)
+        assert data
+        config = json.loads(data[1])["config"]
+        assert config["stem"]["kind"] == kind
+        assert (config["width"] == 64) == (stem == CONVOLUTIONS)
 
 
 @pytest.mark.slow

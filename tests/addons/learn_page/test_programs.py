@@ -18,8 +18,7 @@ from tests.addons.learn_page.programs import (
 from tests.addons.learn_page.test_learn_page import CONVOLUTIONS, make_model
 
 import vitreous as vt
-from vitreous.addons.learn_page.api import DIGITS
-from vitreous.addons.learn_page.page import practice_of
+from vitreous.addons.learn_page.page import DIGITS, practice_of
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.layers.embedding import from_patches, to_patches

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from vitreous.data.image_list import Failure
 
 
-# The paper's model on the bundled digits (docs/make_digits_model.py).
-DIGITS = Path(__file__).parent / "digits"
-
-
 def learn(
     model: Any = None,
     images: Any = None,
@@ -58,7 +54,7 @@ def learn(
         InputError: no such model or image, or a model that the page cannot run.
     """
     require_packages("jinja2", "matplotlib", extra="train", what="learn")
-    from vitreous.addons.learn_page.page import write_learn_page
+    from vitreous.addons.learn_page.page import DIGITS, write_learn_page
     from vitreous.api.inspecting import default_folder
 
     own = model is None

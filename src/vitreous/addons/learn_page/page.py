@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import vitreous
 from vitreous import __version__
+from vitreous.checkpoints import load
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
@@ -34,9 +35,12 @@ from vitreous.languages import CURRENT, LANGUAGES, catalog, words
 from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
+from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 
+# The paper's model on the bundled digits (docs/make_digits_model.py).
+DIGITS = Path(__file__).parent / "digits"
 MOST_SAMPLES = 10  # images of the page
 SMALL = 1_000_000  # parameters of a model that has the page beside its report
 LARGEST = 5_000_000  # parameters whose weights are in the page
@@ -141,11 +145,18 @@ def write_learn_page(
 
 def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str, str] | None:
     """Write learn.html beside the report of a small model. Return its name, and the words of the link to it;
-    None for another model, and without a readable image."""
+    None for another model, and without a readable image.
+
+    On the bundled digits the page has the paper's model, which comes with the package, where the run's own
+    has convolutions before the tokens: the page teaches the paper.
+    """
     small = sum(each.numel() for each in model.parameters()) <= SMALL and reason_against(model) is None
     samples = labeled_samples(images) if small else []
     if not samples:
         return None
+    if isinstance(model, ViT) and reads_digits(model.config) and model.config.stem.kind != "patch":
+        write_learn_page(run / "learn.html", load(DIGITS), samples, name="digits", ask_browser=True)
+        return "learn.html", words("learn.papers-model")
     write_learn_page(run / "learn.html", model, samples, name=run.name, ask_browser=True)
     return "learn.html", words("learn.beside-report")
 
@@ -211,11 +222,15 @@ def tensors_of(model: ViT) -> Iterator[tuple[str, Tensor]]:
             yield name, each
 
 
+def reads_digits(config: ViTConfig) -> bool:
+    """Return whether a model takes images and gives classes as the bundled digits have them."""
+    return config.image_size == (8, 8) and config.channels == 1 and config.num_classes == 10
+
+
 def practice_of(model: ViT) -> dict[str, Any] | None:
     """Return the bundled digits, for a model of their size to be trained on in the page: each pixel, 0 to 16,
     is a letter from "a". None for a model of another size."""
-    config = model.config
-    if config.image_size != (8, 8) or config.channels != 1 or config.num_classes != 10:
+    if not reads_digits(model.config):
         return None
     digits = open_data("digits", DataConfig())
     assert digits.test is not None
