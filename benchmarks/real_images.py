@@ -1,4 +1,4 @@
-"""The default command on public images that nobody here made, beside its peers on the same split.
+"""The default command on public images from elsewhere, beside its peers on the same split.
 
     python benchmarks/real_images.py --sets elpv tuxpaint --minutes 10 --out results/real_images.json
 
