@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import pickle
+import re
 import resource
 import struct
 import time
@@ -25,8 +26,8 @@ from safetensors.torch import save_file
 
 import vitreous as vt
 from vitreous.checkpoints.files import open_source
+from vitreous.checkpoints.pickles import OPCODES
 from vitreous.checkpoints.tensors import read_npz, read_safetensors
-from vitreous.checkpoints.torch_files import OPCODES
 
 
 def refused(path: Path, **overrides: Any) -> str:
@@ -60,7 +61,7 @@ def test_a_pickle_is_not_run(tmp_path: Path) -> None:
     torch.save({"more": Harm(mark)}, tmp_path / "legacy.pth", _use_new_zipfile_serialization=False)
     (tmp_path / "bare.pth").write_bytes(pickle.dumps(Harm(mark)))
     for path in tmp_path.glob("*.pth"):
-        assert "Python objects" in refused(path)
+        assert re.search("Python objects|no known format", refused(path))
     assert not mark.exists()
 
 

@@ -45,7 +45,8 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
     source = open_source(weights_of(case))
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
-    assert detect(source)[0].name == right
+    format, source = detect(source)
+    assert format.name == right
     names = [name for name, each in formats().items() if each.recognizes(source, "\n".join(source.tensors))]
     assert names == ([right, "timm"] if right == "dinov2" else [right])
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import pickle
 import zipfile
+from collections import Counter, OrderedDict, defaultdict
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -226,13 +230,13 @@ def test_hostile_torchscript_archives(tmp_path: Path) -> None:
     tensor += b"\x03\0\0\0cpu%bt QK\0(%bt(%bt\x89}tR".replace(b" ", b"")
     module = b"\x80\x02cm\nM\n)\x81}(X\x01\0\0\0w" + tensor + b"ub."
     cases = {
-        pickle.dumps(Harm(), 2): "holds no tensors",
-        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nN}(X\5\0\0\0shapeK\5u\x86b.": "is a damaged PyTorch",
-        b"\x80\x02" + b"(l" * 100_000 + b".": "is a damaged PyTorch",
+        pickle.dumps(Harm(), 2): "no tensors|damaged",
+        b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nN}(X\5\0\0\0shapeK\5u\x86b.": "no tensors|damaged",
+        b"\x80\x02" + b"(l" * 100_000 + b".": "no tensors|damaged",
         module % (b"K\4", b"K\2K\2", b"K\2K\1"): None,
-        module % (b"K\5", b"K\2K\2", b"K\2K\1"): "'w' is damaged",  # as many as are not stored
-        module % (b"K\4", b"K\x80K\x80", b"K\0K\0"): "'w' is damaged",  # many of one
-        module % (b"K\4", b"K\2K\2", b"K\2K\2"): "'w' is damaged",  # outside
+        module % (b"K\5", b"K\2K\2", b"K\2K\1"): "'w' is not a plain tensor",  # as many as are not stored
+        module % (b"K\4", b"K\x80K\x80", b"K\0K\0"): "'w' is not a plain tensor",  # many of one
+        module % (b"K\4", b"K\2K\2", b"K\2K\2"): "'w' is not a plain tensor",  # outside
     }
     for pickled, sentence in cases.items():
         path = archive(tmp_path / "m.pt", pickled, bytes(16))
@@ -248,3 +252,169 @@ def test_weights_of_eight_bits(tiny: Any, tmp_path: Path) -> None:
     save_file(small, tmp_path / "m.safetensors")
     loaded = vt.load(tmp_path / "m.safetensors", heads=4)
     assert torch.equal(loaded.head.weight, small["heads.head.weight"].float())
+
+
+HARMLESS = {
+    "a number of NumPy": {"best": np.float64(0.9)},
+    "an array of NumPy": {"history": np.arange(3.0)},
+    "a path in settings": {"args": argparse.Namespace(data=PurePosixPath("/d"))},
+    "a defaultdict": {"meters": defaultdict(list, loss=[1.0])},
+    "a date": {"when": datetime.datetime(2024, 1, 2)},
+    "a namespace": {"config": SimpleNamespace(lr=1, inner=SimpleNamespace(a=2))},
+    "an enumeration": {"kind": Kind.NCHW},
+    "a counter": {"seen": Counter("aab")},
+    "a set and a complex number": {"sets": {1, 2}, "z": 1j, "b": b"bytes", "frozen": frozenset([3])},
+}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_objects_beside_the_weights_do_no_harm(
+    legacy: bool, protocol: int, model: Any, state: State, tmp_path: Path
+) -> None:
+    for what, more in HARMLESS.items():
+        torch.save(
+            {"model": OrderedDict(state), **more},
+            tmp_path / "m.pth",
+            pickle_protocol=protocol,
+            _use_new_zipfile_serialization=not legacy,
+        )
+        assert same(tmp_path / "m.pth", model), what
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_module_that_was_stored_whole(legacy: bool, model: Any, state: State, tmp_path: Path) -> None:
+    """torch.save(model): its parameters are read, its class is not imported."""
+    module = Program(state)
+    module.register_buffer("mine", torch.ones(3), persistent=False)
+    torch.save({"model": module}, tmp_path / "m.pth", _use_new_zipfile_serialization=not legacy)
+    assert same(tmp_path / "m.pth", model)
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "module",
+        "weights",
+        "params",
+        "params_ema",
+        "ema",
+        "network",
+        "model_state",
+        "state.model",
+        "best.0.net",
+    ],
+)
+def test_the_only_entry_that_holds_weights(wrapper: str, model: Any, state: State, tmp_path: Path) -> None:
+    wrapped: Any = state
+    for name in reversed(wrapper.split(".")):
+        wrapped = [wrapped] if name.isdigit() else {name: wrapped}
+    optimizer = {"state": {0: {"exp_avg": torch.zeros(3, 4)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    torch.save({**wrapped, "epoch": 3, "optimizer": optimizer}, tmp_path / "m.pth")
+    assert same(tmp_path / "m.pth", model)
+    assert same(tmp_path / "m.pth", model, key=wrapper)
+
+
+def test_of_several_entries_the_one_of_a_format_is_taken(model: Any, state: State, tmp_path: Path) -> None:
+    other = {"fc.weight": torch.zeros(3, 3)}
+    torch.save({"discriminator": other, "generator": state, "probe": other}, tmp_path / "m.pth")
+    assert same(tmp_path / "m.pth", model)
+
+
+def test_of_several_models_one_is_named(model: Any, state: State, tmp_path: Path) -> None:
+    zeros = {name: torch.zeros_like(each) for name, each in state.items()}
+    torch.save({"left": zeros, "right": state}, tmp_path / "m.pth")
+    with pytest.raises(vt.InputError, match="holds several models: pass key= with one of left, right"):
+        vt.load(tmp_path / "m.pth", **TOLD)
+    assert same(tmp_path / "m.pth", model, key="right")
+    towers = {
+        f"{side}.{name}": each for side, some in (("a", zeros), ("b", state)) for name, each in some.items()
+    }
+    torch.save(towers, tmp_path / "m.pth")
+    with pytest.raises(vt.InputError, match=r"holds several models: pass key= with one of a\., b\."):
+        vt.load(tmp_path / "m.pth", **TOLD)
+    assert same(tmp_path / "m.pth", model, key="b")
+    assert same(tmp_path / "m.pth", model, key="b.")
+    with pytest.raises(vt.InputError, match="has no weights under key='c': known are: a, b"):
+        vt.load(tmp_path / "m.pth", key="c", **TOLD)
+
+
+ANY_PREFIX = ("vit.", "vit_model.", "base_model.model.", "0.", "module.net.features.0.", "a.b.c.d.e.")
+HEADS = {
+    "linear": lambda width: nn.Linear(width, 7),
+    "without a bias": lambda width: nn.Linear(width, 7, bias=False),
+    "behind a dropout": lambda width: nn.Sequential(nn.Dropout(0.5), nn.Linear(width, 7)),
+    "after a LayerNorm": lambda width: nn.Sequential(nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 7)),
+    "after a BatchNorm": lambda width: nn.Sequential(
+        nn.BatchNorm1d(width), nn.Dropout(), nn.Linear(width, 7)
+    ),
+    "after MAE's BatchNorm": lambda width: nn.Sequential(
+        nn.BatchNorm1d(width, affine=False, eps=1e-6), nn.Linear(width, 7)
+    ),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("prefix", ["", *ANY_PREFIX])
+@torch.no_grad()
+def test_one_linear_layer_is_a_head_under_any_name(
+    head: str, prefix: str, model: Any, state: State, tmp_path: Path
+) -> None:
+    width = model.config.width
+    layers = HEADS[head](width).eval()
+    for each in [*layers.parameters(), *layers.buffers()]:
+        if each.is_floating_point():
+            each.copy_(torch.rand(each.shape) + 0.5)
+    body = {f"{prefix}{name}": each for name, each in state.items() if not name.startswith("head.")}
+    images = torch.randn(2, 3, 32, 32)
+    expected = layers(model.features(images))
+    for name in ("head",) if not prefix else ("fc", "classifier.out", f"{prefix}head"):
+        torch.save(body | {f"{name}.{k}": v for k, v in layers.state_dict().items()}, tmp_path / "m.pth")
+        loaded: Any = vt.load(tmp_path / "m.pth", **TOLD)
+        torch.testing.assert_close(loaded(images), expected, atol=1e-4, rtol=1e-4)
+        assert loaded.task == "classification"
+        vt.save(loaded, tmp_path / "native", overwrite=True)
+        assert torch.equal(vt.load(tmp_path / "native")(images), loaded(images))
+
+
+def test_a_head_of_several_layers_is_not_dropped(model: Any, state: State, tmp_path: Path) -> None:
+    body = {f"vit.{name}": each for name, each in state.items() if not name.startswith("head.")}
+    head = nn.Sequential(nn.Linear(32, 16), nn.GELU(), nn.Linear(16, 7)).state_dict()
+    torch.save(body | {f"fc.{name}": each for name, each in head.items()}, tmp_path / "m.pth")
+    with pytest.raises(vt.InputError, match=r"left over weights .*: fc\.0\.bias, .* pass num_classes=None"):
+        vt.load(tmp_path / "m.pth", **TOLD)
+    loaded: Any = vt.load(tmp_path / "m.pth", num_classes=None, **TOLD)
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(loaded(images), model.features(images), atol=2e-5, rtol=0)
+
+
+def test_a_name_says_nothing_of_a_file(model: Any, state: State, tmp_path: Path) -> None:
+    for name in ("m.safetensors", "m.npz", "m"):
+        torch.save({"model": state}, tmp_path / name)
+        assert same(tmp_path / name, model)
+
+
+def test_a_refusal_says_what_the_file_is(tmp_path: Path) -> None:
+    weight = torch.zeros(3, 3)
+    cases = {
+        "a Swin Transformer": {"layers.0.blocks.0.attn.relative_position_bias_table": weight},
+        "a LoRA adapter": {"base_model.model.blocks.0.attn.qkv.lora_A.weight": weight},
+        "a ResNet": {"layer1.0.conv1.weight": torch.zeros(3, 3, 1, 1)},
+        "a language model": {"model.layers.0.self_attn.q_proj.weight": weight},
+    }
+    for what, state in cases.items():
+        torch.save(state, tmp_path / "m.pth")
+        with pytest.raises(vt.InputError, match=f"this is {what}"):
+            vt.load(tmp_path / "m.pth")
+    quantized = torch.quantize_per_tensor(torch.rand(3, 3), 0.1, 0, torch.qint8)
+    torch.save({"fc._packed_params._packed_params": (quantized, None)}, tmp_path / "m.pth")
+    with pytest.raises(vt.InputError, match="its tensors are quantized"):
+        vt.load(tmp_path / "m.pth")
+    for name, what in {
+        "model.weights.h5": "a Keras archive",
+        "archive_format": "a program of torch.export",
+    }.items():
+        with zipfile.ZipFile(tmp_path / "m.zip", "w") as file:
+            file.writestr(name, b"")
+        with pytest.raises(vt.InputError, match=what):
+            vt.load(tmp_path / "m.zip")

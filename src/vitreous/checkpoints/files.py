@@ -5,6 +5,7 @@ the size of the file."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, is_npz, read_npz, read_safetensors
-from vitreous.checkpoints.torch_files import read_torch
+from vitreous.checkpoints.torch_files import Parts, parts_in_memory, read_torch
 from vitreous.errors import InputError
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
@@ -29,7 +30,9 @@ class Source:
         config, preprocessor: config.json and preprocessor_config.json, empty where there is none.
         overrides: what the user gave by keyword.
         assumed: what none of these says and a reader had to assume, in words.
-        left_out: the names of the weights that belong to something else.
+        left_out: the weights that belong to something else, by name.
+        inside: what was before their names in the file, with the keys that lead to them.
+        parts: the state dicts that a file holds deeper inside, each by the keys that lead to it.
     """
 
     where: str
@@ -38,16 +41,27 @@ class Source:
     preprocessor: dict[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    left_out: Mapping[str, Entry] = field(default_factory=dict)
+    inside: str = ""
+    parts: Mapping[str, Tensors] = field(default_factory=dict)
 
     @classmethod
     def of(cls, where: str, tensors: Mapping[str, Tensor]) -> Source:
         """Tensors in memory, which are copied when they are read."""
+        return cls.of_parts(where, {"": parts_in_memory(tensors)[""]})
 
-        def entry(tensor: Tensor) -> Entry:
-            return Entry(tuple(tensor.shape), lambda: tensor.detach().clone())
-
-        return cls(where, Tensors({name: entry(tensor) for name, tensor in tensors.items()}))
+    @classmethod
+    def of_parts(
+        cls,
+        where: str,
+        parts: Mapping[str, Tensors],
+        config: dict[str, Any] | None = None,
+        preprocessor: dict[str, Any] | None = None,
+    ) -> Source:
+        """The state dicts of one file, of which the likeliest is taken until a format recognizes another."""
+        first = min(parts, key=likelihood)
+        several = {} if set(parts) == {""} else parts
+        return cls(where, parts[first], config or {}, preprocessor or {}, parts=several)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor. Raises InputError: there is no tensor of this name."""
@@ -102,15 +116,18 @@ class Source:
         named = ((rename(name), entry) for name, entry in self.tensors.entries.items())
         return replace(self, tensors=Tensors({name: entry for name, entry in named if name is not None}))
 
+    def without(self, names: Iterable[str]) -> Source:
+        """The same, but for tensors that belong to something else."""
+        out = set(names)
+        left = {name: entry for name, entry in self.tensors.entries.items() if name in out}
+        rest = self.renamed(lambda name: None if name in out else name)
+        return replace(rest, left_out={**self.left_out, **left})
+
     def below(self, prefix: str, *kept: str) -> Source:
-        """The tensors whose names begin with `prefix`, without it, and those named in `kept`; others are left
-        out."""
-        self.left_out.extend(
-            name for name in self.tensors if not name.startswith(prefix) and name not in kept
-        )
-        return self.renamed(
-            lambda name: name.removeprefix(prefix) if name.startswith(prefix) or name in kept else None
-        )
+        """The tensors whose names begin with `prefix`, without it, and those whose names begin with one of
+        `kept`; others are left out."""
+        within = self.without(name for name in self.tensors if not name.startswith((prefix, *kept)))
+        return replace(within.renamed(lambda name: name.removeprefix(prefix)), inside=self.inside + prefix)
 
 
 def model_folder(path: Path) -> Path:
@@ -126,9 +143,9 @@ def open_source(path: Path) -> Source:
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():
         weights = weights_of_folder(path)
-        return Source(str(path), read_weights(weights), *descriptions(path))
+        return Source.of_parts(str(path), read_weights(weights), *descriptions(path))
     described = descriptions(path.parent) if path.name in WEIGHTS + INDICES else ({}, {})
-    return Source(str(path), read_weights(path), *described)
+    return Source.of_parts(str(path), read_weights(path), *described)
 
 
 def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -153,21 +170,36 @@ def weights_of_folder(folder: Path) -> Path:
     raise InputError(f"{folder} holds {what}: give the path of one file")
 
 
-def read_weights(path: Path) -> Tensors:
-    """The tensors of a file, whose kind its first bytes tell and not by its name."""
+# Where training code puts the weights among the rest of its state, the likelier first: averages of them, then
+# the model itself, then what is trained beside an average.
+LIKELIER = (
+    re.compile(r"ema|averag|swa|teacher|target|momentum", re.IGNORECASE),
+    re.compile(r"^$|state_dict|model|net|module|weights|params|encoder|backbone", re.IGNORECASE),
+)
+
+
+def likelihood(name: str) -> int:
+    """The place of a state dict, or of a prefix, in `LIKELIER`; less for a likelier one."""
+    if re.search("optim|student|online|discriminator|sched", name, re.IGNORECASE):
+        return len(LIKELIER) + 1
+    return next((i for i, pattern in enumerate(LIKELIER) if pattern.search(name)), len(LIKELIER))
+
+
+def read_weights(path: Path) -> Parts:
+    """The state dicts of a file, whose kind its first bytes tell and not its name."""
     if path.exists() and not path.is_file():
         raise InputError(f"cannot read {path}: it is not a regular file")
     if path.name.endswith(".index.json"):
-        return read_shards(path)
+        return {"": read_shards(path)}
     try:
         with path.open("rb") as file:
             start = file.read(9)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     if start[8:9] == b"{" and start[:2] != b"PK":
-        return read_safetensors(path)
+        return {"": read_safetensors(path)}
     if start[:2] == b"PK" and is_npz(path):
-        return read_npz(path)
+        return {"": read_npz(path)}
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return read_torch(path)
     if start == b"version h":
@@ -186,7 +218,7 @@ def read_shards(index: Path) -> Tensors:
     for name in sorted(set(places.values())):
         if Path(name).name != name or name in ("", ".", "..") or name.endswith(".index.json"):
             raise InputError(f"{index} points at {name!r}: a shard must be in the folder of its index")
-        shards[name] = read_weights(index.with_name(name))
+        shards[name] = next(iter(read_weights(index.with_name(name)).values()))
     for tensor, name in places.items():
         if tensor not in shards[name]:
             raise InputError(f"{index}: {tensor} is not in {name}")

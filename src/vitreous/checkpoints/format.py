@@ -90,6 +90,7 @@ class Format:
         suffixes: of its files; none for a folder.
         bare_suffixes: with which a format that is a folder is written as a state dict alone.
         facts: of a live module of this codebase the fields that no weight tells; None for another module.
+        beside: how names of weights begin that are its own where the others have a prefix: those of heads.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
     """
 
@@ -107,12 +108,23 @@ class Format:
     facts: Callable[[nn.Module], dict[str, Any] | None] | None = None
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     def recognizes(self, source: Source, names: str) -> bool:
         """Whether `source`, the names of whose weights are the lines of `names`, is of this format."""
         if any(source.config.get(key) == value for key, value in self.entries):
             return True
         return bool(self.keys) and all(re.search(rf"(?m)^{key}$", names) for key in self.keys)
+
+    def prefixes(self, names: str) -> list[str]:
+        """The prefixes below which weights, whose names are the lines of `names`, are of this format."""
+        first, *others = self.keys or ("$^",)
+        found = dict.fromkeys(m[1] for m in re.finditer(rf"(?m)^((?:[^\n]*\.)?)(?:{first})$", names))
+        return [
+            prefix
+            for prefix in found
+            if prefix and all(re.search(rf"(?m)^{re.escape(prefix)}(?:{key})$", names) for key in others)
+        ]
 
     def limits_of(self, model: Model) -> Limits:
         return self.limits(model) if callable(self.limits) else self.limits

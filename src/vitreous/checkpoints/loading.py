@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
@@ -14,15 +14,15 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import nn
 
+from vitreous.checkpoints.detection import detect, with_head
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
 from vitreous.checkpoints.format import Format, Reading, as_pair
 from vitreous.checkpoints.formats import formats, torchvision
-from vitreous.checkpoints.formats.huggingface_families import check_family
 from vitreous.checkpoints.formats.timm import check_architecture
 from vitreous.checkpoints.formats.timm_registry import description_of
 from vitreous.checkpoints.native import open_state
-from vitreous.checkpoints.torch_files import unwrapped
+from vitreous.checkpoints.torch_files import parts_in_memory
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
@@ -58,6 +58,7 @@ def load(
     device: Device = ...,
     dtype: Dtype = ...,
     like: str | None = ...,
+    key: str | None = ...,
     **overrides: Any,
 ) -> Model: ...
 def load(
@@ -68,6 +69,7 @@ def load(
     device: Device = None,
     dtype: Dtype = None,
     like: str | None = None,
+    key: str | None = None,
     **overrides: Any,
 ) -> Any:
     """Load a model from a checkpoint of any format, in evaluation mode: a `ViT`, a `BiT`, or a model of an
@@ -91,6 +93,9 @@ def load(
         like: what describes a file that is only weights: `timm:NAME` of an architecture or a published tag,
             `torchvision:vit_l_16.IMAGENET1K_SWAG_E2E_V1`, or a folder or `hf:org/name` with a config.json,
             whose weights are not read.
+        key: which weights to take of a file that holds several: the keys that lead to a state dict
+            ("state.model"), or the prefix of its names ("teacher.backbone"). By default the only ones, or
+            those that a format recognizes.
         device, dtype: of the weights; by default in memory (or where the state dict is) and float32.
         overrides: fields of the configuration that the file cannot tell (heads), or that are to change:
             `image_size` and `patch_size` resample positions and patches, by the way of the source's own code
@@ -106,7 +111,7 @@ def load(
     if format is not None and format not in formats():
         raise InputError(f"unknown format {format!r}: {nearest(format, list(formats()))}")
     if kind is not None and (own := getattr(kind, "load", None)):
-        options = {"format": format, "device": device, "dtype": dtype, "like": like}
+        options = {"format": format, "device": device, "dtype": dtype, "like": like, "key": key}
         overrides |= {name: value for name, value in options.items() if value is not None}
         return own(source, **overrides)
     check_place(device, dtype)
@@ -118,13 +123,13 @@ def load(
     config, preprocessor = ({}, {}) if like is None else described_like(like)
     if "pretrained_cfg" in config:  # of timm: one that is not known is refused by its name
         check_architecture(replace(opened, config=config))
-    chosen, opened = detect(replace(opened, overrides=facts | overrides), format)
+    chosen, opened = detect(replace(opened, overrides=facts | overrides), format, key)
     fields = {name: value for name, value in opened.overrides.items() if name != "stored_image_size"}
     if fields and chosen.overridable:
         check_names(fields, chosen.overridable)
     if like is not None:
         opened = replace(opened, config=config, preprocessor=preprocessor)
-    reading = chosen.read(opened)
+    reading = with_head(chosen.read(opened))
     model = read_model(reading, device, dtype)
     native = chosen.name == "vitreous" and isinstance(model, Model)
     model.origin = reading.origin if native else origin_of(source, opened, chosen)
@@ -174,9 +179,9 @@ def open_checkpoint(source: Checkpoint) -> tuple[Source, dict[str, Any]]:
     if not isinstance(source, Mapping):
         kind = type(source).__name__
         raise InputError(f"a checkpoint is a path, a name, a state dict or a module, not {kind}")
-    if not (tensors := unwrapped(source)):
+    if not (parts := parts_in_memory(source)):
         raise InputError("the mapping is not a state dict: it has no names of tensors")
-    return Source.of("the state dict", tensors), {}
+    return Source.of_parts("the state dict", parts), {}
 
 
 def open_path(source: str | Path) -> Source:
@@ -232,60 +237,6 @@ def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
     )
 
 
-# Prefixes that training code gives to a model's names, in the order in which they are tried.
-WRAPPERS = (
-    *("module.", "_orig_mod.", "ema_model.", "model.", "net.", "network.", "teacher.", "base_encoder."),
-    *("backbone.", "encoder.", "pretrained."),
-)
-# What only pre-training needs: the decoders of MAE, heads and predictors of DINO, iBOT and MoCo.
-PRETRAINING = re.compile(r"decoder_|masked_embed$|head\.(mlp\.)?\d+\.|head\.last_layer|predictor\.")
-
-
-def detect(source: Source, format: str | None = None) -> tuple[Format, Source]:
-    """The format of a checkpoint, and its weights without the names that training code puts before them and
-    without what only pre-training needs."""
-    if source.config.get("model_type") or source.config.get("vision_config"):
-        check_family(source, known=format is None)
-    if found := recognized(source, [formats()[format]] if format else list(formats().values())):
-        return found
-    if format:  # whose reader says what is missing
-        return formats()[format], source
-    if source.config.get("architecture"):
-        check_architecture(source)
-    some = ", ".join(list(source.tensors)[:5])
-    kind = source.config.get("model_type", source.config.get("architecture"))
-    named = f" (config.json calls it {kind})" if kind else ""
-    raise InputError(
-        f"{source.where}: no known format has weights like {some}{named}; the formats are "
-        f"{', '.join(formats())}"
-    )
-
-
-def recognized(source: Source, formats: Sequence[Format]) -> tuple[Format, Source] | None:
-    """The first of some formats that a checkpoint is of, perhaps below the prefixes of training code."""
-    if parts := [name for name in source.tensors if PRETRAINING.match(name)]:
-        if any(name.startswith("decoder_") for name in parts):
-            parts += ["mask_token"] if "mask_token" in source.tensors else []
-        inner = source.renamed(lambda name: None if name in parts else name)
-        source = replace(inner, left_out=[*source.left_out, *parts])
-    names = "\n".join(source.tensors)
-    for each in formats:
-        if each.recognizes(source, names):
-            return each, source
-    shared = {name.partition(".")[0] for name in source.tensors}
-    for prefix in (*WRAPPERS, *(f"{name}." for name in shared if len(shared) == 1)):
-        if f"\n{prefix}" in f"\n{names}":
-            inner = replace(source, left_out=[*source.left_out]).below(prefix, "head.weight", "head.bias")
-            if found := recognized(inner, formats):
-                rivals = {*WRAPPERS, "student.", "momentum_encoder."} - {prefix}
-                if others := [each for each in rivals if f"\n{each}" in f"\n{names}"]:
-                    log.warning(
-                        "the weights under %s are taken, not those under %s", prefix, ", ".join(others)
-                    )
-                return found
-    return None
-
-
 def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> Any:
     """The model that a reading describes, with its weights."""
     where, config = reading.source.where, reading.config
@@ -309,7 +260,9 @@ def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> 
         log.warning("%s does not say, so it is assumed: %s", where, "; ".join(assumed))
     if left := reading.source.left_out:
         parts = Counter(name.split(".")[0] for name in left)
-        named = [f"{part} ({count})" for part, count in parts.items()] if len(left) > MOST_NAMES else left
+        named = (
+            [f"{part} ({count})" for part, count in parts.items()] if len(left) > MOST_NAMES else list(left)
+        )
         log.warning("%s: %d weights of other parts are left out: %s", where, len(left), listing(named))
     return model
 

@@ -3,75 +3,48 @@ pickle or a program may hold; and how these and safetensors are written."""
 
 from __future__ import annotations
 
-import argparse
 import errno
 import json
-import logging
 import os
-import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from vitreous.checkpoints.tensors import CHECKSUMS, Entry, Tensors, crc32, read_stream
+from vitreous.checkpoints.pickles import Object, ObjectReader, Stored, found_state_dicts, kinds_in
+from vitreous.checkpoints.tensors import CHECKSUMS, Entry, Tensors, crc32, read_block, read_stream
 from vitreous.errors import InputError
 
-# Where training code puts the weights among the rest of its state; the first that is there is taken.
-WRAPPINGS = (
-    *("state_dict_ema", "model_ema", "ema_state_dict", "state_dict", "model", "model_state_dict", "net"),
-    *("teacher", "student"),
-)
-# Classes of training code's settings beside the weights; making one runs nothing.
-HARMLESS: list[Any] = [argparse.Namespace]
 LARGEST_PICKLE = 8 * 2**20  # bytes of the objects in a file: of 10,000 tensors about 1.5 million
-# What TorchScript's own writer uses, and what else makes nothing larger than what the file holds of it.
-OPCODES = (
-    *(pickle.PROTO, pickle.STOP, pickle.MARK, pickle.GLOBAL, pickle.NEWOBJ, pickle.REDUCE, pickle.BUILD),
-    pickle.BINPERSID,
-    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.BININT, pickle.BININT1, pickle.BININT2),
-    *(pickle.LONG1, pickle.LONG4, pickle.BINFLOAT, pickle.BINUNICODE),
-    *(pickle.BINPUT, pickle.LONG_BINPUT, pickle.BINGET, pickle.LONG_BINGET),
-    *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
-    *(pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS, pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS),
-)
-log = logging.getLogger(__name__)
+MAGIC = 0x1950A86A20F9469CFC6C  # with which files of PyTorch before 1.6 begin
+Place = Callable[[Stored], Callable[[], Tensor] | None]  # what reads a tensor; None where it cannot be
+Parts = dict[str, Tensors]  # the state dicts of a file, by the keys that lead to each
 
 
-def read_torch(path: Path) -> Tensors:
-    """The tensors of a PyTorch file. Raises InputError: it is damaged, holds anything but plain tensors and
-    containers, or no state dict."""
+def read_torch(path: Path) -> Parts:
+    """The state dicts in a PyTorch file, by the keys that lead to each, joined by dots. Raises InputError: it
+    is damaged, or holds none."""
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
         if zipped:
             check_pickles(path)
-        if zipped and (folder := torchscript_folder(path)):
-            return read_torchscript(path, folder)
-        with torch.serialization.safe_globals(HARMLESS):
-            loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped or None)
+            loaded, place = open_archive(path)
+        else:
+            loaded, place = open_legacy(path)
+        return parts_of(path, loaded, place)
     except InputError:
         raise
-    except pickle.UnpicklingError:
-        raise InputError(
-            f"{path} holds Python objects and not only tensors, or is damaged: save a state dict instead"
-        ) from None
     except Exception:  # damaged bytes can make this parser fail in any way
         raise InputError(f"{path} is a damaged PyTorch file") from None
-    state = unwrapped(loaded)
-    if state is None:
-        raise InputError(f"{path} holds no state dict: names and their tensors")
-    if other := [name for name, tensor in state.items() if not is_plain(tensor)]:
-        raise InputError(f"{path}: {other[0]!r} is not a plain tensor with all of its numbers in the file")
-    return Tensors({name: entry(tensor) for name, tensor in state.items()})
 
 
 def check_pickles(path: Path) -> None:
@@ -86,103 +59,142 @@ def check_pickles(path: Path) -> None:
                 )
 
 
-def torchscript_folder(path: Path) -> str | None:
-    """The folder inside a TorchScript archive that all of it is in; None for any other file."""
+def open_archive(path: Path) -> tuple[Any, Place]:
+    """The objects in a zip archive of PyTorch, or of TorchScript without its code; and where its tensors are.
+    Raises InputError: an archive of another kind."""
     with zipfile.ZipFile(path) as archive:
-        found = (name for name in archive.namelist() if name.endswith("/constants.pkl"))
-        return next((name.removesuffix("constants.pkl") for name in found), None)
+        names = archive.namelist()
+        found = [name for name in names if name.endswith("data.pkl") and name.count("/") <= 1]
+        if not found:
+            raise InputError(f"{path} is {archive_kind(names)}")
+        folder = found[0].removesuffix("data.pkl")
+        with archive.open(found[0]) as file:
+            loaded = ObjectReader(file).load()
+        if f"{folder}constants.pkl" in names:
+            loaded = dict(script_tensors(loaded, (), set()))
+            if not loaded:
+                raise InputError(f"{path} is a TorchScript archive that holds no tensors")
+        sizes = {
+            info.filename: info.file_size
+            for info in archive.infolist()
+            if info.compress_type == zipfile.ZIP_STORED
+        }
+
+    def place(tensor: Stored) -> Callable[[], Tensor] | None:
+        _, dtype, key, _, length, *_ = tensor.storage
+        if sizes.get(f"{folder}data/{key}") != length * dtype.itemsize:
+            return None
+        return partial(read_stored, path, folder, tensor)
+
+    return loaded, place
 
 
-class Stored(NamedTuple):
-    """A tensor of a TorchScript archive: where its numbers are, the arguments of `_rebuild_tensor_v2`."""
-
-    storage: tuple[str, torch.dtype, str, str, int]  # "storage", type, name, device, length
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    requires_grad: bool = False
-    hooks: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        """Keep the class as it is, which a hostile pickle could change otherwise."""
-
-
-class Object:
-    """A module of a TorchScript archive, or anything else in it that is not a tensor: inert."""
-
-    state: Any = None
-
-    def __init__(self, *args: Any) -> None: ...
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
+def archive_kind(names: Sequence[str]) -> str:
+    """What a zip archive is that is not one of PyTorch's, by the names of its files."""
+    if "model.weights.h5" in names:
+        return "a Keras archive (.keras): load it with keras, and save what vitreous list-formats names"
+    if any(name.endswith(("archive_format", "serialized_exported_program.json")) for name in names) or any(
+        "/models/" in name and name.endswith(".json") for name in names
+    ):
+        return (
+            "a program of torch.export (.pt2), which has no state dict: give the model that it was made from"
+        )
+    return "a zip archive without the data.pkl of PyTorch: not a checkpoint"
 
 
-STORAGES = {
-    "DoubleStorage": torch.float64,
-    "FloatStorage": torch.float32,
-    "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16,
-    "LongStorage": torch.int64,
-    "IntStorage": torch.int32,
-    "ShortStorage": torch.int16,
-    "CharStorage": torch.int8,
-    "ByteStorage": torch.uint8,
-    "BoolStorage": torch.bool,
-}
+def open_legacy(path: Path) -> tuple[Any, Place]:
+    """The objects in a file of PyTorch before 1.6, and where its tensors are. Raises InputError: a pickle of
+    something else."""
+    storages: dict[str, tuple[torch.dtype, int]] = {}
+    places: dict[str, int] = {}
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        first = ObjectReader(file).load()
+        if first != MAGIC:
+            raise InputError(
+                f"{path} is a pickle of Python objects, not a file of torch.save{held_kinds(first)}"
+            )
+        for _ in range(2):
+            ObjectReader(file).load()  # the version, and facts of the machine
+        reader = ObjectReader(file)
+
+        def persistent(pid: Any) -> Any:
+            if pid[0] == "module":  # a class, with its source
+                return pid[1]
+            storages.setdefault(pid[2], (pid[1], pid[4]))
+            return pid
+
+        reader.persistent_load = persistent  # type: ignore[method-assign]
+        loaded = reader.load()
+        for key in ObjectReader(file).load():
+            dtype, length = storages[key]
+            stated = int.from_bytes(file.read(8), "little")
+            if stated != length or file.tell() + length * dtype.itemsize > size:
+                raise InputError(f"{path} is a damaged PyTorch file: a tensor is cut")
+            places[key] = file.tell()
+            file.seek(length * dtype.itemsize, os.SEEK_CUR)
+
+    def place(tensor: Stored) -> Callable[[], Tensor] | None:
+        _, dtype, key, _, length, *view = tensor.storage
+        if key not in places or storages[key] != (dtype, length) or any(view):
+            return None
+        return lambda: strided(read_block(path, places[key], dtype, (length,)), tensor)
+
+    return loaded, place
 
 
-class ObjectReader(pickle._Unpickler):
-    """Unpickles the objects of a TorchScript archive into `Object` and `Stored`; no class but these two is
-    made, and no function is called. (The faster unpickler in C refuses the enumerations of such archives.)"""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "torch" and name in STORAGES:
-            return STORAGES[name]
-        return Stored if (module, name) == ("torch._utils", "_rebuild_tensor_v2") else Object
-
-    def persistent_load(self, pid: Any) -> Any:
-        return pid
-
-    def make(self) -> None:
-        args = self.stack.pop()  # type: ignore[attr-defined]
-        kind = self.stack[-1]  # type: ignore[attr-defined]
-        self.stack[-1] = Stored(*args) if kind is Stored else Object()  # type: ignore[attr-defined]
-
-    dispatch: ClassVar[dict[int, Any]] = {
-        **{code[0]: pickle._Unpickler.dispatch[code[0]] for code in OPCODES},
-        pickle.REDUCE[0]: make,
-    }
-
-
-def read_torchscript(path: Path, folder: str) -> Tensors:
-    """The tensors of a TorchScript archive by the names of its modules. Its code is not read. Raises
-    InputError: a tensor whose numbers are not in the archive."""
-    with zipfile.ZipFile(path) as archive:
-        with archive.open(f"{folder}data.pkl") as file:
-            root = ObjectReader(file).load()
-        entries: dict[str, Entry] = {}
-        for name, tensor in stored_tensors(root, (), set()):
-            try:
-                _, dtype, key, _, length = tensor.storage
-                info = archive.getinfo(f"{folder}data/{key}")
-                fits = info.compress_type == zipfile.ZIP_STORED and info.file_size == length * dtype.itemsize
-                last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride, strict=True))
-                numbers = (tensor.offset, *tensor.shape, *tensor.stride)
-                fits = fits and all(type(n) is int and n >= 0 for n in numbers)
-                fits = fits and prod(tensor.shape) <= length and tensor.offset + last < length
-            except (KeyError, TypeError, ValueError, AttributeError):
-                fits = False
-            if not fits:
-                raise InputError(f"{path}: {name!r} is damaged: its type, shape or place is not right")
-            entries[name] = Entry(tensor.shape, partial(read_stored, path, folder, tensor))
-    if not entries:
-        raise InputError(f"{path} is a TorchScript archive that holds no tensors")
-    return Tensors(entries)
+def parts_of(path: Path, loaded: Any, place: Place) -> Parts:
+    """The state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers are not
+    all in the file."""
+    parts: Parts = {}
+    for key, state in found_state_dicts(loaded).items():
+        entries = {}
+        for name, tensor in state.items():
+            read = place(tensor) if fits(tensor) else None
+            if read is None:
+                raise InputError(
+                    f"{path}: {name!r} is not a plain tensor with all of its numbers in the file"
+                )
+            entries[name] = Entry(tuple(tensor.shape), read)
+        parts[key] = Tensors(entries)
+    if parts:
+        return parts
+    keys = ", ".join(map(str, list(loaded)[:MOST_KEYS])) if isinstance(loaded, Mapping) and loaded else ""
+    inside = f": its keys are {keys}" if keys else ""
+    raise InputError(
+        f"{path} holds no state dict (names and their tensors){inside}{held_kinds(loaded)}: save "
+        "model.state_dict()"
+    )
 
 
-def stored_tensors(part: Any, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Stored]]:
-    """Each tensor of a module and of the modules in it, with its name; what is shared has its first name."""
+MOST_KEYS = 12
+
+
+def held_kinds(loaded: Any) -> str:
+    """What classes of Python objects were loaded, and whether tensors are quantized, as the end of a
+    sentence."""
+    kinds = list(dict.fromkeys(kinds_in(loaded)))
+    if any("_rebuild_qtensor" in kind for kind in kinds):
+        return "; its tensors are quantized: give the weights before quantization"
+    return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
+
+
+def fits(tensor: Any) -> bool:
+    """Whether a tensor lies within its storage, and is not larger."""
+    if not isinstance(tensor, Stored):
+        return False
+    dtype, length = tensor.storage[1], tensor.storage[4]
+    numbers = (tensor.offset, *tensor.shape, *tensor.stride, length)
+    if not isinstance(dtype, torch.dtype) or not all(type(n) is int and n >= 0 for n in numbers):
+        return False
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride, strict=True))
+    count = prod(tensor.shape)
+    return count == 0 or (count <= length and tensor.offset + last < length)
+
+
+def script_tensors(part: Any, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Stored]]:
+    """Each tensor of a module of TorchScript and of the modules in it, with its name; what is shared has its
+    first name."""
     state = part.state if isinstance(part, Object) else None
     if not isinstance(state, dict) or id(part) in seen:
         return
@@ -191,38 +203,32 @@ def stored_tensors(part: Any, names: tuple[str, ...], seen: set[int]) -> Iterato
         if isinstance(value, Stored):
             yield ".".join((*names, str(name))), value
         else:
-            yield from stored_tensors(value, (*names, str(name)), seen)
+            yield from script_tensors(value, (*names, str(name)), seen)
 
 
 def read_stored(path: Path, folder: str, tensor: Stored) -> Tensor:
-    _, dtype, key, _, length = tensor.storage
+    _, dtype, key, _, length, *_ = tensor.storage
     with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
-        numbers = read_stream(file, dtype, (length,), where=path)  # type: ignore[arg-type]
+        return strided(read_stream(file, dtype, (length,), where=path), tensor)  # type: ignore[arg-type]
+
+
+def strided(numbers: Tensor, tensor: Stored) -> Tensor:
     return numbers.as_strided(tensor.shape, tensor.stride, tensor.offset)
 
 
-def is_plain(tensor: Tensor) -> bool:
-    """Dense, in memory, and not larger than what is stored of it."""
-    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
-        return False
-    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+def parts_in_memory(state: Mapping[str, Any]) -> Parts:
+    """The state dicts in a mapping, by the keys that lead to each, joined by dots; their tensors are copied
+    when they are read."""
+    return {
+        key: Tensors(
+            {name: Entry(tuple(each.shape), partial(copied, each)) for name, each in tensors.items()}
+        )
+        for key, tensors in found_state_dicts(state).items()
+    }
 
 
-def entry(tensor: Tensor) -> Entry:
-    return Entry(tuple(tensor.shape), lambda: tensor)
-
-
-def unwrapped(loaded: Any) -> dict[str, Tensor] | None:
-    """The state dict among what was loaded."""
-    if not isinstance(loaded, Mapping):
-        return None
-    inner = {name: unwrapped(loaded[name]) for name in WRAPPINGS if isinstance(loaded.get(name), Mapping)}
-    if found := [name for name, state in inner.items() if state]:
-        if len(found) > 1:
-            log.warning("the weights under %r are taken, not those under %s", found[0], ", ".join(found[1:]))
-        return inner[found[0]]
-    tensors = {name: value for name, value in loaded.items() if isinstance(value, Tensor)}
-    return tensors if tensors and all(isinstance(name, str) for name in tensors) else None
+def copied(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone()
 
 
 def write_torch(state: Mapping[str, Any], path: Path) -> None:

@@ -248,7 +248,10 @@ def check_keys(
     if missing := [name for name in wanted if name not in given]:
         raise InputError(f"{where}: missing weights: {listing(missing)}")
     if left := sorted(given.keys() - wanted.keys() - set(ignored)):
-        raise InputError(f"{where}: left over weights that the model has no place for: {listing(left)}")
+        raise InputError(
+            f"{where}: left over weights that the model has no place for: {listing(left)}; if they are a "
+            "head of several layers, pass num_classes=None to load the encoder without it"
+        )
 
 
 def listing(names: Sequence[str]) -> str:

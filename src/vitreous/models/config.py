@@ -72,8 +72,8 @@ class ViTConfig(Config):
         "layer", "LayerNorm, or RMSNorm: without mean and bias (1910.07467)"
     )
     norm_eps: float = setting(1e-6, "added to the variance in each LayerNorm", gt=0)
-    final_norm: OrNone[Literal["tokens", "pooled", "none"]] = setting(
-        "tokens", "the last LayerNorm: on the tokens, on what was pooled, or not at all"
+    final_norm: OrNone[Literal["tokens", "pooled", "both", "none"]] = setting(
+        "tokens", "the last LayerNorm: on the tokens, on what was pooled, on both, or not at all"
     )
     qkv_bias: bool = setting(True, "whether q, k and v have a bias")
     extra_norms: NormPlaces = setting(
@@ -214,7 +214,7 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
             )
     elif pooling.kind in ("class", "class+mean", "class+distillation") and not config.class_token:
         yield f"pooling {pooling.kind!r} needs class_token=True, or pool by 'mean' or 'attention'"
-    if config.distillation_token and config.final_norm == "pooled":
+    if config.distillation_token and config.final_norm in ("pooled", "both"):
         yield "DeiT's two tokens are normalized before pooling: set final_norm='tokens'"
     if config.distillation_token and config.representation_size:
         yield "representation_size and a distillation token exclude each other"

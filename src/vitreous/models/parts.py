@@ -233,7 +233,7 @@ def build_pooling(config: ViTConfig) -> nn.Module:
             pool = ClassAndMeanPooling(skip=config.num_prefix_tokens)
         case "class+distillation":
             pool = DistilledPooling()
-    if config.final_norm == "pooled":
+    if config.final_norm in ("pooled", "both"):
         return nn.Sequential(OrderedDict(pool=pool, norm=build_norm(config, pooled_width(config))))
     return pool
 

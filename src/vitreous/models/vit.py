@@ -66,7 +66,7 @@ class ViT(nn.Module):
             )
             self.dropout = nn.Dropout(config.dropout)
             self.blocks = parts.build_blocks(config)
-            self.norm = parts.build_norm(config) if config.final_norm == "tokens" else nn.Identity()
+            self.norm = parts.build_norm(config) if config.final_norm in ("tokens", "both") else nn.Identity()
             self.pool = parts.build_pooling(config)
             self.representation = parts.build_representation(config)
             self.head = parts.build_head(config)
@@ -88,7 +88,7 @@ class ViT(nn.Module):
         if count:
             named = "class token" if count == 1 else f"{count} tokens"
             steps["prepend_tokens"] = (f"{named} prepended", "x_class, Eq. 1")
-        if self.config.final_norm == "pooled":
+        if self.config.final_norm in ("pooled", "both"):
             steps["pool.norm"] = ("LayerNorm", "LN, Eq. 4")
         return steps
 

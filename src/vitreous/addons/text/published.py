@@ -145,7 +145,13 @@ def read_trocr(source: Source) -> Reading:
             raise InputError(f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise")
         decoder, encoder_config = decoder_config(source), dict(described["encoder"])
     # the pooler is not read by the decoder
-    images = source.renamed(lambda name: None if name.startswith(("encoder.pooler.", "decoder.")) else name)
+    images = source.renamed(
+        lambda name: (
+            name.removeprefix("encoder.")
+            if name.startswith("encoder.") and not name.startswith("encoder.pooler.")
+            else None
+        )
+    )
     encoder = read_huggingface(replace(images, config=encoder_config))
     assert isinstance(encoder.config, ViTConfig)  # huggingface reads nothing else
     text = source.renamed(lambda name: name if name.startswith(DECODER) else None)

@@ -101,7 +101,7 @@ def read_aimv2(source: Source) -> Reading:
                 f"{source.where}: its attention pooling (use_head) is not known here: pass pooling='mean' to "
                 "read the tower without it"
             )
-        source.left_out.extend(heads)
+        source.assumed.append("pooling by the mean, without its attention pooling")
         source = source.renamed(lambda name: None if name in heads else name)
     rows = [same("stem.projection.weight", f"{PATCHES}.weight"), *layer_rows()]
     fields: dict[str, Any] = shape_fields(source, rows)

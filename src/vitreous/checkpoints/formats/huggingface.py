@@ -41,28 +41,6 @@ from vitreous.checkpoints.weights import (
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 
-TOWERS = (
-    "vit",
-    "deit",
-    "dinov2",
-    "dinov2_with_registers",
-    "ijepa",
-    "beit",
-    "data2vec_vision",
-    "vision_model",
-    "vision_tower",
-    "model.vision_tower",
-    "vision_encoder",
-    "encoder",
-)
-PREFIXES = ("", *(f"{name}." for name in TOWERS))
-# The other half of a model with two towers or a decoder, and buffers.
-OTHERS = (
-    *("text_model.", "text_encoder.", "text_projection.", "logit_scale", "logit_bias", "temperature"),
-    *("decoder.", "language_model.", "model.language_model.", "multi_modal_projector.", "mlp1."),
-    "model.multi_modal_projector.",
-)
-MASKED_MODELING = ("lm_head.", "layernorm.")  # the head of BEiT's pre-training
 UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 
 OUR_ANGLES = "blocks.0.attention.position.class_angles"
@@ -74,10 +52,7 @@ def read_huggingface(source: Source) -> Reading:
     patches = (
         f"{family.names['stem.projection']}.weight" for family in (families.VIT, families.CLIP, families.TIPS)
     )
-    prefix = source.prefix("a transformers checkpoint of a ViT", PREFIXES, *patches)
-    others = MASKED_MODELING if "lm_head.weight" in source.tensors else OTHERS
-    source.left_out.extend(name for name in source.tensors if name.startswith(others))
-    source = source.renamed(lambda name: None if name.startswith(others) else name.removeprefix(prefix))
+    source.prefix("a transformers checkpoint of a ViT", ("",), *patches)
     internvl = families.INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
     if "embeddings.patch_embeddings.projection.weight" in source.tensors and not internvl:
         source = source.renamed(families.published_name)
@@ -87,9 +62,7 @@ def read_huggingface(source: Source) -> Reading:
             "the model with its save_pretrained, or give it to vt.load as it is"
         )
     if "classifier.weight" in source.tensors:  # which no classifier of transformers puts on the pooler
-        pooler = [name for name in source.tensors if name.startswith("pooler.dense.")]
-        source.left_out.extend(pooler)
-        source = source.renamed(lambda name: None if name in pooler else name)
+        source = source.without(name for name in source.tensors if name.startswith("pooler.dense."))
     source = with_tower(source)
     if naflex := "siglip2" in str(source.config.get("model_type")):
         source = of_one_size(source)

@@ -6,7 +6,6 @@ the patches side by side, so it holds heads on either of them, with zeros for th
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import Format, hidden_act_of
 from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats import huggingface_families as families
-from vitreous.checkpoints.formats.huggingface import PREFIXES, huggingface_rows, read_huggingface
+from vitreous.checkpoints.formats.huggingface import huggingface_rows, read_huggingface
 from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, with_unused, write_rows
@@ -301,7 +300,8 @@ def form_for(model: ViT) -> Form:
 HUGGINGFACE = Format(
     name="huggingface",
     about="transformers: ViT, DeiT, DINOv2, DINOv3, BEiT, I-JEPA, MLCD, TIPSv2, InternViT, CLIP, SigLIP",
-    keys=(rf"({'|'.join(map(re.escape, PREFIXES))})embeddings\.patch_embedding(s(\.projection)?)?\.weight",),
+    keys=(r"embeddings\.patch_embedding(s(\.projection)?)?\.weight",),
+    beside=HEADS,
     entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,
     write=write_huggingface,

@@ -141,13 +141,10 @@ ATTENTION_POOL = {
     "mlp.contract": "mlp.fc2",
 }
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
-# Prefixes under which other code keeps a timm tower.
-PREFIXES = ("", "visual.trunk.", "trunk.", "vision_model.", "encoder.", "backbone.")
 
 
 def read_timm(source: Source) -> Reading:
-    prefix = source.prefix("a timm checkpoint", PREFIXES, "patch_embed.proj.weight")
-    source = source.below(prefix, "head.weight", "head.bias")
+    source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight")
     known = facts(source)
     fields, embedded = timm_fields(source, known)
     config = configured(ViTConfig, source, fields)

@@ -4,14 +4,13 @@ reads ("local-dir:PATH" or the hub), or, for a path that ends in .safetensors or
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
-from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, PREFIXES, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, read_timm, timm_rows
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
@@ -218,10 +217,8 @@ def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str,
 TIMM = Format(
     name="timm",
     about="timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict",
-    keys=tuple(
-        rf"({'|'.join(map(re.escape, PREFIXES))}){key}"
-        for key in (r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight")
-    ),
+    keys=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight"),
+    beside=("head.weight", "head.bias", "head_dist."),
     read=read_timm,
     write=write_timm,
     limits=limits_of,

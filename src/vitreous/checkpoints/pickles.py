@@ -1,0 +1,212 @@
+"""The objects of a pickle, inert: no class that it names is imported, and no function is called. Tensors
+become `Stored`, which say where their numbers are; mappings of any class become dictionaries; everything else
+is an `Object` that knows the name of its class."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+# What makes nothing larger than what the file holds of it.
+OPCODES = (
+    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK),
+    *(pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.REDUCE, pickle.BUILD),
+    pickle.BINPERSID,
+    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.BININT, pickle.BININT1, pickle.BININT2),
+    *(pickle.LONG1, pickle.LONG4, pickle.BINFLOAT, pickle.BINUNICODE, pickle.SHORT_BINUNICODE),
+    *(pickle.BINSTRING, pickle.SHORT_BINSTRING, pickle.BINBYTES, pickle.SHORT_BINBYTES),
+    *(pickle.BINPUT, pickle.LONG_BINPUT, pickle.BINGET, pickle.LONG_BINGET, pickle.MEMOIZE),
+    *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+    *(pickle.EMPTY_LIST, pickle.APPEND, pickle.APPENDS, pickle.EMPTY_DICT, pickle.SETITEM, pickle.SETITEMS),
+    *(pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET),
+)
+STORAGES = {
+    "DoubleStorage": torch.float64,
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+DTYPES = {
+    str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)
+}
+DEEPEST = 12  # containers around a state dict
+
+
+class Stored(NamedTuple):
+    """A tensor: where its numbers are, the arguments of `torch._utils._rebuild_tensor_v2`."""
+
+    storage: tuple[Any, ...]  # "storage", type, name, device, length
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    requires_grad: bool = False
+    hooks: Any = None
+    metadata: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        """Keep the class as it is, which a hostile pickle could change otherwise."""
+
+
+class Kind(str):
+    """The name of a class or a function, where a pickle names one."""
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+class Object(dict[Any, Any]):
+    """What a class or a function would have made, with the items that it was filled with as a mapping."""
+
+    kind: Kind = Kind("")
+    state: Any = None
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def extend(self, items: Any) -> None: ...
+
+    def append(self, item: Any) -> None: ...
+
+    def add(self, item: Any) -> None: ...
+
+
+class ObjectReader(pickle._Unpickler):
+    """Unpickles into `Stored`, `Object` and plain containers. (The faster unpickler in C refuses the
+    enumerations of TorchScript.)"""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and (name in STORAGES or name in DTYPES):
+            return STORAGES.get(name) or DTYPES[name]
+        return Kind(f"{module}.{name}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        return pid
+
+    def reduce(self) -> None:
+        args = self.stack.pop()  # type: ignore[attr-defined]
+        self.stack[-1] = made(self.stack[-1], args)  # type: ignore[attr-defined]
+
+    def new(self) -> None:
+        self.stack.pop()  # type: ignore[attr-defined]
+        self.stack[-1] = made(self.stack[-1], ())  # type: ignore[attr-defined]
+
+    def new_ex(self) -> None:
+        self.stack.pop()  # type: ignore[attr-defined]
+        self.new()
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        **{code[0]: pickle._Unpickler.dispatch[code[0]] for code in OPCODES},
+        pickle.REDUCE[0]: reduce,
+        pickle.NEWOBJ[0]: new,
+        pickle.NEWOBJ_EX[0]: new_ex,
+    }
+
+
+def made(kind: Any, args: Any) -> Any:
+    """What is kept of a call."""
+    match kind, args:
+        case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", _:
+            return Stored(*args)
+        case "torch._utils._rebuild_tensor_v3", (
+            storage,
+            offset,
+            shape,
+            stride,
+            _,
+            _,
+            torch.dtype() as dtype,
+            *_,
+        ):
+            tag, _, name, device, length, *_ = storage  # in bytes
+            return Stored((tag, dtype, name, device, length // dtype.itemsize), offset, shape, stride)
+        case "torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state", (data, *_):
+            return data
+        case "torch._tensor._rebuild_from_type_v2", (function, _, inner, *_):
+            return made(function, inner)
+        case "builtins.set" | "__builtin__.set", (list() as items,):
+            return frozenset(each for each in items if isinstance(each, str))
+    found = Object()
+    found.kind = Kind(kind) if isinstance(kind, str) else Kind(type(kind).__name__)
+    # an OrderedDict of Python 2 is made from a list of pairs
+    if found.kind == "collections.OrderedDict" and args and isinstance(args[0], list):
+        found.update(
+            {pair[0]: pair[1] for pair in args[0] if isinstance(pair, list | tuple) and len(pair) == 2}
+        )
+    return found
+
+
+def is_module(value: Any) -> bool:
+    """Whether it is a module of PyTorch, stored whole."""
+    return isinstance(value, Object) and isinstance(value.state, dict) and "_modules" in value.state
+
+
+def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The parameters and buffers of a module of PyTorch that was stored whole, by their names; what is shared
+    has its first name."""
+    state = module.state
+    seen.add(id(module))
+    hidden = state.get("_non_persistent_buffers_set") or ()
+    for part in ("_parameters", "_buffers"):
+        for name, value in (state.get(part) or {}).items():
+            if value is not None and name not in hidden:
+                yield f"{prefix}{name}", value
+    for name, inner in state["_modules"].items():
+        if is_module(inner) and id(inner) not in seen:
+            yield from module_tensors(inner, seen, f"{prefix}{name}.")
+
+
+def found_state_dicts(value: Any) -> dict[str, dict[str, Any]]:
+    """The mappings from names to tensors in what was loaded, by the keys that lead to each, joined by dots:
+    those that have a matrix, or else any."""
+    return dict(state_dicts(value, 2)) or dict(state_dicts(value, 0))
+
+
+def state_dicts(
+    value: Any, axes: int, path: tuple[str, ...] = (), seen: set[int] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every mapping from names to tensors, one of which has as many `axes`, with the keys that lead to it."""
+    seen = set() if seen is None else seen
+    if len(path) > DEEPEST or id(value) in seen:
+        return
+    seen.add(id(value))
+    if is_module(value):
+        yield ".".join(path), dict(module_tensors(value, set()))
+        return
+    if isinstance(value, list | tuple) and not isinstance(value, Stored) and len(value) <= DEEPEST:
+        value = {str(number): each for number, each in enumerate(value)}
+    if not isinstance(value, Mapping):
+        return
+    named = {name: each for name, each in value.items() if isinstance(name, str)}
+    # counters and single numbers are no model
+    if any(hasattr(each, "shape") and len(each.shape) >= axes for each in named.values()):
+        yield ".".join(path), {name: each for name, each in named.items() if hasattr(each, "shape")}
+    for name, each in named.items():
+        yield from state_dicts(each, axes, (*path, name), seen)
+
+
+def kinds_in(value: Any) -> Iterator[str]:
+    """The names of the classes in what was loaded, but those of containers."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, Object) and not each.kind.startswith("collections."):
+            yield str(each.kind)
+        if isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, list | tuple) and not isinstance(each, Stored):
+            waiting += each
