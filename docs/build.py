@@ -6,7 +6,6 @@ Nothing is cached from an earlier build (-E): pages change with the program, not
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,7 +13,6 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
-RUN = DOCS.parent / "build" / "digits"  # the model on the landing page; deleting it trains it again
 ADDRESS = "https://vitreous.readthedocs.io"
 LANGUAGES = {"en": "Code of the figure", "ko": "그림을 그리는 코드"}
 START = """<!doctype html>
@@ -62,13 +60,15 @@ def build(site: Path) -> None:
 
 
 def learn_page(folder: Path, language: str) -> None:
-    """Write the model of the landing page: trained on the bundled digits at the first build, in a minute."""
+    """Write the landing page's model: the paper's, on the bundled digits. A link to it shows an image."""
     import vitreous as vt
 
-    if not (RUN / "model" / "config.json").is_file():
-        shutil.rmtree(RUN, ignore_errors=True)
-        vt.train("digits", epochs=40, out=RUN, progress=False)
-    vt.learn(RUN, out=folder / "vit-in-the-browser.html", language=language)
+    path = folder / "vit-in-the-browser.html"
+    path.unlink(missing_ok=True)
+    vt.learn(out=path, language=language)
+    image = f'<meta property="og:image" content="{ADDRESS}/{language}/_static/learn.png">'
+    page = path.read_text(encoding="utf-8")
+    path.write_text(page.replace("</title>", f"</title>\n{image}", 1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -49,12 +49,12 @@ napoleon_use_ivar = True
 
 # What a link to a page shows where it is shared (Open Graph); build.py sets the address of each language.
 ogp_site_name = "vitreous"
-ogp_image = "_static/hero.png"
+ogp_image = "_static/learn.png"
 ogp_use_first_image = False
 ogp_social_cards = {"enable": False}
 
 templates_path = ["_templates"]
-html_static_path = ["_static", "hero.png"]
+html_static_path = ["_static", "learn.png"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_favicon = "_static/favicon.svg"

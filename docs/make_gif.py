@@ -19,9 +19,9 @@ import vitreous as vt
 
 GIF = Path(__file__).with_name("learn.gif")
 PREVIEW = Path(__file__).with_name("learn.png")  # what a link to the site shows
-SIZE = {"width": 1120, "height": 700}
-SHRUNK = (896, 560)
-STEPS = 120  # of the training that is shown
+SIZE = {"width": 1280, "height": 760}
+SHRUNK = (896, 532)
+STEPS = 300  # of the training that is shown
 
 
 def frames(tab: Any) -> Iterator[tuple[bytes, int]]:
@@ -51,13 +51,14 @@ def frames(tab: Any) -> Iterator[tuple[bytes, int]]:
     tab.uncheck("#stage-positions")
     tab.uncheck("#stage-shuffled")
     tab.click("#train-open")
-    tab.select_option("#practice-total", "150")
+    tab.select_option("#practice-total", str(STEPS))
     tab.evaluate("() => byId('training').scrollIntoView({ behavior: 'instant' })")
     tab.click("#practice-run")
-    for step in range(2, STEPS, 10):
+    for step in range(2, STEPS + 1, 24):
         tab.wait_for_function(f"() => practice.steps >= {step}")
         yield shot(260)
-    yield shot(1500)
+    tab.wait_for_function(f"() => practice.steps >= {STEPS}")
+    yield shot(1800)
 
 
 def main() -> None:
@@ -71,11 +72,11 @@ def main() -> None:
         tab.set_default_timeout(300_000)
         tab.goto(page.as_uri())
         tab.wait_for_timeout(500)
-        PREVIEW.write_bytes(tab.screenshot(clip={"x": 0, "y": 0, "width": 1120, "height": 588}))
+        PREVIEW.write_bytes(tab.screenshot(clip={"x": 0, "y": 0, "width": 1280, "height": 672}))
         images, times = [], []
         for png, milliseconds in frames(tab):
             image = Image.open(io.BytesIO(png)).convert("RGB").resize(SHRUNK, Image.Resampling.LANCZOS)
-            images.append(image.quantize(96, dither=Image.Dither.NONE))
+            images.append(image.quantize(160, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE))
             times.append(milliseconds)
         browser.close()
     images[0].save(GIF, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=True)

@@ -27,7 +27,7 @@ assert vt.load("saved").config == model.config
 COMMANDS = (
     ["describe", "ViT-B/16"],
     ["convert", "saved", "converted", "--format", "huggingface"],
-    ["predict", "saved", "hero.png"],
+    ["predict", "saved", "learn.png"],
 )
 
 
@@ -72,12 +72,12 @@ def test_the_wheel_alone_in_a_clean_environment(built: Path, tmp_path: Path) -> 
     python = str(tmp_path / "venv" / "bin" / "python")
     run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], tmp_path)
     run([python, "-m", "pip", "install", "--quiet", str(wheel)], tmp_path)
-    (tmp_path / "hero.png").write_bytes((ROOT / "docs" / "hero.png").read_bytes())
+    (tmp_path / "learn.png").write_bytes((ROOT / "docs" / "learn.png").read_bytes())
     run([python, "-c", SMOKE], tmp_path)
     vitreous = str(tmp_path / "venv" / "bin" / "vitreous")
     for words in COMMANDS:
         run([vitreous, *words], tmp_path)
-    for words in (["train"], ["train", "photos"], ["inspect", "saved", "hero.png"]):
+    for words in (["train"], ["train", "photos"], ["inspect", "saved", "learn.png"]):
         said = run([vitreous, *words], tmp_path, code=2)
         assert said.count("\n") == 1, said
         assert "pip install 'vitreous[train]'" in said

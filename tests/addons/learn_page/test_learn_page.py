@@ -639,13 +639,19 @@ def test_both_languages_and_themes_without_horizontal_scroll(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_has_nothing_to_say(browser: Any, page: Path, scheme: str) -> None:
+def test_axe_has_nothing_to_say(browser: Any, page: Path, tmp_path: Path, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="make test-slow installs it")
     with Visit(browser, page, 390, color_scheme=scheme) as tab:
         for preset in ("trained", "textbook", "base"):
             tab.select_option("#model", preset)
             tab.evaluate("() => { for (const each of byId('panels').children) fill(each, context()); }")
             assert axe.Axe().run(tab).response["violations"] == [], preset
+    with Visit(
+        browser, vt.learn(out=tmp_path / "learn.html").page, 390, shown="", color_scheme=scheme
+    ) as tab:
+        tab.click("#train-open")
+        assert axe.Axe().run(tab).response["violations"] == [], "training"
+        assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
 def test_the_page_without_a_model_is_the_papers_and_below_800_kilobytes(tmp_path: Path) -> None:

@@ -216,12 +216,15 @@ function switchOf(id, text, checked, disabled, set) {
   );
 }
 
+// A number that may be very small: 2.5e−7, or 0.
+const smallNumber = (value) => (value ? value.toExponential(1).replace("-", "−") : "0");
+
 // What the switches have done.
 function noteOfSwitches(c) {
   if (switchesFixed()) return trace ? c.words.switches_recorded : "";
   if (state.withoutPositions && state.shuffled)
     return c.t(model.config.stem.kind === "patch" ? "equivariance" : "no_equivariance", {
-      change: changeByShuffling().toExponential(1).replace("-", "−"),
+      change: smallNumber(changeByShuffling()),
     });
   if (!unchanged) return "";
   const [was] = best(unchanged.logits);
