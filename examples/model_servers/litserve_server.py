@@ -1,4 +1,4 @@
-"""An exported classifier behind LitServe: `pip install litserve onnxruntime pillow numpy`, and
+"""An exported classifier in LitServe: `pip install litserve onnxruntime pillow numpy`, and
 
 vitreous export runs/photos --out photos.onnx --with-preprocessing
 python litserve_server.py photos.onnx

@@ -109,7 +109,10 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
         """Open the model, and learn the form of X."""
         self.begin_input(X)
         self.model_ = resolve_model(self.model)
-        self._n_features_out = int(self.model_.config.width)
+        config = self.model_.config  # DeiT's two tokens are flattened
+        self._n_features_out = config.feature_width * (
+            2 if getattr(config, "distillation_token", False) else 1
+        )
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:

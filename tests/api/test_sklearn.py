@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,23 @@ def test_rows_of_a_table_are_images() -> None:
         ViTFeatures(model, image_shape=(7, 8)).fit(table[:10])
     with pytest.raises(vt.InputError, match="a table of numbers"):
         ViTFeatures(model, image_shape=(8, 8)).fit(table[:10]).transform(np.zeros((2, 8, 8)))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("ViT-Ti/16", {"pooling": "class+mean"}),
+        ("ViT-Ti/16", {"pooling": "class+distillation"}),
+        ("ViT-Ti/16", {"representation_size": 24}),
+        ("BiT-R50x1", {"layers": (1,), "width_factor": 0.5}),
+    ],
+)
+def test_there_are_as_many_names_as_features(
+    name: str, fields: dict[str, Any], pixels: NDArray[np.uint8]
+) -> None:
+    model = vt.create(name, image_size=32, num_classes=None, **fields)
+    features = ViTFeatures(model).fit(pixels[:3])
+    assert features.transform(pixels[:3]).shape == (3, len(features.get_feature_names_out()))
 
 
 def test_a_torn_image_is_an_input_error(model: ViT, photos: Path) -> None:

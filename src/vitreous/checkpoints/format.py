@@ -290,7 +290,7 @@ def image_size_of(
             source.assumed.append(
                 f"images of {found[0]}x{found[1]}, a square of patches (or pass stored_image_size=)"
             )
-    # pixels that fill no patch are no part of the table
+    # pixels that fill no patch are not a part of the table
     if wished and 0 < prod(grid := grid_of(wished, patch, stride)) in positions:
         found = wished if found is None or grid == grid_of(found, patch, stride) else found
     if found is None:

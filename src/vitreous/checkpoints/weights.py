@@ -310,7 +310,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 def check_finite(outputs: Tensor) -> Tensor:
-    """The outputs of a model. Raises InputError: some are NaN or infinite, which is no answer."""
+    """The outputs of a model. Raises InputError: some are NaN or infinite, which is not an answer."""
     if not is_finite(outputs):
         raise InputError(
             "the model's outputs are NaN or infinite: its weights are damaged, or its training diverged, or "

@@ -104,7 +104,7 @@ def is_many(images: Any) -> bool:
 
 def is_of_bands(images: Any) -> bool:
     """Return whether an array (H, W, bands), or a tensor (bands, H, W), is one image of two or up to sixteen
-    bands, and not a batch of gray images that are no wider."""
+    bands, and not a batch of gray images as wide."""
     bands, *sides = images.shape[::-1] if isinstance(images, np.ndarray) else images.shape
     return bands <= MOST < min(sides)
 

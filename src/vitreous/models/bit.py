@@ -45,6 +45,11 @@ class BiTConfig(ResNetConfig):
             raise ValueError("the pre-activation ResNet standardizes kernels by their variance")
         return self
 
+    @property
+    def feature_width(self) -> int:
+        """Channels of `BiT.features`."""
+        return self.output_widths[-1]
+
     if TYPE_CHECKING:  # a type checker does not know that one number is a square
 
         def __init__(self, *, image_size: int | tuple[int, int] = ..., **fields: Any) -> None: ...

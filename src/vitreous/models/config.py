@@ -157,6 +157,16 @@ class ViTConfig(Config):
         return self.pooling.kind == "class+distillation"
 
     @property
+    def pooled_width(self) -> int:
+        """Channels of what the pooling gives; of DeiT's two tokens, of each."""
+        return 2 * self.width if self.pooling.kind == "class+mean" else self.width
+
+    @property
+    def feature_width(self) -> int:
+        """Channels of `ViT.features`; of DeiT's two tokens, of each."""
+        return self.representation_size or self.pooled_width
+
+    @property
     def num_class_tokens(self) -> int:
         """Tokens before the patches that have a position: the class and the distillation token."""
         return int(self.class_token) + int(self.distillation_token)

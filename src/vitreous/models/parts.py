@@ -234,24 +234,15 @@ def build_pooling(config: ViTConfig) -> nn.Module:
         case "class+distillation":
             pool = DistilledPooling()
     if config.final_norm in ("pooled", "both"):
-        return nn.Sequential(OrderedDict(pool=pool, norm=build_norm(config, pooled_width(config))))
+        return nn.Sequential(OrderedDict(pool=pool, norm=build_norm(config, config.pooled_width)))
     return pool
-
-
-def pooled_width(config: ViTConfig) -> int:
-    return 2 * config.width if config.pooling.kind == "class+mean" else config.width
-
-
-def feature_width(config: ViTConfig) -> int:
-    """Channels of `ViT.features`."""
-    return config.representation_size or pooled_width(config)
 
 
 def build_representation(config: ViTConfig) -> nn.Module:
     """The hidden tanh layer of the pre-training head (section 3.1), where there is one."""
     if config.representation_size is None:
         return nn.Identity()
-    return Representation(pooled_width(config), config.representation_size)
+    return Representation(config.pooled_width, config.representation_size)
 
 
 def build_head(config: ViTConfig) -> nn.Module:
@@ -260,4 +251,4 @@ def build_head(config: ViTConfig) -> nn.Module:
         return nn.Identity()
     if config.distillation_token:
         return DistilledHead(config.width, config.num_classes)
-    return nn.Linear(feature_width(config), config.num_classes)
+    return nn.Linear(config.feature_width, config.num_classes)

@@ -14,17 +14,17 @@ function startTraining() {
     shift: DATA.shift[0],
     total: Number(byId("practice-total")?.value ?? 600),
   };
-  const hear = (told) => practice.links === links && hearTraining(told);
+  const hear = (news) => practice.links === links && hearTraining(news);
   let links = null;
   try {
-    const listen = "let practice; onmessage = ({ data }) => data.settings ? (practice = new Practice(data.settings, (told) => postMessage(told))) : practice.hear(data);";
+    const listen = "let practice; onmessage = ({ data }) => data.settings ? (practice = new Practice(data.settings, (news) => postMessage(news))) : practice.hear(data);";
     const file = new Blob([byId("engine").textContent, listen], { type: "text/javascript" }),
       worker = new Worker(URL.createObjectURL(file));
     worker.onmessage = ({ data }) => hear(data);
     worker.postMessage({ settings });
     links = { send: (message) => worker.postMessage(message), stop: () => worker.terminate() };
   } catch {
-    const here = new Practice(settings, (told) => hear(told));
+    const here = new Practice(settings, (news) => hear(news));
     links = { send: (message) => here.hear(message), stop: () => here.run(false) };
   }
   practice.links?.stop();

@@ -622,7 +622,7 @@ class Trainer {
 class Practice {
   constructor({ config, tensors, train, test, factor, shift, batch = 32, total = 600, seed = 1 }, post) {
     Object.assign(this, { config, post, total, test, own: [], onlyOwn: false, running: false });
-    Object.assign(this, { factor, shift, train, uniform: generator(seed), told: 0, evaluated: -1 });
+    Object.assign(this, { factor, shift, train, uniform: generator(seed), news: 0, evaluated: -1 });
     this.trainer = new Trainer(config, tensors, batch);
   }
 
@@ -688,15 +688,15 @@ class Practice {
     while (performance.now() - begun < 100 && this.trainer.steps < this.total);
     const millis = (performance.now() - begun) / found.length,
       done = this.trainer.steps >= this.total,
-      told = { steps: this.trainer.steps, found, millis, done };
+      news = { steps: this.trainer.steps, found, millis, done };
     if (done || this.trainer.steps - this.evaluated >= 20) {
       this.evaluated = this.trainer.steps;
-      told.heldOut = this.evaluate(done ? 360 : 120);
+      news.heldOut = this.evaluate(done ? 360 : 120);
     }
-    told.tensors = Object.fromEntries(
+    news.tensors = Object.fromEntries(
       Object.entries(this.trainer.tensors).map(([name, { data, shape }]) => [name, tensor(data.slice(), ...shape)]),
     );
-    this.post(told);
+    this.post(news);
     if (done) this.running = false;
     else setTimeout(() => this.loop(), 0);
   }

@@ -21,7 +21,6 @@ from vitreous.checkpoints.resizing import resized_positions
 from vitreous.checkpoints.weights import compute_positions, meta_model
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.models import parts
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive, setting
 from vitreous.models.names import Model
@@ -224,14 +223,12 @@ def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Ten
 
 def feature_width(model: Model) -> int:
     """Channels of `model.features`."""
-    if not isinstance(model.config, ViTConfig):
-        return model.config.output_widths[-1]
-    if model.config.distillation_token:
+    if isinstance(model.config, ViTConfig) and model.config.distillation_token:
         raise InputError(
             "views are compared by one feature vector each, and a model with a distillation token has two: "
             "set model.pooling=class"
         )
-    return parts.feature_width(model.config)
+    return model.config.feature_width
 
 
 class FeaturesAt(nn.Module):
