@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.api.inspecting import across_folders, right_and_wrong
 from vitreous.checkpoints import hub_encoders
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -204,3 +205,16 @@ def test_labels_that_may_depend_on_it_are_not_changed(tmp_path: Path) -> None:
         assert changed.color_jitter is None
         assert not changed.flip
         assert any("as the labels may depend on it" in each for each in reasons)
+
+
+def test_images_of_a_folder_are_shown_across_classes_right_and_wrong() -> None:
+    """The first eight by name would all be of one class."""
+    assert across_folders(["a", "a", "a", "b", "b", "c"]) == [0, 3, 5, 1, 4, 2]
+    model = vt.create("ViT-Ti/16", num_classes=2, image_size=16, width=16, depth=1, heads=1, mlp_dim=16)
+    model.labels = ["a", "b"]
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.copy_(torch.tensor([1.0, 0.0]))  # everything is an a
+    images = [Image.new("RGB", (16, 16))] * 5
+    assert right_and_wrong(model, images, ["a", "a", "a", "b", "b"]) == [0, 3, 1, 4, 2]
+    assert right_and_wrong(model, images, ["x", "a", "a", "b", "b"]) == [0, 1, 2, 3, 4]

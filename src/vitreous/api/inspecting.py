@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from vitreous.tasks.task import Task
 
 ENOUGH = 2  # times the model's size, to which larger images are reduced once they are read
+
+ASKED = 64  # images whose answers decide which are shown first
 
 
 @dataclass(frozen=True)
@@ -298,6 +301,8 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
             return Shown([given] if isinstance(given, str) else list(given))
         found, failed = image_list(given)
         rows: Sequence[int] = range(len(found))
+        if isinstance(given, str | Path) and Path(given).is_dir():
+            rows = across_folders([Path(found.name(row)).parent.name for row in rows])
     else:
         found, about = held_out_examples(task, model, answerer)
         if isinstance(found, list):  # of texts
@@ -318,7 +323,41 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
                 labels.append(found.classes[int(found.targets[row])])
     if not read:
         raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
+    if isinstance(given, str | Path) and task.name == "classification":
+        order = right_and_wrong(answerer, [image for image, _ in read[:ASKED]], labels[:ASKED])
+        order += range(len(order), len(read))
+        read, labels = [read[row] for row in order], [labels[row] for row in order]
     return Shown(read, about, tuple(failed), tuple(labels))
+
+
+def across_folders(folders: Sequence[str]) -> list[int]:
+    """Return the numbers of images in an order that takes one of each folder, then another of each."""
+    groups: dict[str, list[int]] = {}
+    for row, folder in enumerate(folders):
+        groups.setdefault(folder, []).append(row)
+    turns = zip_longest(*groups.values())
+    return [row for turn in turns for row in turn if row is not None]
+
+
+def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequence[str]) -> list[int]:
+    """Return the numbers of images in an order that takes one that is classified correctly and one that is
+    not by turns; as they are where their folders are not the model's classes."""
+    import torch
+
+    known = getattr(answerer, "labels", None)
+    if not known or not set(labels) <= set(known):
+        return list(range(len(images)))
+    device = next(answerer.parameters()).device
+    answers: list[int] = []
+    with torch.inference_mode():
+        for first in range(0, len(images), 16):
+            batch = answerer.preprocessing(images[first : first + 16]).to(device)
+            answers += answerer(batch).argmax(dim=1).tolist()
+    right = [known[answer] == label for answer, label in zip(answers, labels, strict=True)]
+    by_turns = zip_longest(
+        (row for row, each in enumerate(right) if each), (row for row, each in enumerate(right) if not each)
+    )
+    return [row for pair in by_turns for row in pair if row is not None]
 
 
 def held_out_examples(task: Task, model: Any, answerer: Any) -> tuple[Any, str]:
