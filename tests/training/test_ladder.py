@@ -218,3 +218,11 @@ def test_images_of_a_folder_are_shown_across_classes_right_and_wrong() -> None:
     images = [Image.new("RGB", (16, 16))] * 5
     assert right_and_wrong(model, images, ["a", "a", "a", "b", "b"]) == [0, 3, 1, 4, 2]
     assert right_and_wrong(model, images, ["x", "a", "a", "b", "b"]) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("format", ["timm", "huggingface"])
+def test_what_train_makes_by_default_can_leave(format: str, tmp_path: Path) -> None:
+    """Or the sentence names what can, and how to train a model that can."""
+    model = vt.load("vitreous:small")
+    with pytest.raises(vt.InputError, match=r"export RUN --out model.onnx.*train DATA --model ViT-Ti/16"):
+        vt.save(model, tmp_path / "out", format=format)

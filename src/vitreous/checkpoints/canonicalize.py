@@ -105,6 +105,13 @@ def value_of(config: ViTConfig | BiTConfig, field: str) -> Any:
     return value
 
 
+# Of the small models that `train` makes by default.
+OTHERWISE = (
+    "; ONNX holds every model (vitreous export RUN --out model.onnx), and a model of the paper's form, which "
+    "this format holds, comes from vitreous train DATA --model ViT-Ti/16 or --init with a published encoder"
+)
+
+
 def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> None:
     """An error that names the first part which the format cannot hold."""
     for field, allowed in limits.items():
@@ -115,6 +122,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         whole = part in ("head", "position.rotary", "position.rotary.periods")
         known = "" if whole else f"={value}, only {' or '.join(str(each) for each in allowed)}"
         hint = f"; leave it out with `drop` {part}" if part in DROPPABLE else ""
+        hint = OTHERWISE if part.startswith("stem") else hint
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
 
 
