@@ -80,14 +80,10 @@ def visit(browser: Any, served: ServedModel) -> Iterator[Any]:
 
 def give(page: Any, name: str = "x.png", data: bytes | None = None) -> None:
     """Choose an image, and wait for what the page makes of it."""
-    before = page.get_attribute("#bench", "data-drawn")
+    drawn = int(page.get_attribute("#bench", "data-drawn") or 0)
     content = image() if data is None else data
     page.set_input_files("#file", [{"name": name, "mimeType": "image/png", "buffer": content}])
-    page.wait_for_function(
-        f"document.getElementById('bench').dataset.drawn !== {before!r}"
-        if before
-        else "document.getElementById('bench').dataset.drawn"
-    )
+    page.wait_for_selector(f"#bench[data-drawn='{drawn + 1}']")
 
 
 def heat(page: Any) -> str:
