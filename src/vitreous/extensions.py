@@ -38,6 +38,8 @@ class Kind(NamedTuple):
         named: a function (name) that returns the fields of the configuration that a name stands for.
         names: those that `list_models` lists.
         source: where the sizes of these are from.
+        inspect: a function (answerer, examples, folder, request) that writes the page of `vitreous inspect`
+            on images with their names, or on texts; "" where its page is that of a ViT.
         sees: whether it sees images, and has a preprocessing.
         overridable: whether fields of the configuration can be changed when a model is loaded.
     """
@@ -49,6 +51,7 @@ class Kind(NamedTuple):
     named: str = ""
     names: tuple[str, ...] = ()
     source: str = ""
+    inspect: str = ""
     sees: bool = True
     overridable: bool = True
 

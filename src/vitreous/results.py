@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from vitreous.errors import require_packages
 
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN_ROWS = 30  # of a table in a notebook
+
+
+@runtime_checkable
+class Answer(Protocol):
+    """The answer to one image."""
+
+    @property
+    def path(self) -> str: ...
+    def to_json(self) -> dict[str, Any]: ...
+    def line(self) -> str:
+        """Return the answer for people, in a line."""
+        ...
 
 
 class Result:

@@ -132,7 +132,7 @@ def inspect(
     from vitreous.checkpoints.live import modes_restored
     from vitreous.deployment.programs import check_weights
     from vitreous.inspection.live import LiveViT
-    from vitreous.inspection.model_report import InspectionRequest
+    from vitreous.inspection.model_report import InspectionRequest, write_inspection
     from vitreous.tasks import task_named
     from vitreous.tasks.answering import task_of
     from vitreous.training.precision import answering_precision, computing, pick_device
@@ -175,7 +175,7 @@ def inspect(
             attributions=attributions,
             progress=advance,
         )
-        found: Inspection = task.inspect(answerer, shown.examples, folder, request)
+        found = write_inspection(answerer, shown.examples, folder, request)
     return replace(found, failed=shown.failed)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -20,23 +20,11 @@ from vitreous.data.workers import worker_count
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
 from vitreous.extensions import contributed
 from vitreous.models.preprocessing import Preprocessing, upright
-from vitreous.results import Result, percent, scalars
+from vitreous.results import Answer, Result, percent, scalars
 
 TASKS = ("classification", "multilabel")
 MANY = 400  # images: for more, PyTorch's and numba's decoding is worth their loading
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
-
-
-@runtime_checkable
-class Answer(Protocol):
-    """The answer to one image."""
-
-    @property
-    def path(self) -> str: ...
-    def to_json(self) -> dict[str, Any]: ...
-    def line(self) -> str:
-        """Return the answer for people, in a line."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitreous.errors import InputError, check_free, nearest
 from vitreous.evaluation.outputs import Progress
+from vitreous.extensions import imported, kinds
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.attributions import affordable, attribute_batch, attributions_figure
 from vitreous.inspection.charts import Chart
@@ -67,6 +68,18 @@ class InspectionRequest:
     labels: Sequence[str] = ()
     attributions: int | None = None
     progress: Progress | None = None
+
+
+def write_inspection(
+    answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
+) -> Inspection:
+    """Write the page of `vitreous inspect` on images with their names, or on texts, for a model of any kind.
+    Raises InputError: a request that cannot be answered, or `folder` is not empty."""
+    model = getattr(answerer, "model", answerer)
+    kind = kinds().get(type(model).__name__)
+    write = imported(kind.inspect) if kind and kind.inspect else write_model_report
+    found: Inspection = write(answerer, examples, folder, request)
+    return found
 
 
 def write_model_report(

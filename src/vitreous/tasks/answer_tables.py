@@ -12,8 +12,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.deployment.answering import Answer
 from vitreous.errors import InputError, check_free, require_packages, writing_to
+from vitreous.results import Answer
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
 TOGETHER = 1024  # rows of a Parquet row group

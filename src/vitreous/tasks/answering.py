@@ -13,11 +13,12 @@ from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
 from vitreous.data.dataset import ImageDataset
-from vitreous.deployment.answering import Answer, Predictions
+from vitreous.deployment.answering import Predictions
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews, Progress, automatic_precision
 from vitreous.extensions import addons, kinds
 from vitreous.outside import local_path
+from vitreous.results import Answer
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.answer_tables import answer_table
 from vitreous.tasks.task import Task, module_of

@@ -19,12 +19,12 @@ from vitreous.data.dataset import DataSummary, ImageDataset, named_parts
 from vitreous.data.image_samples import image_loader
 from vitreous.data.split import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
-from vitreous.deployment.answering import Answer
 from vitreous.deployment.programs import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import prepared_batches
 from vitreous.evaluation.probing import fewshot_measure
 from vitreous.models.settings import check_names, explain, merged, set_leaf
+from vitreous.results import Answer
 from vitreous.tasks.choose import Choice, choose, fitted_to_count, speaks_of, true_reasons
 from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
@@ -247,11 +247,6 @@ class ImageTask(Task):
 
     def sample_images(self, data: Any, count: int) -> list[Image.Image]:
         return [image for _, image in data.train.readable(data.train.sample(count))]
-
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
-        from vitreous.inspection.model_report import write_model_report
-
-        return write_model_report(answerer, examples, folder, request)
 
     def open(self, spec: str, **overrides: Any) -> Any:
         return open_image_model(spec, **overrides)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from PIL import Image
@@ -16,9 +16,9 @@ from vitreous.checkpoints.runs import check_data_present, run_folder
 from vitreous.data.config import Targets
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.loading import BadFiles
-from vitreous.deployment.answering import Answer
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
+from vitreous.results import Answer
 from vitreous.tasks.card import Card
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import ALONE, World
@@ -27,10 +27,6 @@ from vitreous.training.run import Run
 from vitreous.training.settings import Tree as Tree
 from vitreous.training.step import Objective
 from vitreous.training.trainer import Loader
-
-if TYPE_CHECKING:
-    from vitreous.inspection.model_report import InspectionRequest
-    from vitreous.inspection.page import Inspection
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
 
@@ -227,13 +223,6 @@ class Task(ABC):
     def to_inspect(self, examples: Any) -> Any:
         """Return what `vitreous inspect` shows of held-out examples: numbered images, or a few texts."""
         return examples
-
-    @abstractmethod
-    def inspect(
-        self, answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
-    ) -> Inspection:
-        """Write the page of `vitreous inspect` on images with their names, or on texts. Raises InputError: a
-        request that cannot be answered, or `folder` is not empty."""
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         """Return what the answers to several images have in common."""

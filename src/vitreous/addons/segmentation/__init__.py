@@ -14,6 +14,7 @@ ADDON = Addon(
             named=f"{HERE}.model:named",
             names=tuple(f"Seg-{size}{mask}/16" for size in ("Ti", "S", "B", "L") for mask in ("", "-Mask")),
             source="Segmenter (2105.05633)",
+            inspect=f"{HERE}.figures:write_segmenter_report",
         )
     },
     names={"Segmenter": f"{HERE}.model", "SegmenterConfig": f"{HERE}.model"},

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.config import AugmentationConfig
-from vitreous.data.dataset import ImageDataset, Indices, Subset
+from vitreous.data.dataset import DataSummary, ImageDataset, Indices, Subset
 from vitreous.data.decoding import BadImage, load_pixels, open_image, read_file
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import BadFiles
@@ -68,6 +68,12 @@ class MaskSplits(NamedTuple):
     name: str
     size: tuple[int, int]
     channels: int
+
+    @property
+    def summary(self) -> DataSummary:
+        """What a recipe is chosen from, as `Splits` has it."""
+        images, classes = len(self.train), len(self.train.classes)
+        return DataSummary(images, classes, *self.size, self.channels, multi_label=False)
 
 
 Color = tuple[int, int, int]

@@ -249,11 +249,6 @@ class Segmentation(ImageTask):
                 save_png(Image.fromarray(over), overlay)
                 yield Segmented(images.name(row), shares, files=(file, overlay))
 
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
-        from vitreous.addons.segmentation.figures import write_segmenter_report
-
-        return write_segmenter_report(answerer, examples, folder, request)
-
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         classes = output_labels(answerer)
         return {"classes": classes, "palette": palette(len(classes)).tolist()}

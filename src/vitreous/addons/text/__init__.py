@@ -11,6 +11,7 @@ ADDON = Addon(
         "Transformer": Kind(
             config=f"{HERE}.config:TransformerConfig",
             build=BUILD,
+            inspect=f"{HERE}.figures:inspect_text_model",
             task="translation",
             prefix="transformer-",
             named=f"{HERE}.config:named",
@@ -20,6 +21,7 @@ ADDON = Addon(
         "Captioner": Kind(
             config=f"{HERE}.config:CaptionerConfig",
             build=BUILD,
+            inspect=f"{HERE}.figures:inspect_text_model",
             task="captioning",
             overridable=False,
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -117,12 +117,6 @@ class Captioning(TextTask):
 
     def to_inspect(self, examples: Captions) -> ImageDataset:
         return examples.images
-
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
-        from vitreous.addons.text.figures import write_reading_report
-
-        self.check_tokenizer(answerer)
-        return write_reading_report(answerer, examples, folder, Path(request.name))
 
     def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
         return [image for image, _ in first_images(data.test, count)]

@@ -15,12 +15,14 @@ from PIL import Image
 from torch import Tensor
 
 from vitreous.addons.text.batches import padded
+from vitreous.addons.text.models import Translator, check_tokenizer
 from vitreous.addons.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.data.findings import Finding
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.explorer import PAGE_CHARACTERS, encode, pack
 from vitreous.inspection.images import data_uri, inferno, rgb
+from vitreous.inspection.model_report import InspectionRequest
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, templates_of, write_page
 from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
 from vitreous.inspection.runs.head import head_of
@@ -29,7 +31,7 @@ from vitreous.layers.attention import CrossAttention
 
 if TYPE_CHECKING:
     from vitreous.addons.text.evaluation import TextEvaluation
-    from vitreous.addons.text.models import Reader, Translator
+    from vitreous.addons.text.models import Reader
 
 MOST_TEXTS = 12  # wrong ones that are shown
 LONGEST = 4  # bytes of a character in UTF-8
@@ -135,6 +137,17 @@ def write_reading_report(
     return write_sequence_page(
         folder, run, reader.model, lead, maps, examples, player=player, measured=measured
     )
+
+
+def inspect_text_model(
+    answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
+) -> Inspection:
+    """Write the page of `vitreous inspect` on texts, or on images with their names. Raises InputError: a
+    model that is given without its tokenizer."""
+    check_tokenizer(answerer)
+    write = write_translation_report if isinstance(answerer, Translator) else write_reading_report
+    found: Inspection = write(answerer, examples, folder, Path(request.name))
+    return found
 
 
 def steps_of(

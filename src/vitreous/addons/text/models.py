@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.decoding import beam_search, greedy
@@ -199,3 +199,10 @@ def read_tokenizer(folder: str | Path) -> str:
             "words: put the original tokenizer.json back"
         )
     return tokenizer
+
+
+def check_tokenizer(answerer: Any) -> None:
+    """Raise InputError for a model that is given without its tokenizer."""
+    if isinstance(answerer, nn.Module):
+        kind = type(answerer).__name__
+        raise InputError(f"a {kind} has no tokenizer for its text: give the run, or its model folder")

@@ -274,12 +274,6 @@ class TextTask(Task):
             return HeldOut(source, "held-out part", found.test)
         return HeldOut(source, "all of it", self.not_learned(found))
 
-    def check_tokenizer(self, answerer: Any) -> None:
-        """Raise InputError for a model that is given without its tokenizer."""
-        if isinstance(answerer, nn.Module):
-            kind = type(answerer).__name__
-            raise InputError(f"a {kind} has no tokenizer for its text: give the run, or its model folder")
-
     @abstractmethod
     def not_learned(self, data: Any) -> Any:
         """Return what to evaluate on of data that the model has not learned from."""

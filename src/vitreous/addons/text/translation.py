@@ -89,12 +89,6 @@ class Translation(TextTask):
         few = [source for source in sources if len(source) <= SHORT] or sources
         return few[:: max(len(few) // self.inspected, 1)][: self.inspected]
 
-    def inspect(self, answerer: Any, examples: Sequence[Any], folder: Path, request: Any) -> Any:
-        from vitreous.addons.text.figures import write_translation_report
-
-        self.check_tokenizer(answerer)
-        return write_translation_report(answerer, examples, folder, Path(request.name))
-
     def more(self, trained: Trained) -> dict[str, Any]:
         return {**super().more(trained), "example": trained.data.test[0].source}
 
