@@ -102,6 +102,7 @@ def heat(page: Any) -> str:
 def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifier) -> None:
     with visit(browser, classifier) as page:
         assert page.is_visible("#empty")
+        assert f"curl -F files=@image.png {page.url}v1/predict\n" in page.text_content("#api")
         give(page)
         assert page.inner_text("#answer") in {"ant", "bee", "cat"}
         assert page.locator("#bars li").count() == 3

@@ -139,3 +139,5 @@ byId("file").addEventListener("change", (event) => { give(event.target.files[0])
 addEventListener("paste", (event) => give(event.clipboardData?.files[0]));
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => { event.preventDefault(); give(event.dataTransfer.files[0]); });
+
+byId("api").textContent = byId("api").textContent.replaceAll("ADDRESS/v1", new URL("v1", location.href.split("#")[0]));
