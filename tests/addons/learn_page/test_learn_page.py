@@ -432,27 +432,29 @@ def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
         assert tab.evaluate("() => model === trainedModel && state.sample >= 0")
 
 
-def test_drawing_with_the_mouse_and_with_the_keyboard(browser: Any, page: Path) -> None:
+@pytest.mark.parametrize("pad", ["#stage-pad", "#pad"])
+def test_drawing_with_the_mouse_and_with_the_keyboard(browser: Any, page: Path, pad: str) -> None:
     with Visit(browser, page) as tab:
         pixels = "() => Array.from(trace.pixels.data)"
         first = tab.evaluate(pixels)
-        box = tab.locator("#pad").bounding_box()
+        tab.locator(pad).scroll_into_view_if_needed()
+        box = tab.locator(pad).bounding_box()
         tab.mouse.move(box["x"] + 60, box["y"] + 20)
         tab.mouse.down()
         tab.mouse.move(box["x"] + 70, box["y"] + 120, steps=5)
         tab.mouse.up()
         drawn = tab.evaluate(pixels)
         assert drawn != first
-        tab.click("#clear")
+        tab.click(f"{pad[:-3]}clear")
         empty = tab.evaluate(pixels)
         assert len(set(empty)) == 1
-        tab.focus("#pad")
+        tab.focus(pad)
         tab.keyboard.press("Space")
         for _ in range(5):
             tab.keyboard.press("ArrowDown")
         assert len(set(tab.evaluate(pixels))) > 1
-        tab.click("#samples button:nth-child(2)")
-        tab.set_input_files("#file", [{"name": "x.png", "mimeType": "image/png", "buffer": png()}])
+        tab.click(f"{pad[:-3]}samples button:nth-child(2)")
+        tab.set_input_files(f"{pad[:-3]}file", [{"name": "x.png", "mimeType": "image/png", "buffer": png()}])
         tab.wait_for_function("() => state.sample === -1")
 
 

@@ -72,8 +72,8 @@ function addOwn(label) {
 function buildTraining() {
   const w = words(),
     host = byId("training");
-  if (host.dataset.language === state.language) return;
-  host.dataset.language = state.language;
+  if (host.dataset.spoken === state.language) return;
+  host.dataset.spoken = state.language;
   const button = (id, text, onclick, kind = null) => element("button", { type: "button", id, class: kind, onclick }, text);
   const total = practice.total ?? 600;
   host.replaceChildren(
