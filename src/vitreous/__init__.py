@@ -69,7 +69,9 @@ def __getattr__(name: str) -> object:
         return _import_module("vitreous.sklearn")
     if name not in _MODULES:
         raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
-    value: object = getattr(_import_module(_MODULES[name]), name)
+    from vitreous.errors import with_checked_names
+
+    value: object = with_checked_names(getattr(_import_module(_MODULES[name]), name))
     globals()[name] = value
     return value
 

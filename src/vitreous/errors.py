@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import isfunction, signature
 from pathlib import Path
 from tempfile import gettempdir
+from typing import Any
 
 
 class InputError(Exception):
@@ -70,6 +73,45 @@ def nearest(name: str, known: Sequence[str]) -> str:
     by_lower = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f"did you mean {by_lower[close[0]]!r}?" if close else f"known are: {', '.join(known)}"
+
+
+class UnknownParameter(InputError, TypeError):
+    """A function has no parameter of this name; the message has the nearest."""
+
+
+# What other libraries call parameters of ours, of which some are settings.
+OTHER_PARAMETERS = {
+    "lr": "settings={'training.peak_lr': 1e-3}",
+    "learning_rate": "settings={'training.peak_lr': 1e-3}",
+    "weight_decay": "settings={'training.optimizer.weight_decay': 0.05}",
+    "pretrained": "vitreous.load('hf:...'), which opens trained weights",
+    "imgsz": "image_size",
+    "img_size": "image_size",
+    "batch": "batch_size",
+    "weights": "init",
+}
+
+
+def with_checked_names(function: Any) -> Any:
+    """Return a public function that says which parameter is meant where one that it does not have is given;
+    a class, and a function that takes any name, as it is."""
+    if not isfunction(function):
+        return function
+    known = signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return function
+
+    @wraps(function)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        for name in options:
+            if name not in known:
+                other = OTHER_PARAMETERS.get(name)
+                meant = f"did you mean {other}?" if other else nearest(name, list(known))
+                raise UnknownParameter(f"vitreous.{function.__name__} has no parameter {name!r}: {meant}")
+        return function(*arguments, **options)
+
+    checked.__module__ = "vitreous"  # where it is found again, by pickle too
+    return checked
 
 
 def require_packages(*modules: str, extra: str, what: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import wraps
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -15,6 +16,36 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN_ROWS = 30  # of a table in a notebook
+FIRST_ROWS = 5  # of what is printed of a result
+COLUMNS, LONGEST = 8, 30  # of a printed table; characters of a cell
+
+
+class Table(list[Mapping[str, Any]]):
+    """Rows, for each the columns and their values, which print as a table."""
+
+    def __str__(self) -> str:
+        names = list(dict.fromkeys(name for row in self for name in row))
+        shown = names[:COLUMNS]
+        rows = [[shortened(row.get(name, "")) for name in shown] for row in self]
+        words = sum(all(isinstance(row.get(name, ""), str) for row in self) for name in shown[:1])
+        more = f"\n... and {len(names) - COLUMNS} more columns" if len(names) > COLUMNS else ""
+        return text_table(shown, rows, words=max(words, 1)) + more if self else "(no rows)"
+
+
+def as_table(rows: Callable[..., Sequence[Mapping[str, Any]]]) -> Callable[..., Table]:
+    """Return a method `table` whose rows print as a table."""
+
+    @wraps(rows)
+    def table(self: Any, *arguments: Any, **options: Any) -> Table:
+        return Table(rows(self, *arguments, **options))
+
+    return table
+
+
+def shortened(value: Any) -> str:
+    """Return a value as one short line."""
+    text = " ".join(written(value).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 @runtime_checkable
@@ -32,6 +63,24 @@ class Answer(Protocol):
 class Result:
     """A typed result, most often a dataclass, which overrides `to_json` and `table` if it has more to say."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let every result print well: a dataclass would print all that it has, and a list of rows is one."""
+        super().__init_subclass__(**options)
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+        if rows := vars(cls).get("table"):
+            cls.table = as_table(rows)  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        """Return a few lines: the numbers and the first rows."""
+        numbers, rows = scalars(self.to_json()), list(self.table())
+        words = ", ".join(f"{name}={shortened(value)}" for name, value in numbers.items())
+        if rows == [numbers] or not rows:
+            return f"{type(self).__name__}({words})"
+        lines = str(Table(rows[:FIRST_ROWS]))
+        more = f"\n... {len(rows) - FIRST_ROWS} more rows: table()" if len(rows) > FIRST_ROWS else ""
+        return f"{type(self).__name__}({words})\n{lines}{more}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the result as values that `json.dumps` takes: by default its fields, a path as text."""
         fields = asdict(self)  # type: ignore[call-overload]
@@ -39,7 +88,7 @@ class Result:
 
     def table(self) -> Sequence[Mapping[str, Any]]:
         """Return the rows of the result: for each the columns and their values."""
-        return [scalars(self.to_json())]
+        return Table([scalars(self.to_json())])
 
     def figures(self) -> dict[str, Figure]:
         """Return the matplotlib figures of the result by their names; none unless a subclass has some."""

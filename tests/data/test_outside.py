@@ -199,7 +199,7 @@ def test_pixels_that_are_not_numbers(value):
     file, pixels = io.BytesIO(), np.ones((8, 8), np.float32)
     pixels[3, 4] = value
     Image.fromarray(pixels).save(file, "TIFF")
-    with pytest.raises(BadImage, match="not numbers"):
+    with pytest.raises(BadImage, match="not all numbers"):
         EncodedImage(file.getvalue(), "made", 3).pixels()
 
 

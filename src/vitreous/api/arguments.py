@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import os
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -99,6 +101,8 @@ def resolve_model(model: Any, **fields: Any) -> Any:
 
     model = path_of_run(model)
     if isinstance(model, nn.Module):
+        if any(each.is_meta for each in model.parameters()):
+            raise InputError("a model on the meta device has no weights: load it with vitreous.load")
         if not (hasattr(model, "preprocessing") and hasattr(model, "config")):
             return load(model, **fields)
         if fields:
@@ -162,8 +166,15 @@ def computation(device: str, batch_size: int | None, workers: int | None) -> dic
     return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": loading_workers(workers)}
 
 
+def check_whole(name: str, value: Any) -> None:
+    """Raise InputError where a parameter is not a whole number."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise InputError(f"`{name}` {value!r} is not a whole number")
+
+
 def check_batch_size(batch_size: int | None) -> None:
     """Raise InputError for batches without an image or a text."""
+    check_whole("batch_size", batch_size)
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size is {batch_size}: give at least 1")
 
@@ -250,6 +261,8 @@ def data_source(data: Any, targets: Targets = "classes") -> str:
         raise InputError("DATA is empty: is a variable not set? Name one, or leave it out")
     if isinstance(data, str | Path):
         return str(data)
+    if is_frame(data):
+        return frame_manifest(data)
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
     from vitreous.errors import cache_folder
@@ -269,6 +282,43 @@ def data_source(data: Any, targets: Targets = "classes") -> str:
                 os.replace(written, folder)
             (folder / "manifest.csv").stat()
     return str(folder / "manifest.csv")
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether this is a data frame, of pandas or polars."""
+    return hasattr(data, "columns") and hasattr(data, "to_csv" if hasattr(data, "to_csv") else "write_csv")
+
+
+def frame_manifest(frame: Any) -> str:
+    """Return the manifest that a data frame with the columns path and label describes, written into the cache
+    and named by its content; relative paths are those of the working directory. Raises InputError: a column
+    is missing."""
+    from vitreous.checkpoints.whole_files import whole
+    from vitreous.errors import cache_folder
+
+    names = [str(name).strip().lower() for name in frame.columns]
+    if "path" not in names:
+        raise InputError(
+            f"the data frame has no column 'path' (it has: {', '.join(names) or 'none'}): give the columns "
+            "path, label and, if wanted, split"
+        )
+    columns = [list(frame[name]) for name in frame.columns]
+    written = io.StringIO(newline="")
+    rows = csv.writer(written)
+    rows.writerow(names)
+    for row in zip(*columns, strict=True):
+        values = ["" if value is None or value != value else value for value in row]
+        place = names.index("path")
+        values[place] = os.path.abspath(values[place]) if values[place] else ""
+        rows.writerow(values)
+    content = written.getvalue().encode("utf-8", "surrogateescape")
+    file = cache_folder() / "data" / f"{hashlib.blake2b(content, digest_size=12).hexdigest()}.csv"
+    with writing_to(file, "make room, or set VITREOUS_CACHE"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            with whole(file) as beside:
+                beside.write_bytes(content)
+    return str(file)
 
 
 def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:

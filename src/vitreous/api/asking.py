@@ -13,6 +13,7 @@ from vitreous.api.arguments import (
     Settings,
     Threshold,
     check_batch_size,
+    check_whole,
     computation,
     data_source,
     fastest,
@@ -140,6 +141,7 @@ def predict(
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
     """
+    check_whole("top", top)
     if top is not None and top < 1:
         raise InputError(f"`top` {top} names no label: use 1 or more")
     check_batch_size(batch_size)

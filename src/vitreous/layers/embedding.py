@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.errors import InputError
 from vitreous.layers.attention import Heads
 from vitreous.layers.initialization import GoogleInit
 
@@ -147,8 +148,15 @@ class ConvolutionStem(nn.Module):
 
 
 def in_type_of(module: nn.Module, images: Tensor) -> Tensor:
-    """Return images in the type of a model's weights, such as half; bytes stay, which are not prepared."""
-    return images.to(next(module.parameters()).dtype) if images.is_floating_point() else images
+    """Return images in the type of a model's weights, such as half. Raises InputError: they are not prepared,
+    or there are none."""
+    if not images.is_floating_point():
+        raise InputError(
+            f"the model takes floating-point numbers, not {images.dtype}: model.preprocessing gives them"
+        )
+    if not torch.compiler.is_compiling() and not images.shape[0]:
+        raise InputError("a batch of no images: give the model at least one")
+    return images.to(next(module.parameters()).dtype)
 
 
 def to_multiple(

@@ -138,7 +138,10 @@ def predict(
         InputError: the model has no answer to images, or an option cannot be had.
     """
     task, answerer = open_answerer(model, tta=tta, **(overrides or {}))
-    module = module_of(answerer).to(device)
+    module = module_of(answerer)
+    if any(each.is_meta for each in module.parameters()):
+        raise InputError("a model on the meta device has no weights: load it with vitreous.load")
+    module = module.to(device)
     precision = automatic_precision(
         answerer, images, precision, device, folder=weights, workers=workers, say=say
     )

@@ -27,6 +27,7 @@ SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
 SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
+PART_OF_RUN = 10  # of its steps: so many bad ones at the end of a run are too many
 PATIENCE = 5  # non-finite steps in a row that are skipped before training goes back
 MAX_SETBACKS = 2  # times that it goes back before it stops
 SLOWER = 0.5  # the factor of the learning rate each time
@@ -224,7 +225,10 @@ class Trainer:
         finite, learner = self.train_step.outcome(), self.learner
         if finite is not None:
             learner.bad_steps = 0 if finite else learner.bad_steps + 1
-        if finite is None or learner.bad_steps < PATIENCE:
+        patience = PATIENCE
+        if learner.step >= self.total:  # nothing follows that could show that it was an exception
+            patience = min(PATIENCE, max(self.total // PART_OF_RUN, 1))
+        if finite is None or learner.bad_steps < patience:
             return False
         good = learner.step - learner.bad_steps
         setbacks, lr_factor = learner.setbacks + 1, learner.lr_factor * SLOWER

@@ -130,6 +130,8 @@ def pair_labels(data: Any) -> list[Any]:
 def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> tuple[Any, tuple[str, ...]]:
     """Return (targets, classes). classes: their names where they are known; there are no others then."""
     plain = [getattr(label, "tolist", lambda label=label: label)() for label in labels]
+    if plain and all(isinstance(label, list | tuple) and len(label) == 1 for label in plain):
+        plain = [label[0] for label in plain]  # (N, 1), as a column of a table
     several = [isinstance(label, list | tuple | set) for label in plain]
     if any(several) and not all(several):
         raise InputError(f"{name} has one label for some images and several for others: give a list for each")
