@@ -14,7 +14,7 @@ from torch import Tensor
 from vitreous.checkpoints.files import Source, likelihood
 from vitreous.checkpoints.format import Format, Reading
 from vitreous.checkpoints.formats import formats
-from vitreous.checkpoints.formats.huggingface_configs import TOWERS
+from vitreous.checkpoints.formats.huggingface_configs import TOWERS, towers
 from vitreous.checkpoints.formats.huggingface_families import check_family
 from vitreous.checkpoints.formats.timm import check_architecture
 from vitreous.checkpoints.tensors import Entry, Tensors
@@ -168,8 +168,15 @@ NO_HEADS = re.compile(
     r"|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
     r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|queue\w*|criterion|loss\w*|n_averaged|step|center"
     r"|position_ids|relative_position_index|multi_modal_projector|mlp1|connector|neck|fpn|local_cls_norm"
-    r"|head\.(mlp\.\d|last_layer)|visual_projection|layernorm|pooler|qformer|query_tokens|language_projection"
+    r"|head\.(mlp\.\d|last_layer)|layernorm|pooler|qformer|query_tokens|language_projection"
     r"|fc\.(fc|bn)\d|class_predictor|box_predictor|upscale|auxiliary_head|metric_head|reassemble_stage)(\.|_|$)"
+)
+# Buffers that are computed again, wherever they are.
+COMPUTED = re.compile(r"(^|\.)(relative_position_index|position_ids)$")
+# The classes of transformers whose heads give something else than one vector of an image, and of those around
+# a tower: no weight outside of it is a head.
+OTHER_HEADS = re.compile(
+    r"For(?!ImageClassification|MaskedLM)[A-Z]\w+$|Backbone$|^(?!VisionTextDualEncoder)[A-Z]\w+Model$"
 )
 # The names of a layer of another network that is beside the encoder.
 LAYERS = re.compile(r"\.((layers?|blocks?|resblocks|h|stages)\.)\d+\.")
@@ -194,12 +201,20 @@ def with_head(reading: Reading) -> Reading:
     known = re.compile("|".join(pattern_of(name) for row in reading.rows for name in row.theirs) or "$^")
     unknown = [n for n in source.tensors if not known.fullmatch(n) and n not in reading.ignored]
     source = source.without(unknown)
+    architectures = source.config.get("architectures")
+    named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    elsewhere = bool(OTHER_HEADS.search(named)) and any(True for _ in towers(source.config))
+    elsewhere |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
     networks = other_networks(name for name in source.left_out if name not in unknown)
     rest = {
         name: entry
         for name, entry in source.left_out.items()
-        if (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself
-        or not (NO_HEADS.search(name) or name.startswith(networks) or "/" in name)
+        if not COMPUTED.search(name)
+        and not (elsewhere and (name not in unknown or name.startswith(("head.", "neck."))))
+        and (
+            (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself
+            or not (NO_HEADS.search(name) or name.startswith(networks) or "/" in name)
+        )
     }
     if HEADS_OF_VIEWS.search(source.inside):
         rest = {name: entry for name, entry in rest.items() if not name.startswith("head.")}
@@ -240,7 +255,9 @@ def headed(reading: Reading, rest: Mapping[str, Entry]) -> Reading | None:
         return None
     weight = matrices[0]
     classes, width = rest[weight].shape
-    changes: dict[str, Any] = {"num_classes": classes, "representation_size": None, **inputs.get(width, {})}
+    projection = weight.startswith("visual_projection.")  # on what the pooler gives
+    changes: dict[str, Any] = {"num_classes": classes, **inputs.get(width, {})}
+    changes |= {} if projection else {"representation_size": None}
     if width not in inputs or (width != config.width and not config.class_token):
         return None
     bias = weight.removesuffix("weight") + "bias"
@@ -263,9 +280,9 @@ def headed(reading: Reading, rest: Mapping[str, Entry]) -> Reading | None:
         changes["final_norm"] = "pooled" if config.final_norm == "none" else "both"
         rows += [same(f"pool.norm.{kind}", name) for kind, name in kinds.items()]
         source.assumed.append(f"eps={config.norm_eps} of the LayerNorm {owner.pop()}")
-    elif config.representation_size:
+    elif config.representation_size and not projection:
         source.assumed.append(f"{weight} reads the class token, not the pooler")
-    if config.representation_size:
+    if config.representation_size and not projection:
         rows = [row for row in rows if not row.ours[0].startswith("representation.")]
         unused = [name for name in source.tensors if name.startswith("pooler.")]
         source = source.without(unused)

@@ -4,6 +4,7 @@ of CLIP and SigLIP. What a state dict does not tell (heads, activation, LayerNor
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import isqrt, prod
 from typing import Any
@@ -63,13 +64,26 @@ def read_huggingface(source: Source) -> Reading:
         )
     if "classifier.weight" in source.tensors:  # which no classifier of transformers puts on the pooler
         source = source.without(name for name in source.tensors if name.startswith("pooler.dense."))
+    if "embeddings.class_embedding" in source.tensors:  # OWL-ViT and AltCLIP, as CLIP
+        source = source.renamed(
+            lambda name: re.sub(r"^encoder\.layer\.", "encoder.layers.", name).replace(
+                "pre_layernorm.", "pre_layrnorm."
+            )
+        )
     source = with_tower(source)
     if naflex := "siglip2" in str(source.config.get("model_type")):
         source = of_one_size(source)
     family = family_of(source)
+    classifier = family is families.CLIP and "classifier.weight" in source.tensors
+    if classifier:  # on the mean of the patches, before the last norm
+        family = families.CLIP_CLASSIFIER
     fields = huggingface_fields(source, family)
+    if classifier:
+        fields |= {"pooling": "mean", "final_norm": "none"}
     config = configured(ViTConfig, source, fields)
     unused = [name for name in UNUSED if name in source.tensors]
+    if classifier:
+        unused += [name for name in source.tensors if name.startswith("post_layernorm.")]
     if family is families.SIGLIP and config.pooling.kind == "mean":
         # SiglipForImageClassification does not use its pooling head
         unused += [name for name in source.tensors if name.startswith("head.")]
@@ -128,6 +142,8 @@ def family_of(source: Source) -> families.Family:
         return families.MLCD
     if families.INTERNVIT.layer.format(0) + "attn.qkv.weight" in source.tensors:
         return families.INTERNVIT
+    if families.BLIP.layer.format(0) + "self_attn.qkv.weight" in source.tensors:
+        return families.BLIP
     if "embeddings.patch_embedding.weight" in source.tensors:
         return families.CLIP if "embeddings.class_embedding" in source.tensors else families.SIGLIP
     if "patch_embed.proj.weight" in source.tensors:
@@ -145,7 +161,11 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
     layer = family.layer.format(0)
     fields = shape_fields(source, family_rows(family, swiglu=f"{layer}{family.gates[0]}.weight" in tensors))
     activation = described.get("hidden_act", family.activation)
-    if family is families.CLIP and "hidden_act" not in described and "mlp" not in source.overrides:
+    if (
+        family in (families.CLIP, families.CLIP_CLASSIFIER)
+        and "hidden_act" not in described
+        and "mlp" not in source.overrides
+    ):
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
             "OpenAI's models, mlp='gelu' for most others, or keep its config.json beside it"
@@ -176,6 +196,8 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
     rms = fields["norm_kind"] == "rms"
     if (rms and "layernorm.bias" in tensors) or (fields["qk_norm"] == "layer" and not rms):
         raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not known here")
+    if family is families.BLIP:  # its last norm is on the tokens, and again on the class token
+        fields["final_norm"] = "both"
     if family is families.INTERNVL:
         fields["pooling"] = "mean" if described.get("use_mean_pooling", True) else "class"
     if family in (families.BEIT, families.INTERNVL, families.INTERNVIT):
@@ -278,6 +300,17 @@ def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
         if config.position.kind == "relative-bias"
         else []
     )
+    if family is families.BLIP:
+        twice = [
+            Row(
+                (f"norm.{kind}", f"pool.norm.{kind}"),
+                (f"post_layernorm.{kind}",),
+                lambda t: (t, t),
+                lambda t, _: (t,),
+            )
+            for kind in ("weight", "bias")
+        ]
+        return [tokens, *twice, *family_rows(family, swiglu=False)]
     rows = [tokens, *biases, *family_rows(family, swiglu=config.gated_mlp)]
     if family is families.CLIP and config.num_classes is not None:
         rows.append(no_head_bias(config.num_classes))

@@ -55,6 +55,7 @@ IRRELEVANT = (
 TOWERS = ("vision_config", "backbone_config", "image_config", "encoder")
 
 
+OF_THE_WHOLE = ("architectures", "id2label", "label2id", "problem_type", "license")
 # Of the code beside the files of OpenGVLab/InternViT-*.
 INTERNVIT = {"num_attention_heads": 25, "hidden_act": "gelu", "layer_norm_eps": 1e-6, "image_size": 224}
 
@@ -108,4 +109,6 @@ def with_tower(source: Source) -> Source:
                 f"{source.where}: {name}={stated[name]!r} of config.json is not known here, only {default!r}"
             )
     whole = {} if inner is None else config
+    if inner is not None:  # the labels, and the class, are of the whole
+        stated = {name: value for name, value in inner.items() if name not in OF_THE_WHOLE}
     return replace(source, config=whole | known | stated | ({"model_type": kind} if kind else {}))

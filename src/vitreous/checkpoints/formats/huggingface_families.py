@@ -165,6 +165,19 @@ CLIP = Family(
     keep=(),
     square=True,
 )
+# CLIPForImageClassification.
+CLIP_CLASSIFIER = CLIP._replace(
+    names={name: theirs for name, theirs in CLIP.names.items() if name != "norm"} | {"head": "classifier"}
+)
+BLIP = CLIP._replace(
+    names={"stem.projection": "embeddings.patch_embedding"},
+    layer_names=CLIP.layer_names | {"attention.out": "self_attn.projection"},
+    attention=("self_attn.qkv",),
+    positions="embeddings.position_embedding",
+    activation="gelu",
+    token_axes=3,
+    table_axes=3,
+)
 MLCD = CLIP._replace(
     activation="gelu",
     limits=EVERY
