@@ -83,3 +83,16 @@ def test_nothing_of_the_package_is_ignored() -> None:
     found = subprocess.run(command, cwd=ROOT, input=names, capture_output=True, text=True, check=False)
     assert len(files) > 200
     assert found.returncode == 1, found.stdout  # 1: it ignores none of them
+
+
+def test_actions_are_pinned_by_digest() -> None:
+    """A tag of an action can be moved to other code, which runs with the right to publish."""
+    used = [
+        (path.name, line.strip())
+        for path in (ROOT / ".github" / "workflows").glob("*.yml")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\s*-?\s*uses:", line)
+    ]
+    assert used
+    pinned = re.compile(r"(- )?uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*")
+    assert [each for each in used if not pinned.fullmatch(each[1])] == []
