@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,39 @@ def test_the_core_names_no_addon() -> None:
             continue
         found = re.findall(r"vitreous\.addons\.\w+|addons/\w+", path.read_text("utf-8"))
         assert not found, f"{place}: {found}"
+
+
+# What only an add-on speaks of: in the core not a field, a branch, a comment or a word of help.
+WORDS = {
+    "learn_page": r"vitreous learn\b|learn\.html",
+    "optimize": r"vitreous optimize\b|openvino|token.merging",
+    "segmentation": r"segmentation\b|segmenter",
+    "serving": r"vitreous serve\b|fastapi|uvicorn",
+    "studies": r"vitreous study\b|formulas:|world:[a-z]",
+    "text": r"translat(ion|or)\b|captioning|captioner|tokenizer",
+}
+
+
+def test_the_core_has_no_word_of_an_addon() -> None:
+    assert WORDS.keys() == set(ADDONS)
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.suffix in (".py", ".toml", ".j2", ".md", ".pyi") and "addons" not in path.parts
+        if path.name != "extensions.py"
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if re.search("|".join(WORDS.values()), line, re.IGNORECASE)
+    ]
+    assert found == []
+
+
+def test_addons_import_those_that_they_declare() -> None:
+    """The exceptions of the contract are what the table says, and nothing else."""
+    settings = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text("utf-8"))["tool"]
+    contracts = settings["importlinter"]["contracts"]
+    (allowed,) = (each["ignore_imports"] for each in contracts if each["type"] == "independence")
+    assert sorted(allowed) == sorted(
+        f"vitreous.addons.{name}.** -> vitreous.addons.{other}.**"
+        for name, addon in addons().items()
+        for other in addon.imports
+    )

@@ -125,6 +125,8 @@ DATA_HELP = (
     "digits (the default), a folder with a sub-folder for each class, a manifest (CSV, TSV, Parquet), "
     "shards, cifar10:PATH, hf:NAME"
 )
+ADDED_TASKS = (name for addon in addons().values() for name in addon.tasks if name not in addon.training)
+TASKS = ("multilabel", "regression", *ADDED_TASKS)
 AUTO_BATCH = Annotated[
     int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
 ]
@@ -213,7 +215,7 @@ class ImageOptions(TypedDict, total=False):
 class OwnTrainOptions(TypedDict, total=False):
     task: Annotated[
         Text,
-        Parameter(help="classification (the default), multilabel, regression, segmentation or captioning"),
+        Parameter(help=f"classification (the default), {', '.join(TASKS)}"),
     ]
     recipe: Annotated[
         Text,

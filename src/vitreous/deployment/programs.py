@@ -144,7 +144,7 @@ def open_program(path: Path) -> Program:
     if found.about["inputs"] == PIXELS:
         raise InputError(
             f"{path} takes pixels and gives probabilities: `threshold`, `out` and commands but for predict "
-            "and serve need normalized images, as any .pt2 does: export it without `with_preprocessing`"
+            "need normalized images, as any .pt2 does: export it without `with_preprocessing`"
         )
     try:
         config = CONFIGS[found.about["kind"]].model_validate(found.about["model"])

@@ -24,7 +24,7 @@ LONG_RUN = 1000  # steps, in which a compiled step makes up for its compilation
 
 def with_precision(config: Any, device: torch.device) -> Any:
     """Return a configuration whose precision is decided: by the device, and by the model's width."""
-    encoder = getattr(config.model, "encoder", config.model)  # a captioner has one
+    encoder = getattr(config.model, "encoder", config.model)
     width = getattr(encoder, "width", WIDE)
     return with_training(config, precision=pick_precision(config.training.precision, device, width))
 
