@@ -69,7 +69,7 @@ def test_masks_that_teach_nothing_or_contradict(pages):
     assert findings["ignored"].found == 1
     assert findings["unseen"].images == ("stamp",)
     conflict = findings["conflict"]
-    assert conflict.problem == "1 pairs of equal images have two masks"
+    assert conflict.problem == "1 pair of equal images has two masks"
     assert set(conflict.images[0]) == {str(images / "1.png"), str(images / "again.png")}
 
 
@@ -122,7 +122,7 @@ def test_what_is_wrong_with_texts(lines, tmp_path):
     findings = kinds(check_texts(source, workers=2))
     assert findings["broken"].found == 1
     assert findings["leak"].found == 1
-    assert findings["conflict"].problem == "1 pairs of equal images have two texts"
+    assert findings["conflict"].problem == "1 pair of equal images has two texts"
     assert findings["no text"].found == 1
     assert findings["unseen character"].images == ("ß",)
     assert "q" in findings["rare character"].images

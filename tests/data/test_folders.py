@@ -132,7 +132,7 @@ def test_folders_beside_the_parts_are_left_out_and_said(tmp_path, make):
     (tmp_path / "Docs" / "drafts").mkdir(parents=True)
     assert open_data(str(tmp_path), DataConfig()).train.classes == ("cat", "dog")
     assert kinds(tmp_path)["beside"].startswith(
-        f"1 folders beside those of the parts are left out (such as {tmp_path}"
+        f"1 folder beside those of the parts is left out (such as {tmp_path}"
     )
 
 
@@ -203,7 +203,7 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
     )
     assert found["hidden"].startswith(f"1 hidden images are not looked at (such as {photos}/cat/._0.jpg)")
     assert found["empty"].startswith(
-        f"1 class folders hold no image, and are left out (such as {photos}/emu)"
+        f"1 class folder holds no image, and is left out (such as {photos}/emu)"
     )
     assert found["format"] == (
         f"3 images are in formats that are not read (.heic, .heif, .jxl) (such as {photos}/cat/a.HEIC): "

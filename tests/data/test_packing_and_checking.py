@@ -343,7 +343,7 @@ def test_the_commands(photos, tmp_path, capsys):
     assert run(["data", "pack", str(photos), str(tmp_path / "raw"), "--raw", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["bytes"] > packed["bytes"]
     assert run(["data", "check", str(photos)]) == 1
-    assert "error: 1 files cannot be read" in capsys.readouterr().out
+    assert "error: 1 file cannot be read" in capsys.readouterr().out
     assert run(["data", "pack", str(photos), str(tmp_path / "packed")]) == 2
     assert run(["data", "check", str(tmp_path / "nothing")]) == 2
     assert run(["data", "chek", "x"]) == 2

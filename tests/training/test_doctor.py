@@ -266,7 +266,7 @@ def test_the_command_exits_with_1_for_an_error_alone(
     (tmp_path / "emu").mkdir()
     for command_line in (["doctor"], ["data", "check"]):
         assert command([*command_line, str(tmp_path)]) == 0
-        assert "warning: 1 class folders hold no image, and are left out" in capsys.readouterr().out
+        assert "warning: 1 class folder holds no image, and is left out" in capsys.readouterr().out
     for image in (tmp_path / "cat").iterdir():
         shutil.copy(image, tmp_path / "dog" / f"copy-{image.name}")
     for command_line in (["doctor"], ["data", "check"]):
