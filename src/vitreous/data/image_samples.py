@@ -31,7 +31,7 @@ from vitreous.models.preprocessing import Preprocessing
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit
-MANY = 400  # images: for fewer, loading the compiled loops takes longer than they save
+MANY = 400  # images: for fewer, loading (and at first making) the compiled loops takes longer than they save
 PART = 0.25  # of the machine's memory, for images: the model needs the rest
 NAMED = 0.05  # weight of a label that is worth naming on a contact sheet
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
@@ -85,7 +85,9 @@ def image_loader(
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    reader = reader or PixelReader(images, preprocessing, augmentation, in_memory=config.in_memory)
+    compiled = len(images) >= MANY
+    how: Any = {"in_memory": config.in_memory, "compiled": compiled}
+    reader = reader or PixelReader(images, preprocessing, augmentation, **how)
     sampler = Sampler(order, count, batch_size=total, rank=processes[0], world_size=processes[1])
     loader = BatchLoader(
         sampler,
@@ -213,12 +215,14 @@ class PixelReader:
                 return pixels
             size = (pixels.shape[1], pixels.shape[2])
             box = random_crop(size, crop, rng)
-            return crop_pixels(pixels, box, size, self.preprocessing, antialias=crop.antialias)
+            how = {"antialias": crop.antialias, "compiled": self.compiled}
+            return crop_pixels(pixels, box, size, self.preprocessing, **how)
         with self.opened(index) as encoded:
             if not crop or rng is None:
                 return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
             box = random_crop(encoded.size, crop, rng)
-            return crop_encoded(encoded, box, self.preprocessing, antialias=crop.antialias)
+            how = {"antialias": crop.antialias, "compiled": self.compiled}
+            return crop_encoded(encoded, box, self.preprocessing, **how)
 
     @contextmanager
     def opened(self, index: int) -> Iterator[EncodedImage]:
@@ -236,7 +240,7 @@ class PixelReader:
         try:
             with self.opened(index) as encoded:
                 if not self.augmentation.random_resized_crop:
-                    return evaluation_pixels(encoded, self.preprocessing)
+                    return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
                 return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
         except BadImage as bad:
             return bad

@@ -178,7 +178,12 @@ SAMPLERS = {"log-uniform": log_uniform_crop, "tensorflow": tensorflow_crop}
 
 
 def crop_encoded(
-    encoded: EncodedImage, box: Box, preprocessing: Preprocessing, *, antialias: bool = True
+    encoded: EncodedImage,
+    box: Box,
+    preprocessing: Preprocessing,
+    *,
+    antialias: bool = True,
+    compiled: bool = True,
 ) -> UInt8[Tensor, "C H W"]:
     """Return the box of an image at the model's size. A large JPEG is decoded no finer than that needs; whole
     without `antialias`, since decoding at a part of the size averages."""
@@ -187,7 +192,8 @@ def crop_encoded(
         return crop_pixels(encoded.pixels(until=top + h), box, encoded.size, preprocessing, antialias=False)
     tall, wide = preprocessing.size
     least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
-    return crop_pixels(encoded.rough(least, until=top + h), box, encoded.size, preprocessing)
+    pixels = encoded.rough(least, until=top + h)
+    return crop_pixels(pixels, box, encoded.size, preprocessing, compiled=compiled)
 
 
 def crop_pixels(
@@ -197,9 +203,11 @@ def crop_pixels(
     preprocessing: Preprocessing,
     *,
     antialias: bool = True,
+    compiled: bool = True,
 ) -> UInt8[Tensor, "C h w"]:
     """Return the box, given in pixels of an image of `size`, cropped from perhaps smaller `pixels` and
-    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`."""
+    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`.
+    compiled: by the compiled loops, where they are."""
     rows, columns = pixels.shape[1] / size[0], pixels.shape[2] / size[1]
     top, left, h, w = box
     first, last = round(top * rows), max(round((top + h) * rows), round(top * rows) + 1)
@@ -210,7 +218,7 @@ def crop_pixels(
     kernel: Literal["bilinear", "bicubic"] = (
         "bilinear" if preprocessing.interpolation == "bilinear" else "bicubic"
     )
-    if len(pixels) == 3 and loops():
+    if len(pixels) == 3 and compiled and loops():
         box = first, start, last - first, end - start
         return resample(
             pixels, preprocessing.size, kernel, box=box, rows_first=box[2] > preprocessing.size[0]
