@@ -556,10 +556,13 @@ def test_gradients_in_chromium_equal_pytorch(browser: Any, page: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_reader_trains_in_the_page(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("worker", ["in a worker", "in the page, where there are no workers"])
+def test_the_reader_trains_in_the_page(browser: Any, tmp_path: Path, worker: str) -> None:
     """From random weights: the loss falls, and the page shows the model in training."""
     page = vt.learn(out=tmp_path / "learn.html").page
     with Visit(browser, page, shown="") as tab:
+        if worker != "in a worker":
+            tab.evaluate("() => { window.Worker = undefined; }")
         tab.click("#train-open")
         tab.click("#own-3")
         tab.click("#practice-run")
@@ -571,6 +574,7 @@ def test_the_reader_trains_in_the_page(browser: Any, tmp_path: Path) -> None:
         assert tab.evaluate("() => state.preset === 'training' && practice.own.length === 1")
         assert float(tab.inner_text("#practice-readout dd:nth-of-type(4)")) > 0
         assert tab.evaluate("() => untrainable(DATA.config)") is None
+        assert tab.get_attribute("html", "lang") == "en", "a click in the training changes no language"
 
 
 OUTLINED = """() => {

@@ -130,7 +130,12 @@ function drawTraining(c) {
   const w = c.words,
     loss = practice.losses.slice(-10).reduce((sum, each, _, all) => sum + each / all.length, 0),
     heldOut = practice.heldOut.at(-1)?.[1];
-  byId("practice-run").textContent = practice.running ? w.training_pause : practice.steps ? w.training_continue : w.training_start;
+  const begun = practice.steps && practice.steps < Number(byId("practice-total").value);
+  byId("practice-run").textContent = practice.running
+    ? w.training_pause
+    : begun
+      ? w.training_continue
+      : w.training_start;
   const rows = [
     [w.training_step, String(practice.steps)],
     [w.training_loss, practice.losses.length ? loss.toFixed(3) : "–"],
