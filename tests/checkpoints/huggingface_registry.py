@@ -23,25 +23,52 @@ KINDS = (
 )
 
 
+PROCESSORS = (
+    *("ViT", "DeiT", "Beit", "CLIP", "Siglip", "Siglip2", "Bit", "ChineseCLIP", "Blip", "OwlViT", "Flava"),
+    *("DPT", "DINOv3ViT"),
+)
+FIELDS = (
+    *("do_resize", "size", "resample", "do_center_crop", "crop_size", "do_rescale", "rescale_factor"),
+    *("do_normalize", "image_mean", "image_std", "do_pad", "keep_aspect_ratio", "ensure_multiple_of"),
+)
+
+
 def registry() -> dict[str, Any]:
     """The whole table: of each model_type its own fields, without those that change no output."""
     import transformers
     from transformers import CONFIG_MAPPING, PretrainedConfig
 
     every = PretrainedConfig().to_dict()
-    table: dict[str, Any] = {"transformers": transformers.__version__, "configs": {}}
+    table: dict[str, Any] = {"transformers": transformers.__version__, "configs": {}, "processors": {}}
     for kind in KINDS:
         fields = CONFIG_MAPPING[kind]().to_dict()
         irrelevant = {*every, *huggingface_configs.IRRELEVANT}
         table["configs"][kind] = {name: v for name, v in fields.items() if name not in irrelevant}
+    for name in PROCESSORS:
+        made = getattr(transformers, f"{name}ImageProcessorPil", None) or getattr(
+            transformers, f"{name}ImageProcessor"
+        )
+        fields = {field: value for field, value in made().to_dict().items() if field in FIELDS}
+        table["processors"][name] = {
+            field: plain(value) for field, value in fields.items() if value is not None
+        }
     return table
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON has it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if hasattr(value, "items") else int(value) if hasattr(value, "name") else value
 
 
 def as_text(table: dict[str, Any]) -> str:
     """JSON with one line for each model_type."""
-    lines = [f" {json.dumps(kind)}: {json.dumps(fields)}" for kind, fields in table["configs"].items()]
-    configs = ",\n".join(lines)
-    return f'{{\n"transformers": {json.dumps(table["transformers"])},\n"configs": {{\n{configs}\n}}\n}}\n'
+    parts = [f'"transformers": {json.dumps(table["transformers"])}']
+    for part in ("configs", "processors"):
+        lines = [f" {json.dumps(kind)}: {json.dumps(fields)}" for kind, fields in table[part].items()]
+        parts.append(f'"{part}": {{\n' + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 if __name__ == "__main__":

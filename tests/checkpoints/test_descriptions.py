@@ -171,3 +171,91 @@ def test_numbers_that_are_not_finite(tiny: Any, tmp_path: Path, caplog: pytest.L
         for ask in (vt.predict, vt.embed):
             with pytest.raises(vt.InputError, match="outputs are NaN or infinite"):
                 ask(model, [image])
+
+
+def preprocessor(tiny: Any, folder: Path, **fields: Any) -> Any:
+    """The preprocessing that is read of a folder whose preprocessor_config.json says this alone."""
+    vt.save(tiny(image_size=16), folder, format="huggingface")
+    (folder / "preprocessor_config.json").write_text(json.dumps(fields))
+    return vt.load(folder).preprocessing
+
+
+def test_fields_left_out_are_the_defaults_of_their_own_processor(tiny: Any, tmp_path: Path) -> None:
+    size, crop = {"height": 16, "width": 16}, {"height": 16, "width": 16}
+    clip = preprocessor(
+        tiny, tmp_path / "clip", image_processor_type="CLIPFeatureExtractor", size=20, crop_size=16
+    )
+    assert (clip.resize, clip.crop_fraction, clip.interpolation) == ("crop", 0.8, "bicubic")
+    assert clip.mean == (0.48145466, 0.4578275, 0.40821073)
+    vit = preprocessor(tiny, tmp_path / "vit", image_processor_type="ViTImageProcessorFast", size=size)
+    assert (vit.resize, vit.crop_fraction, vit.interpolation) == ("squash", 1.0, "bilinear")
+    deit = preprocessor(
+        tiny, tmp_path / "deit", image_processor_type="DeiTImageProcessor", size=20, crop_size=crop
+    )
+    assert (deit.resize, deit.crop_fraction, deit.interpolation) == ("squash", 0.8, "bicubic")
+
+
+def test_a_processor_that_is_not_known_is_refused_by_its_name(tiny: Any, tmp_path: Path) -> None:
+    square = {"height": 16, "width": 16}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("the ConvNextImageProcessor of", {"image_processor_type": "ConvNextImageProcessor"}),
+        ("keep_aspect_ratio=True", {"image_processor_type": "DPTImageProcessor", "keep_aspect_ratio": True}),
+        ("crop_size=.* no larger", {"do_center_crop": True, "size": square, "crop_size": 20}),
+        (
+            "crop_size=.* of the same shape",
+            {"do_center_crop": True, "size": {"height": 20, "width": 24}, "crop_size": square},
+        ),
+        ("size=.* is not known here", {"size": {"longest_edge": 16}}),
+    ]
+    for number, (sentence, fields) in enumerate(cases):
+        with pytest.raises(vt.InputError, match=sentence):
+            preprocessor(tiny, tmp_path / str(number), **fields)
+
+
+def test_dinov2_is_used_with_the_size_that_its_preprocessing_makes(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As transformers does: facebook/dinov2-* have positions of 518 pixels and a crop of 224."""
+    model = tiny(num_classes=None, layer_scale=0.5, mlp_dim=128, image_size=56)
+    vt.save(model, tmp_path / "m", format="huggingface")
+    looks = {"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 40}, "crop_size": 32}
+    (tmp_path / "m" / "preprocessor_config.json").write_text(json.dumps({**looks, "do_center_crop": True}))
+    loaded: Any = vt.load(tmp_path / "m")
+    assert (loaded.config.image_size, loaded.preprocessing.size) == ((32, 32), (32, 32))
+    assert loaded.preprocessing.crop_fraction == 0.8
+    assert "for positions of (56, 56)" in caplog.text
+    images = torch.randn(1, 3, 32, 32)
+    resized = vt.resize(model, 32, interpolation="huggingface")
+    torch.testing.assert_close(loaded.tokens(images), resized.tokens(images), atol=2e-5, rtol=0)
+    assert vt.load(tmp_path / "m", image_size=56).config.image_size == (56, 56)
+
+
+def test_names_of_other_libraries_are_answered_with_the_right_call() -> None:
+    for name, call in {
+        "vit_base_patch16_224": r"vt\.create\('ViT-B/16'\) .* vt\.load\('hf:timm/vit_base_patch16_224'\)",
+        "google/vit-base-patch16-224": r"vt\.load\('hf:google/vit-base-patch16-224'\)",
+    }.items():
+        with pytest.raises(vt.InputError, match=call):
+            vt.create(name)
+    with pytest.raises(vt.InputError, match=r"no pretrained=.* vt\.load"):
+        vt.create("ViT-B/16", pretrained=True)
+    with pytest.raises(vt.InputError, match=r"did you mean hf:google/vit-base-patch16-224"):
+        vt.load("google/vit-base-patch16-224")
+    with pytest.raises(vt.InputError, match=r"vt\.create\('ViT-B/16'\) makes one"):
+        vt.load("ViT-B/16")
+
+
+def test_a_live_module_that_is_no_vision_transformer_is_said() -> None:
+    class Swin(torch.nn.Module):
+        """As timm's: it has a configuration, and no blocks."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.pretrained_cfg = {"architecture": "swin_tiny_patch4_window7_224"}
+            self.layers = torch.nn.ModuleList([torch.nn.Module()])
+            self.layers[0].downsample = torch.nn.Linear(3, 3)
+
+    with pytest.raises(vt.InputError, match="this is a Swin Transformer"):
+        vt.load(Swin())
+    with pytest.raises(vt.InputError, match="the ReLU has no weights"):
+        vt.load(torch.nn.ReLU())

@@ -183,3 +183,37 @@ def test_processor_config_json(tiny: Any, tmp_path: Path) -> None:
     (tmp_path / "m" / "processor_config.json").write_text(json.dumps(entries))
     preprocessing = vt.load(tmp_path / "m").preprocessing
     assert (preprocessing.resize, preprocessing.mean) == ("crop", (0.5, 0.4, 0.3))
+
+
+@pytest.mark.parametrize("target", [(48, 80), (80, 48), (224, 112)])
+@pytest.mark.parametrize("fraction", [1.0, 0.9, 0.875])
+def test_inputs_that_are_not_square_as_timm(target: tuple[int, int], fraction: float) -> None:
+    """timm's ResizeKeepRatio to floor(size / crop_pct), rounded, then torchvision's CenterCrop."""
+    preprocessing = vt.Preprocessing(size=target, crop_fraction=fraction, resize="crop")
+    for size in SIZES:
+        image = photograph(size)
+        scale = [math.floor(side / fraction) for side in target]
+        ratio = min(image.height / scale[0], image.width / scale[1])
+        tall, wide = (round(side / ratio) for side in (image.height, image.width))
+        resized = image.convert("RGB").resize((wide, tall), Image.Resampling.BICUBIC)
+        top, left = round((tall - target[0]) / 2), round((wide - target[1]) / 2)
+        expected = resized.crop((left, top, left + target[1], top + target[0]))
+        assert np.array_equal(np.asarray(preprocessing.image(image)), np.asarray(expected)), size
+
+
+@pytest.mark.slow
+def test_inputs_that_are_not_square_by_timm_itself(timm: Any) -> None:
+    from timm.data.transforms_factory import transforms_imagenet_eval
+
+    for target in ((48, 80), (80, 48), (224, 112)):
+        for size in SIZES:
+            options = {
+                "interpolation": "bicubic",
+                "use_prefetcher": False,
+                "mean": (0.5,) * 3,
+                "std": (0.5,) * 3,
+            }
+            theirs = transforms_imagenet_eval(img_size=target, crop_pct=0.9, crop_mode="center", **options)
+            ours = vt.Preprocessing(size=target, crop_fraction=0.9, resize="crop")
+            image = photograph(size).convert("RGB")
+            assert (theirs(image) - ours(image)).abs().max() < 1e-6, (size, target)

@@ -65,6 +65,8 @@ def name_on_hub(text: str) -> str | None:
 
 def hub_hint(text: str) -> str:
     """The end of a sentence about `text`, which is nothing that can be opened."""
+    if re.fullmatch(r"(R\d*\+)?(ViT|BiT|Seg)-\w+(/\d+)?", text):
+        return f"it is the name of an architecture: vt.create({text!r}) makes one with fresh weights"
     if name := name_on_hub(text):
         return f"did you mean {name}?"
     return "a model of the Hugging Face hub is written hf:org/name"

@@ -44,8 +44,13 @@ def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
         raise InputError(f"this {type(module).__name__} is a model of vitreous already: use it as it is")
     if hasattr(module, "save_pretrained") and hasattr(module, "config"):
         return saved_and_opened(module), {}
-    source = Source.of(f"the {type(module).__name__}", module.state_dict())
-    if isinstance(cfg := getattr(module, "pretrained_cfg", None), dict):
+    state = module.state_dict()
+    if not state:
+        raise InputError(f"the {type(module).__name__} has no weights: it is not a Vision Transformer")
+    source = Source.of(f"the {type(module).__name__}", state)
+    cfg = getattr(module, "pretrained_cfg", None)
+    first = next(iter(getattr(module, "blocks", None) or ()), None)
+    if isinstance(cfg, dict) and hasattr(first, "attn"):  # not a Swin, a ResNet, or what wraps another
         return replace(source, config=timm_config(module, cfg)), {"norm_eps": norm_eps(module)}
     for format in formats().values():
         if format.facts and (known := format.facts(module)) is not None:
@@ -166,8 +171,14 @@ def check_outputs(module: Any, model: nn.Module) -> None:
         outputs = list(outputs_of_both(module.eval(), model, ours, theirs))
     share = TOLERANCE if {ours.dtype, theirs.dtype} == {torch.float32} else 0.05
     for one, other in outputs:
-        if not isinstance(other, Tensor) or one.shape != other.shape:
+        if not isinstance(other, Tensor):
             continue
+        if one.shape != other.shape:
+            raise InputError(
+                f"the {type(module).__name__} has a part that is not known here: its outputs have shape "
+                f"{tuple(other.shape)}, those of the model that was made from it {tuple(one.shape)}; if that "
+                "is its head, replace it with nn.Identity() and load the encoder"
+            )
         difference = (one.float().cpu() - other.float().cpu()).abs().max().item()
         if not difference <= share * other.abs().max().item() + 1e-7:
             raise InputError(
@@ -192,8 +203,15 @@ def outputs_of_both(
         found = module(flat, flat.new_ones(flat.shape[:2]), torch.tensor([grid] * 2, device=theirs.device))
     else:  # without the text of a model with two towers
         found = getattr(module, "get_image_features", module)(images.to(theirs))
-    named = (getattr(found, name, None) for name in OUTPUTS)
-    yield model(images.to(ours)), next((each for each in named if each is not None), found)
+    named = [each for name in OUTPUTS if (each := getattr(found, name, None)) is not None]
+    if not named and getattr(found, "last_hidden_state", None) is not None:
+        yield model.tokens(images.to(ours)), found.last_hidden_state
+        return
+    output = named[0] if named else found
+    mine = model(images.to(ours))
+    if getattr(output, "ndim", 2) == 3 and mine.ndim == 2:  # a module that does not pool
+        mine = model.tokens(images.to(ours))
+    yield mine, output
     # the head of a fresh model may be zero
     if hasattr(module, "forward_features"):
         yield model.tokens(images.to(ours)), module.forward_features(images.to(theirs))

@@ -137,6 +137,8 @@ def load(
         from vitreous.checkpoints.live import check_outputs
 
         check_outputs(source, model)
+    if reading.used_size and overrides.get("image_size") is None:
+        overrides["image_size"] = reading.used_size
     if isinstance(model, Model):
         model = adapted(model, overrides, interpolation or reading.interpolation or chosen.interpolation)
     if kind is not None and not isinstance(model, kind):

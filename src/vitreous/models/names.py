@@ -119,7 +119,26 @@ def sizes(size: str, name: str) -> dict[str, int]:
     return dict(zip(("width", "depth", "mlp_dim", "heads"), SIZES[size], strict=True))
 
 
+# What timm and transformers call the sizes, and we.
+OTHER_SIZES = {
+    "tiny": "Ti",
+    "small": "S",
+    "medium": "M",
+    "base": "B",
+    "large": "L",
+    "huge": "H",
+    "giant": "g",
+}
+
+
 def unknown_name(name: str) -> InputError:
+    other = re.search(r"(?i)vit[_-](\w+?)[_-]patch(\d+)", name)
+    if other and (size := OTHER_SIZES.get(other[1].lower())):
+        weights = name if "/" in name else f"timm/{name}"
+        return InputError(
+            f"{name!r} is a name of another library: vt.create('ViT-{size}/{other[2]}') has fresh weights, "
+            f"vt.load('hf:{weights}') the published ones"
+        )
     hint = nearest(name, list_models())
     like = f"; {hint}" if hint.startswith("did you mean") else ""
     return InputError(f"unknown model {name!r}: names look like {EXAMPLES}{like}")
@@ -186,6 +205,11 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: Any
     Raises:
         InputError: an unknown name or field, or values that do not fit together.
     """
+    if "pretrained" in overrides:
+        raise InputError(
+            "create makes fresh weights and has no pretrained=: published ones are loaded, as with "
+            "vt.load('hf:google/vit-base-patch16-224')"
+        )
     if seed < 0:
         raise InputError(f"the seed is {seed}: give a number from 0")
     return build_model(config_of(name, **overrides), seed=seed)

@@ -137,6 +137,8 @@ class Preprocessing(Config):
         if self.resize == "squash":
             return tall, wide
         scale = max(tall / size[0], wide / size[1])
+        if tall != wide:  # rounded to the nearest, as in timm's ResizeKeepRatio
+            return max(round(size[0] * scale), tall), max(round(size[1] * scale), wide)
         # The longer side is rounded down, as in torchvision and timm.
         return max(math.floor(size[0] * scale + 1e-6), tall), max(math.floor(size[1] * scale + 1e-6), wide)
 

@@ -27,7 +27,12 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.dinov3 import is_dinov3_vit, read_dinov3_vit
 from vitreous.checkpoints.formats.huggingface_configs import with_tower
-from vitreous.checkpoints.formats.huggingface_preprocessing import labels_of, preprocessing_of, task_of
+from vitreous.checkpoints.formats.huggingface_preprocessing import (
+    cropped_size,
+    labels_of,
+    preprocessing_of,
+    task_of,
+)
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import (
@@ -96,7 +101,21 @@ def read_huggingface(source: Source) -> Reading:
         tuple(unused),
         None if family is families.CLIP else task_of(source),
         interpolation="flexivit" if naflex else own_interpolation(family, config),
+        used_size=used_size(source, family, config),
     )
+
+
+def used_size(source: Source, family: families.Family, config: ViTConfig) -> tuple[int, int] | None:
+    """The size of the images that a Dinov2 is used with: what its preprocessing makes, for which its own code
+    resamples the positions without a word; None where that is the size of the positions."""
+    size = cropped_size(source) if family is families.DINOV2 else None
+    fits = size and not any(side % patch for side, patch in zip(size, config.patch_size, strict=True))
+    if not fits or size == config.image_size or "image_size" in source.overrides:
+        return None
+    source.assumed.append(
+        f"images of {size}, as preprocessor_config.json makes them, for positions of {config.image_size}"
+    )
+    return size
 
 
 def own_interpolation(family: families.Family, config: ViTConfig) -> str | None:

@@ -69,6 +69,15 @@ def defaults() -> Mapping[str, dict[str, Any]]:
     return table | {"intern_vit_6b": INTERNVIT}
 
 
+@cache
+def processors() -> Mapping[str, dict[str, Any]]:
+    """The image processors that are known here, with transformers' defaults."""
+    table: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name("huggingface_configs.json").read_bytes()
+    )["processors"]
+    return table
+
+
 def towers(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The descriptions that may be of the image tower, the innermost first."""
     for name in TOWERS:

@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import assumed_preprocessing
+from vitreous.checkpoints.format import as_pair, assumed_preprocessing
+from vitreous.checkpoints.formats.huggingface_configs import processors, towers
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -37,20 +38,31 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-# Families whose processor takes one number for the shorter side; for all others it is a square.
-SHORTER_SIDE = re.compile(r"CLIP|Bit")
+# The image processors that are known here go by the name of their class without its ending; their defaults
+# are in the table of `huggingface_configs`.
+ENDING = re.compile("(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")
+# Of a model whose description names none: by its model_type.
+USUAL = {"beit": "Beit", "data2vec": "Beit", "deit": "DeiT", "dinov2": "Bit", "siglip": "Siglip"}
+USUAL |= {"siglip2": "Siglip2", "dinov3_vit": "DINOv3ViT", "clip": "CLIP", "blip": "Blip", "dpt": "DPT"}
+# Of a processor for the fields that change what is computed, the value that is known here.
+ONLY = {
+    **dict.fromkeys(("do_pad", "keep_aspect_ratio", "rescale_offset", "do_flip_channel_order"), False),
+    **dict.fromkeys(("do_thumbnail", "do_align_long_axis", "do_image_splitting"), False),
+    "crop_pct": None,
+    "ensure_multiple_of": 1,
+}
 CLIPS = ("metaclip_2", "chinese_clip", "altclip")  # by their model_type
 
 
 def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
     """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
-    described = source.preprocessor
+    kind = re.sub("[-_]vision(_model)?$|_with_registers$", "", str(source.config.get("model_type", "vit")))
+    described = complete(source, kind)
     if not described:
-        kind = re.sub("_vision(_model)?$|_with_registers$", "", str(source.config.get("model_type", "vit")))
         convention = CONVENTIONS.get("clip" if kind in CLIPS else kind, CONVENTIONS["vit"])
         return assumed_preprocessing(source, config, f"transformers' {kind}", **convention)
     try:
-        fields = geometry(source, config.image_size)
+        fields = geometry(source, described, config.image_size)
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
         if described.get("do_normalize", True):
             mean, std = described["image_mean"], described["image_std"]
@@ -69,24 +81,76 @@ def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
         raise InputError(f"{source.where}: preprocessor_config.json is not understood") from None
 
 
-def geometry(source: Source, size: tuple[int, int]) -> dict[str, Any]:
-    """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
+def complete(source: Source, kind: str) -> dict[str, Any]:
+    """preprocessor_config.json with the defaults of its own class for what it leaves out; empty where there
+    is none, or in a larger model where it is of a class that is not known here.
+
+    Raises:
+        InputError: the class, or a field of it, is not known here.
+    """
+    described = {name: value for name, value in source.preprocessor.items() if value is not None}
+    if not described:
+        return {}
+    named = described.get("image_processor_type", described.get("feature_extractor_type"))
+    name = ENDING.sub("", str(named)) if named else USUAL.get("clip" if kind in CLIPS else kind, "ViT")
+    if name not in processors():
+        if next(towers(source.config), None) is not None:
+            source.assumed.append(f"the preprocessing of its tower, as {named} is not known here")
+            return {}
+        raise InputError(
+            f"{source.where}: the {named} of preprocessor_config.json is not known here, only "
+            f"{', '.join(processors())}: give the file one of them, or remove it"
+        )
+    complete = processors()[name] | described
+    for field, only in ONLY.items():
+        if complete.get(field, only) != only:
+            raise InputError(
+                f"{source.where}: {field}={complete[field]!r} of preprocessor_config.json is not known here, "
+                f"only {only!r}"
+            )
+    complete["shorter"] = "shortest_edge" in processors()[name].get("size", {})  # that one number means
+    return complete
+
+
+def cropped_size(source: Source) -> tuple[int, int] | None:
+    """The size of the images that preprocessor_config.json makes, whatever that of the table of positions is:
+    transformers' Dinov2 resamples the table for it. None where it says none."""
     described = source.preprocessor
+    crop = described.get("crop_size") if described.get("do_center_crop") else described.get("size")
+    sides = (crop.get("height"), crop.get("width")) if isinstance(crop, dict) else (crop, crop)
+    return as_pair(sides)
+
+
+def geometry(source: Source, described: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
     if not described.get("do_resize", True):
         source.assumed.append(f"images are resized to {size[0]}x{size[1]}, where theirs must have this size")
         return {"resize": "squash"}
     resized, shorter = described.get("size", size[0]), None
     if isinstance(resized, int):
-        kind = described.get("image_processor_type", described.get("feature_extractor_type", ""))
-        shorter = resized if SHORTER_SIDE.search(str(kind)) else None
+        shorter = resized if described["shorter"] else None
         resized = {"height": resized}
     shorter = resized.get("shortest_edge", shorter)
+    if not shorter and "height" not in resized:
+        raise InputError(f"{source.where}: size={resized!r} of preprocessor_config.json is not known here")
     height = cropped = shorter or resized["height"]
+    other = height if shorter else resized.get("width", height)
     if described.get("do_center_crop", False):
         crop = described.get("crop_size", size[0])
         sides = (crop["height"], crop["width"]) if isinstance(crop, dict) else (crop, crop)
         cropped, side = (min(sides), min(size)) if shorter else (sides[0], size[0])
-        if cropped != side and "image_size" not in source.overrides:
+        if shorter and sides[0] != sides[1]:
+            source.assumed.append(
+                f"the crop of {sides[0]}x{sides[1]} pixels is taken of an image that covers it, where "
+                "transformers' may be smaller and get black borders"
+            )
+        elif sides[0] > height or sides[1] > other or sides[0] * other != sides[1] * height:
+            raise InputError(
+                f"{source.where}: crop_size={sides} of an image of size={resized!r} is not known here: the "
+                "crop is to be no larger than the image, and of the same shape"
+            )
+        follows = str(source.config.get("model_type")).startswith("dinov2")
+        if cropped != side and "image_size" not in source.overrides and not follows:
             source.assumed.append(
                 f"the center crop of {cropped} pixels is scaled to the {side} of the weights' positions "
                 f"(or pass image_size={cropped})"

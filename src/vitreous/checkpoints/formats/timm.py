@@ -309,6 +309,14 @@ def timm_preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
     described = source.config.get("pretrained_cfg", source.config)
     if not isinstance(described, dict) or not {"mean", "std", "interpolation"} <= set(described):
         return assumed_preprocessing(source, config, "timm's ViT", crop_fraction=0.9)
+    fraction = described.get("crop_pct", 0.875)
+    if isinstance(fraction, int | float) and fraction > 1:
+        raise InputError(
+            f"{source.where}: crop_pct={fraction} of pretrained_cfg is not known here: a crop is to be no "
+            "larger than the image (crop_pct=1)"
+        )
+    if described.get("crop_mode") == "border" and fraction != 1:
+        source.assumed.append(f"the whole image within borders, not the crop_pct={fraction} of it")
     try:
         return Preprocessing(
             size=config.image_size,
