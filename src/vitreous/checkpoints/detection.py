@@ -58,7 +58,7 @@ def detect(source: Source, format: str | None = None, key: str | None = None) ->
     candidates = [formats()[format]] if format else list(formats().values())
     found = [each for part in parts_of(source, key) for each in recognized(*part, candidates)]
     if found:
-        chosen = likeliest(source, found)
+        chosen = most_probable(source, found)
         if chosen.key or chosen.prefix:
             log.info("%s: the weights under %s", source.where, ".".join(filter(None, chosen[1:3])))
         return chosen.format, chosen.source
@@ -114,7 +114,7 @@ def without_decoder(source: Source) -> Source:
     return source.without(name for name in source.tensors if name.startswith(own)) if own else source
 
 
-def likeliest(source: Source, found: Sequence[Found]) -> Found:
+def most_probable(source: Source, found: Sequence[Found]) -> Found:
     """The one to take. Raises InputError: several are as likely."""
     best = min(each.likelihood for each in found)
     chosen, *others = [each for each in found if each.likelihood == best]
@@ -129,7 +129,7 @@ def likeliest(source: Source, found: Sequence[Found]) -> Found:
     return chosen
 
 
-# What files are that are no ViT, by names of weights: a sentence about each.
+# What other files are, by names of weights: a sentence about each.
 OTHERS = {
     r"layers\.\d\.(blocks\.\d+\.attn\.(relative_position|logit_scale)|downsample\.)": "a Swin Transformer",
     r"layer[1-4]\.\d+\.conv\d\.weight|resnet\.encoder\.": "a ResNet",
@@ -161,7 +161,7 @@ def unrecognized(source: Source) -> str:
     )
 
 
-# Parts of larger models and of training that are no head, wherever they are in a name: other towers and what
+# Parts of larger models and of training that are not a head, anywhere in a name: other towers and what
 # couples them, the decoders and heads of pre-training, losses, averages and counters.
 NO_HEADS = re.compile(
     r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head|decoder\w*|logit_scale|logit_bias|temperature|t_prime|bias_init"
@@ -187,7 +187,7 @@ NORMED = ("running_mean", "running_var", "num_batches_tracked", "weight", "bias"
 
 def with_head(reading: Reading) -> Reading:
     """The reading of an encoder with the one linear layer beside it that fits as its head: under any name,
-    behind a dropout, or after a norm. What is known to be no head is left out.
+    after a dropout, or after a norm. What is known not to be a head is left out.
 
     Other weights, which may be a head of another kind, stay among the tensors and are refused.
     """

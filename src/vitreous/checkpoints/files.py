@@ -58,7 +58,7 @@ class Source:
         config: dict[str, Any] | None = None,
         preprocessor: dict[str, Any] | None = None,
     ) -> Source:
-        """The state dicts of one file, of which the likeliest is taken until a format recognizes another."""
+        """The state dicts of one file, whose most probable is taken until a format recognizes another."""
         first = min(parts, key=likelihood)
         several = {} if set(parts) == {""} else parts
         return cls(where, parts[first], config or {}, preprocessor or {}, parts=several)

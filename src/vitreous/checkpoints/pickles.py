@@ -188,7 +188,7 @@ def state_dicts(
     if not isinstance(value, Mapping):
         return
     named = {name: each for name, each in value.items() if isinstance(name, str)}
-    # counters and single numbers are no model
+    # counters and single numbers are not a model
     if any(hasattr(each, "shape") and len(each.shape) >= axes for each in named.values()):
         yield ".".join(path), {name: each for name, each in named.items() if hasattr(each, "shape")}
     for name, each in named.items():
