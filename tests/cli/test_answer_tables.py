@@ -138,7 +138,7 @@ def test_what_cannot_be_had(several, photos, tmp_path):
         ({"out": tmp_path / "answers.txt"}, r"written as \.csv, \.jsonl or \.parquet"),
         ({"out": taken}, "nothing is overwritten"),
         ({"out": tmp_path / "no" / "folder.csv"}, "folder.csv"),
-        ({"threshold": 2}, "--threshold 2 is not a probability"),
+        ({"threshold": 2}, "`threshold` 2 is not a probability"),
     ):
         with pytest.raises(InputError, match=sentence):
             vt.predict(several, photos, progress=False, **options)

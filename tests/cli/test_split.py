@@ -85,18 +85,6 @@ def test_a_renamed_folder_is_recognized(run, folder, command):
     shutil.rmtree(other)
 
 
-def test_a_run_of_an_older_version_says_that_its_split_is_not_recorded(run, folder, command, caplog):
-    old = shutil.copytree(run, run.with_name("old"))
-    (old / "split.csv").unlink()
-    config = (old / "config.toml").read_text()
-    lines = [line for line in config.splitlines() if not line.startswith("split_by")]
-    (old / "config.toml").write_text("\n".join(lines))
-    done = command("evaluate", old, "--json")
-    assert done.code == 0
-    assert "data: the run has no split.csv, which versions before did not write" in caplog.text
-    shutil.rmtree(old)
-
-
 def test_settings_of_the_split_are_refused(run, folder, command):
     done = command("evaluate", run, "--set", "data.test_fraction=0.5")
     assert done.code == 2

@@ -376,7 +376,7 @@ def test_the_precision_is_decided_once(tmp_path, monkeypatch):
             {"pretraining": {"dino": {"prototypes": 8}}},
             "pretraining.dino has no effect",
         ),
-        ("dino", {"pretraining": {"mae": {"mask_ratio": 0.5}}}, "choose --objective mae"),
+        ("dino", {"pretraining": {"mae": {"mask_ratio": 0.5}}}, "choose `objective` mae"),
         (
             "dino",
             {"pretraining": {"dino": {"views": {"small_count": 0, "small_scale": (0.1, 0.3)}}}},

@@ -58,7 +58,7 @@ def serve(
     given = {"max_batch": max_batch, "max_wait": max_wait, "queue": queue, "deadline": deadline}
     for name, value in given.items():
         if not least[name] <= value < math.inf:
-            raise InputError(f"--{name.replace('_', '-')} {value:g} is not a number of {least[name]} or more")
+            raise InputError(f"`{name}` {value:g} is not a number of {least[name]} or more")
     if full_status not in (503, 429):
         raise InputError(f"`full_status` {full_status} is not 503 or 429")
     spec = named_path(model)
