@@ -228,9 +228,7 @@ def test_rounded_wavelengths(tmp_path: Path) -> None:
     """Meta's files have them, and other codebases compute them: the model is another by as much."""
     model: Any = vt.load(weights_of(HERE / "data" / "families" / "dinov3"), image_size=12)
     assert model.config.rotary.periods == (1.0, 3.15625, 10.0, 31.625)
-    with pytest.raises(
-        vt.InputError, match=r"cannot hold position\.rotary\.periods; leave it out"
-    ):
+    with pytest.raises(vt.InputError, match=r"cannot hold position\.rotary\.periods; leave it out"):
         vt.save(model, tmp_path / "m", format="huggingface")
     vt.save(model, tmp_path / "m", format="huggingface", drop=("position.rotary.periods",))
     assert "embeddings.mask_token" in load_file(tmp_path / "m" / "model.safetensors")
