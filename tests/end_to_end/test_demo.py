@@ -11,6 +11,8 @@ import pytest
 
 from vitreous.cli import run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
@@ -26,7 +28,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return where, json.loads(done.stdout)
 
 
-@pytest.mark.slow
 def test_it_learns_to_read_digits(demo: tuple[Path, dict[str, Any]]) -> None:
     result = demo[1]
     assert result["test_count"] == 360
