@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
@@ -92,6 +92,21 @@ OTHER_PARAMETERS = {
 }
 
 
+# Of parameters by their annotation: the types that they take, and what these are called.
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "str | Path": ((str, os.PathLike), "a path"),
+    "Settings": ((Mapping,), "a dictionary of settings"),
+}
+
+
+def check_kind(name: str, value: Any, annotation: str) -> None:
+    """Raise InputError where a parameter is a path, a text or settings, and something else is given."""
+    kinds, what = KINDS.get(annotation.removesuffix(" | None"), ((object,), ""))
+    if not (isinstance(value, kinds) or (value is None and annotation.endswith(" | None"))):
+        raise InputError(f"`{name}` {value!r:.60} is not {what}")
+
+
 def with_checked_names(function: Any) -> Any:
     """Return a public function that says which parameter is meant where one that it does not have is given;
     a class, and a function that takes any name, as it is."""
@@ -108,6 +123,8 @@ def with_checked_names(function: Any) -> Any:
                 other = OTHER_PARAMETERS.get(name)
                 meant = f"did you mean {other}?" if other else nearest(name, list(known))
                 raise UnknownParameter(f"vitreous.{function.__name__} has no parameter {name!r}: {meant}")
+        for name, value in (*zip(known, arguments, strict=False), *options.items()):
+            check_kind(name, value, str(known[name].annotation))
         return function(*arguments, **options)
 
     checked.__module__ = "vitreous"  # where it is found again, by pickle too

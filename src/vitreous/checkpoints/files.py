@@ -48,7 +48,7 @@ class Source:
     @classmethod
     def of(cls, where: str, tensors: Mapping[str, Tensor]) -> Source:
         """Tensors in memory, which are copied when they are read."""
-        return cls.of_parts(where, {"": parts_in_memory(tensors)[""]})
+        return cls.of_parts(where, {"": parts_in_memory(tensors).get("", Tensors({}))})
 
     @classmethod
     def of_parts(

@@ -67,6 +67,8 @@ def save(
         InputError: the format cannot hold a part (it is named), the path is taken, has a wrong ending or
             cannot be written, or the difference is too large; then nothing is written.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"a model is saved, not {model!r:.60}: give one that vitreous.load returns")
     if not isinstance(model, Model) and (own := getattr(model, "save", None)):
         if drop:
             raise InputError(f"{type(model).__name__} is saved whole: leave out drop")

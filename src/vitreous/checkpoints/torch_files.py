@@ -8,6 +8,7 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -207,9 +208,13 @@ def script_tensors(part: Any, names: tuple[str, ...], seen: set[int]) -> Iterato
 
 
 def read_stored(path: Path, folder: str, tensor: Stored) -> Tensor:
+    """The numbers of a tensor. Raises InputError: they are damaged, as the archive's checksum says."""
     _, dtype, key, _, length, *_ = tensor.storage
-    with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
-        return strided(read_stream(file, dtype, (length,), where=path), tensor)  # type: ignore[arg-type]
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
+            return strided(read_stream(file, dtype, (length,), where=path), tensor)  # type: ignore[arg-type]
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+        raise InputError(f"{path}: {key!r} in it is damaged: {error}") from None
 
 
 def strided(numbers: Tensor, tensor: Stored) -> Tensor:

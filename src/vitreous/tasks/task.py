@@ -231,7 +231,11 @@ class Task(ABC):
 
 def module_of(answerer: Any) -> nn.Module:
     """Return the model of an answerer: itself, or the one that it has."""
-    model: nn.Module = answerer if isinstance(answerer, nn.Module) else answerer.model
+    model = answerer if isinstance(answerer, nn.Module) else getattr(answerer, "model", None)
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {answerer!r:.60}"
+        )
     return model
 
 
