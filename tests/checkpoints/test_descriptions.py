@@ -259,3 +259,85 @@ def test_a_live_module_that_is_no_vision_transformer_is_said() -> None:
         vt.load(Swin())
     with pytest.raises(vt.InputError, match="the ReLU has no weights"):
         vt.load(torch.nn.ReLU())
+
+
+def test_an_open_clip_folder_names_the_architecture_of_timm(tiny: Any, tmp_path: Path) -> None:
+    """45 of open_clip's own configurations do: its heads, activation and pooling follow."""
+    model = tiny(
+        width=48, heads=12, class_token=False, pooling="attention", mlp="gelu_tanh", num_classes=None
+    )
+    vt.save(model, tmp_path / "bare.safetensors", format="timm")
+    weights = load_file(tmp_path / "bare.safetensors")
+    folder = tmp_path / "m"
+    folder.mkdir()
+    trunk = {f"visual.trunk.{name}": each for name, each in weights.items()}
+    text = {"text.transformer.resblocks.0.ln_1.weight": torch.ones(3), "logit_scale": torch.ones(1)}
+    projection = {"visual.head.proj.weight": torch.randn(7, 48)}
+    save_file(trunk | text | projection, folder / "open_clip_model.safetensors")
+    vision = {"image_size": 32, "timm_model_name": "vit_base_patch16_siglip_gap_224", "timm_pool": "map"}
+    look = {"mean": [0.4] * 3, "std": [0.6] * 3, "interpolation": "bicubic", "resize_mode": "squash"}
+    vision["timm_model_name"] = "vit_base_patch16_siglip_224"
+    described = {"model_cfg": {"vision_cfg": vision, "embed_dim": 7}, "preprocess_cfg": look}
+    (folder / "open_clip_config.json").write_text(json.dumps(described))
+    loaded: Any = vt.load(folder, mlp="gelu_tanh")
+    images = torch.randn(1, 3, 32, 32)
+    expected = model(images) @ projection["visual.head.proj.weight"].T
+    torch.testing.assert_close(loaded(images), expected, atol=2e-5, rtol=0)
+    assert (loaded.preprocessing.resize, loaded.preprocessing.mean) == ("squash", (0.4, 0.4, 0.4))
+    vision["timm_pool"] = "abs_attn"
+    (folder / "open_clip_config.json").write_text(json.dumps(described))
+    with pytest.raises(vt.InputError, match="timm_pool='abs_attn' of open_clip is not known here"):
+        vt.load(folder)
+
+
+@torch.no_grad()
+def test_the_scale_of_frankzvit_is_said_and_taken_when_told(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The README divides after the softmax, the notebook before it, by sqrt(D) both."""
+    model = tiny(norm_eps=1e-5, pooling="mean-all", final_norm="pooled")
+    vt.save(model, tmp_path / "m.pt", format="frankzvit")
+    caplog.clear()
+    vt.load(tmp_path / "m.pt", heads=4)
+    assert "pass scale_after_softmax=False" in caplog.text
+    caplog.clear()
+    readme: Any = vt.load(tmp_path / "m.pt", heads=4, scale_after_softmax=True)
+    notebook: Any = vt.load(tmp_path / "m.pt", heads=4, scale_after_softmax=False)
+    assert "scale_after_softmax" not in caplog.text
+    z = torch.randn(1, 17, 32)
+    q, k, v = (
+        each.unflatten(-1, (4, 8)).transpose(1, 2)
+        for each in readme.blocks[0].attention.qkv(z).chunk(3, dim=-1)
+    )
+    q, v = q / 8**0.5, v * 32**0.5  # theirs
+    for loaded, context in (
+        (readme, (q @ k.mT).softmax(-1) / 32**0.5 @ v),
+        (notebook, (q @ k.mT / 32**0.5).softmax(-1) @ v),
+    ):
+        out = loaded.blocks[0].attention.out(context.transpose(1, 2).flatten(2))
+        torch.testing.assert_close(loaded.blocks[0].attention(z), out, atol=1e-5, rtol=1e-5)
+
+
+def test_folders_and_files_of_other_kinds_are_named(tiny: Any, tmp_path: Path) -> None:
+    for file, what in {
+        "adapter_config.json": "an adapter of PEFT",
+        "flax_model.msgpack": "the weights of Flax",
+        "tf_model.h5": "the weights of TensorFlow",
+        ".metadata": "a checkpoint of torch.distributed",
+    }.items():
+        folder = tmp_path / file.strip(".")
+        folder.mkdir()
+        (folder / file).write_bytes(b"{}")
+        with pytest.raises(vt.InputError, match=what):
+            vt.load(folder)
+    for beginning, what in {b"\x89HDF\r\n\x1a\n\0": "an HDF5 file", b"GGUF\3\0\0\0\0": "a GGUF file"}.items():
+        (tmp_path / "file").write_bytes(beginning)
+        with pytest.raises(vt.InputError, match=what):
+            vt.load(tmp_path / "file")
+    model = tiny()
+    for step in (5, 500, 60):
+        vt.save(
+            tiny() if step != 500 else model, tmp_path / "out" / f"checkpoint-{step}", format="huggingface"
+        )
+    images = torch.randn(1, 3, 32, 32)
+    torch.testing.assert_close(vt.load(tmp_path / "out")(images), model(images), atol=2e-5, rtol=0)

@@ -16,6 +16,7 @@ from vitreous.checkpoints.format import Format, Reading
 from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.formats.huggingface_configs import TOWERS, towers
 from vitreous.checkpoints.formats.huggingface_families import check_family
+from vitreous.checkpoints.formats.open_clip import with_trunk
 from vitreous.checkpoints.formats.timm import check_architecture
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import Row, listing, no_head_bias, same
@@ -53,6 +54,7 @@ def detect(source: Source, format: str | None = None, key: str | None = None) ->
     Raises:
         InputError: none recognizes it, or several of its parts are models.
     """
+    source = with_trunk(source)
     if any(source.config.get(name) for name in FAMILIAR):
         check_family(source, known=format is None)
     candidates = [formats()[format]] if format else list(formats().values())

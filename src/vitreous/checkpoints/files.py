@@ -142,6 +142,7 @@ def open_source(path: Path) -> Source:
     if not path.exists():
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():
+        path = newest_checkpoint(path)
         weights = weights_of_folder(path)
         return Source.of_parts(str(path), read_weights(weights), *descriptions(path))
     described = descriptions(path.parent) if path.name in WEIGHTS + INDICES else ({}, {})
@@ -158,6 +159,36 @@ def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return config, preprocessor or (images if isinstance(images, dict) else {})
 
 
+IN_PYTORCH = "load it with transformers and write it with save_pretrained, as PyTorch or safetensors"
+# What folders hold instead of weights that are read here, by the name of a file.
+OTHER_FILES = {
+    "adapter_config.json": "an adapter of PEFT, not a model: merge it into its model (merge_and_unload), "
+    "and write that",
+    "flax_model.msgpack": f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}",
+    "tf_model.h5": f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}",
+    "saved_model.pb": f"a SavedModel of TensorFlow: {IN_PYTORCH}",
+    ".metadata": "a checkpoint of torch.distributed: make one file of it with python -m "
+    "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE",
+}
+# What files are that are not read here, by their first bytes.
+OTHER_BEGINNINGS = {
+    b"\x89HDF": "an HDF5 file, of Keras or TensorFlow: its weights are not read here",
+    b"GGUF": "a GGUF file of llama.cpp: its weights are quantized, and not read here",
+    b"\x93NUMPY": "one NumPy array, not a checkpoint: an .npz holds arrays by name",
+}
+
+
+def newest_checkpoint(folder: Path) -> Path:
+    """The last checkpoint-N in the output directory of transformers' Trainer; any other folder as it is."""
+    found = [
+        (int(match[1]), path)
+        for path in folder.glob("checkpoint-*")
+        if path.is_dir() and (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
+    ]
+    own = any((folder / name).exists() for name in (*WEIGHTS, *INDICES, "config.json"))
+    return folder if own or not found else max(found)[1]
+
+
 def weights_of_folder(folder: Path) -> Path:
     """The file of weights in a folder: one of the usual names, or the only one there is."""
     for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:]):
@@ -166,6 +197,9 @@ def weights_of_folder(folder: Path) -> Path:
     found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     if len(found) == 1:
         return found[0]
+    for name, kind in OTHER_FILES.items():
+        if (folder / name).exists():
+            raise InputError(f"{folder} holds {kind}")
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
     raise InputError(f"{folder} holds {what}: give the path of one file")
 
@@ -204,6 +238,9 @@ def read_weights(path: Path) -> Parts:
         return read_torch(path)
     if start == b"version h":
         raise InputError(f"{path} is a Git-LFS pointer and not the file itself: fetch that with git lfs pull")
+    for beginning, kind in OTHER_BEGINNINGS.items():
+        if start.startswith(beginning):
+            raise InputError(f"{path} is {kind}")
     raise InputError(
         f"{path} is not a checkpoint that is known here: not a .safetensors, .npz or PyTorch file"
     )

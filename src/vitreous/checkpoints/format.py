@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 AConfig = TypeVar("AConfig", bound=Config)
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
-AFTERWARDS = ("image_size", "stored_image_size", "patch_size", "num_classes")
+AFTERWARDS = ("image_size", "stored_image_size", "patch_size", "num_classes", "scale_after_softmax")
+# Of these, what is no field of the configuration.
+OF_THE_FILE = ("stored_image_size", "scale_after_softmax")
 
 # Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
 # the positions. The first value is what the field becomes when it is dropped. Fields not named are free.

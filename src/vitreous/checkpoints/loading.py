@@ -17,7 +17,7 @@ from torch import nn
 from vitreous.checkpoints.detection import detect, with_head
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
-from vitreous.checkpoints.format import Format, Reading, as_pair
+from vitreous.checkpoints.format import OF_THE_FILE, Format, Reading, as_pair
 from vitreous.checkpoints.formats import formats, torchvision
 from vitreous.checkpoints.formats.timm import check_architecture
 from vitreous.checkpoints.formats.timm_registry import description_of
@@ -101,7 +101,7 @@ def load(
             `image_size` and `patch_size` resample positions and patches, by the way of the source's own code
             unless `interpolation` names another; `stored_image_size` is that of the images that a file of
             weights alone was made for, where its table of positions is not of a square; `num_classes` gives a
-            new head of zeros, or none for None.
+            new head of zeros, or none for None; `scale_after_softmax=False` reads frankzvit's notebook.
 
     Raises:
         InputError: nothing there, a damaged file, an unknown format, a question that must be answered,
@@ -124,7 +124,7 @@ def load(
     if "pretrained_cfg" in config:  # of timm: one that is not known is refused by its name
         check_architecture(replace(opened, config=config))
     chosen, opened = detect(replace(opened, overrides=facts | overrides), format, key)
-    fields = {name: value for name, value in opened.overrides.items() if name != "stored_image_size"}
+    fields = {name: value for name, value in opened.overrides.items() if name not in OF_THE_FILE}
     if fields and chosen.overridable:
         check_names(fields, chosen.overridable)
     if like is not None:

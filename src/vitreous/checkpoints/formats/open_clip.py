@@ -4,6 +4,7 @@ of OpenAI's archives. Its projection, which maps an image among texts, is the he
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,35 @@ def described_model(source: Source) -> dict[str, Any]:
     if not (isinstance(model, dict) and isinstance(model.get("vision_cfg", {}), dict)):
         raise InputError(f"{path} is not understood: it has no model_cfg with a vision_cfg")
     return described
+
+
+RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  # open_clip's: timm's
+
+
+def with_trunk(source: Source) -> Source:
+    """The checkpoint, described as timm describes the tower that its open_clip_config.json names; as it is
+    where it names none."""
+    if source.config or not any(".trunk." in name for name in source.tensors):
+        return source
+    described = described_model(source)
+    model, look = described.get("model_cfg", {}), described.get("preprocess_cfg") or {}
+    vision = model.get("vision_cfg", {})
+    if not isinstance(name := vision.get("timm_model_name"), str):
+        return source
+    if vision.get("timm_pool") in ("abs_attn", "rot_attn"):
+        raise InputError(f"{source.where}: timm_pool={vision['timm_pool']!r} of open_clip is not known here")
+    config: dict[str, Any] = {"architecture": name, "global_pool": vision.get("timm_pool") or None}
+    if (size := vision.get("image_size")) is not None:
+        config["model_args"] = {"img_size": size}
+    if isinstance(look, dict) and {"mean", "std"} <= set(look):
+        config["pretrained_cfg"] = {
+            "mean": look["mean"],
+            "std": look["std"],
+            "interpolation": look.get("interpolation", "bicubic"),
+            "crop_pct": 1.0,
+            "crop_mode": RESIZE_MODES.get(str(look.get("resize_mode", "shortest"))),
+        }
+    return replace(source, config=config)
 
 
 def activation(source: Source, described: dict[str, Any], *, archive: bool) -> str:

@@ -122,15 +122,19 @@ FRANKZVIT_ROWS = [
 ]
 
 
-def frankzvit_rows(config: ViTConfig, *, apart: bool = False) -> list[Row]:
+def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True) -> list[Row]:
     """The table with its interleaved q, k and v, and the misplaced scale moved into their weights: q times
     sqrt(D_h) undoes our scale before the softmax, v divided by sqrt(D) is theirs after it.
 
     Args:
         apart: the README's first form, whose q, k and v are apart; there the scale is 1 / sqrt(D_h).
+        after: the scale is after the softmax, as in the README; in the notebook it is before.
     """
     head_dim = config.resolved_head_dim
-    each = torch.tensor([sqrt(head_dim), 1.0, 1 / sqrt(head_dim if apart else config.width)])
+    scaling = sqrt(head_dim if apart else config.width)
+    each = torch.tensor([sqrt(head_dim), 1.0, 1 / scaling])
+    if not after:
+        each = torch.tensor([sqrt(head_dim) / scaling, 1.0, 1.0])
     factors = each.repeat_interleave(config.heads * head_dim)
     sizes = {"three": 3, "K": config.heads}
 
@@ -160,7 +164,14 @@ def frankzvit_rows(config: ViTConfig, *, apart: bool = False) -> list[Row]:
 
 def read_frankzvit(source: Source) -> Reading:
     config = state_dict_config(source, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
-    rows = frankzvit_rows(config, apart="1.0.0.fn.1.queries.weight" in source.tensors)
+    after = source.overrides.get("scale_after_softmax")
+    if after is None:
+        source.assumed.append(
+            "attention divided after the softmax, as the README has it (pass scale_after_softmax=False for a "
+            "model of the notebook, which divides before it)"
+        )
+    apart = "1.0.0.fn.1.queries.weight" in source.tensors
+    rows = frankzvit_rows(config, apart=apart, after=after is not False)
     return reading_as("the README", source, config, rows, resize="squash", interpolation="bilinear")
 
 
