@@ -23,10 +23,12 @@ from record import write_results
 
 from vitreous.evaluation.classical import fit_classical
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.scores import wilson_interval
+from vitreous.evaluation.scores import half_width
 from vitreous.tasks import task_named
 from vitreous.tasks.running import learn
 from vitreous.training.run import Run
+
+OVERLAP = 360 / 1437  # held-out images for each one that is learned from
 
 
 def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
@@ -55,15 +57,20 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The mean over splits; the interval treats every held-out image of every split as a trial of its own,
-    which is a little narrow: splits share images."""
-    held_out, mistakes = (sum(row[key] for row in rows) for key in ("held_out", "mistakes"))
+    """The mean over splits, and Nadeau and Bengio's intervals: splits share images."""
     baselines = [key for key in rows[0] if key not in NOT_BASELINES]
     return {
         "splits": len(rows),
         "accuracy": statistics.fmean(row["accuracy"] for row in rows),
-        "interval": wilson_interval(held_out - mistakes, held_out),
+        "half_width": half_width([row["accuracy"] for row in rows], OVERLAP),
         **{name: statistics.fmean(row[name] for row in rows) for name in baselines},
+        "differences": {
+            name: {
+                "mean": statistics.fmean(gains := [row["accuracy"] - row[name] for row in rows]),
+                "half_width": half_width(gains, OVERLAP),
+            }
+            for name in baselines
+        },
         "seconds": statistics.fmean(row["seconds"] for row in rows),
         "processor_seconds": statistics.fmean(row["processor_seconds"] for row in rows),
     }

@@ -178,6 +178,7 @@ def recipe(
 ) -> None:
     """Show a recipe: what it is, what to expect, and every setting as `--config` takes it."""
     from vitreous.tasks.pretraining.rules import find_recipe
+    from vitreous.training.recipes import measured
     from vitreous.training.settings import leaves, to_toml
 
     if name is None:
@@ -192,14 +193,31 @@ def recipe(
     shown = find_recipe(name)
     if diff is not None:
         rows = vt.compare_recipes(name, diff)
+        executed = measured(name) if diff == "source" else []
         titles = {"setting": "setting", "here": name, "there": diff, "where": "where", "why": "why"}
         if json:
-            print_json({"differences": rows})
+            print_json({"differences": rows} | ({"measured": executed} if diff == "source" else {}))
         elif rows:
             heads = [titles[key] for key in rows[0]]
             print_table(heads, [tuple(map(str, row.values())) for row in rows], words=len(heads))
         else:
-            print(f"{name} does not differ from its {diff}" if diff == "source" else "they are the same")
+            same = (
+                f"no setting of {name} differs from its source" if diff == "source" else "they are the same"
+            )
+            print(same)
+        if executed and not json:
+            print("\nRun beside the source on the same data:\n")
+            listing = [
+                (
+                    row["quantity"],
+                    f"{row['difference']:.2g}",
+                    f"{row['limit']:.2g}",
+                    row["where"],
+                    row["source"],
+                )
+                for row in executed
+            ]
+            print_table(("quantity", "largest difference", "explained", "where", "source"), listing, words=5)
     elif json:
         print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})
     else:

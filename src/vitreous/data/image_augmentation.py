@@ -229,7 +229,8 @@ TIMM: dict[str, Operation] = {
 BIG_VISION: dict[str, Operation] = {
     **{name: operation for name, operation in TORCHVISION.items() if name != "identity"},
     "invert": at_any_strength(ImageOps.invert),
-    "solarize": solarize(lambda level: int(256 * level)),
+    # The threshold is compared as 8 bits, in which 256 (level 10 of 10) is 0: all is inverted.
+    "solarize": solarize(lambda level: int(256 * level) % 256),
     "posterize": posterize(lambda level: min(int(4 * level), 8)),
     "solarize-add": solarize_add,
     "cutout": cutout,

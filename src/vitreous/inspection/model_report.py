@@ -184,7 +184,7 @@ def vit_exhibits(
         *relevance_figures(evidence, named, request.label),
         *attribution_figures(model, close, named, wanted, request.attributions),
         figures.heads_figure(seen, config),
-        figures.distance_figure(seen),
+        figures.distance_figure(seen, config),
         figures.patch_figure(seen, named[0], config, patch),
         positions_figure(model),
         filters_figure(model),

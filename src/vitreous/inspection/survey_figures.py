@@ -13,7 +13,15 @@ from torch import Tensor
 
 from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, label_decades, lines, matrix
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, to_scale
-from vitreous.inspection.measures import FEWEST, cka_matrix, feature_colors, map_words, to_grid, unusual_norms
+from vitreous.inspection.measures import (
+    FEWEST,
+    cka_matrix,
+    feature_colors,
+    map_words,
+    patch_distances,
+    to_grid,
+    unusual_norms,
+)
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.survey import Lens, Survey
@@ -24,19 +32,23 @@ PRUNABLE = 0.1  # of the mean head's importance
 UNDECIDED = 0.95  # of the largest entropy of the class probabilities, above which there is no answer
 
 
-def distance_figure(survey: Survey) -> Exhibit:
+def distance_figure(survey: Survey, config: ViTConfig) -> Exhibit:
     """Plot the mean attention distance of each head (Fig. 7 right and Fig. 11): a dot for each head over its
-    layer, and a line through the layers' means."""
+    layer, a line through the layers' means, and the distance of uniform attention, which is about that of an
+    untrained model: a head that is there looks at nothing in particular."""
     distance = survey.distance.mean(dim=0).numpy()
     layers, heads = distance.shape
     with canvas(6.4, 3.0) as (figure, (axes,)):
         place = np.repeat(np.arange(1, layers + 1), heads)
         axes.scatter(place, distance.ravel(), s=16, color=FIRST, alpha=0.65, linewidths=0, zorder=3)
         axes.plot(range(1, layers + 1), distance.mean(axis=1), color=SECOND, linewidth=1.4, zorder=2)
+        uniform = float(patch_distances(config.grid, config.patch_size).mean())
+        axes.axhline(uniform, color="0.45", linestyle="--", linewidth=1, label=phrase("charts.uniform"))
+        axes.legend(loc="lower right", fontsize=7, frameon=False)
         axes.set_title(phrase("charts.distance"))
         axes.set_xlabel(phrase("charts.layer"))
         axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
-        axes.set_ylim(0, max(1.08 * distance.max(), 1e-9))
+        axes.set_ylim(0, max(1.08 * distance.max(), 1.08 * uniform, 1e-9))
     arrays = {"distance": survey.distance.numpy()}
     header = [phrase("charts.layer"), *(f"{phrase('charts.head')} {head + 1}" for head in range(heads))]
     table = [header, *([str(i + 1), *(f"{each:.3g}" for each in row)] for i, row in enumerate(distance))]

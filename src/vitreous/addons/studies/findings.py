@@ -78,7 +78,7 @@ class Findings(Result):
         about |= {"arxiv": self.study.arxiv, "world": words("study.worlds")[self.study.world]}
         text = phrase("study.about", runs=self.runs, **about)
         claims = "\n".join(f"- {claim_text(self.study, each)}" for each in self.verdicts)
-        return f"# {about['title']}\n\n{text}\n\n{table}\n\n{claims}\n"
+        return "\n\n".join(filter(None, (f"# {about['title']}", text, table, claims))) + "\n"
 
     def write(self, folder: Path) -> Findings:
         """Return the findings with the files that were written."""

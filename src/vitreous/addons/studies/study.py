@@ -181,7 +181,9 @@ def with_settings(study: Study, tree: Tree) -> Study:
     Raises:
         InputError: an unknown field, a value that does not fit, or a field that the study compares.
     """
-    trials, known = trials_of(study), study.variants[0].trial.settings
+    known = study.variants[0].trial.settings
+    # An untrained model beside trained ones is a null: it has no steps, whatever the others have.
+    trials = [trial for trial in trials_of(study) if getattr(trial, "steps", 1)] or trials_of(study)
     if not known:
         raise InputError(f"the study {study.name} has no settings: leave out {next(iter(leaves(tree)))}")
     fields = {name: value for name, value in tree.items() if name != "model"}
@@ -205,7 +207,8 @@ def with_settings(study: Study, tree: Tree) -> Study:
 
     def changed(trial: Any) -> Any:
         start = {"start": changed(trial.start)} if getattr(trial, "start", None) else {}
-        new = trial.change(model, **fields, **start)
+        own = fields if getattr(trial, "steps", 1) else {key: fields[key] for key in fields if key != "steps"}
+        new = trial.change(model, **own, **start)
         try:
             trial.config(**{**new.model, **({"vocabulary": 9} if "vocabulary" in new.model else {})})
         except ValidationError as error:

@@ -8,6 +8,7 @@ source of each setting says, and where.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -25,6 +26,7 @@ from vitreous.training.settings import AnyRun, Tree, configure, leaves
 
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER / "sources.toml"
+MEASURED = FOLDER / "provenance.json"  # of benchmarks/provenance.py, which runs the sources
 PATHS = [path for path in FOLDER.glob("*.toml") if path != SOURCES]
 PATHS += [folder_of(name) / place for name, addon in addons().items() for place in addon.recipes]
 FILES = {path.stem: path for path in sorted(PATHS, key=lambda path: path.stem)}
@@ -132,6 +134,14 @@ class Sourced(NamedTuple):
     there: Any  # that of the source
     where: str  # file and line, table or section
     why: str  # the reason for another value; "" where both are equal
+
+
+def measured(name: str) -> list[dict[str, Any]]:
+    """Return what benchmarks/provenance.py found beside the code of the source: for each `quantity` the
+    largest `difference`, `where` it is, the `source` that ran, the `limit` that chance and rounding explain,
+    and `why` where it is more."""
+    rows = json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]
+    return [{key: row[key] for key in row if key != "recipe"} for row in rows if row["recipe"] == name]
 
 
 @cache

@@ -1,0 +1,62 @@
+"""The kept differences of recipes from the code that they cite, and the program that finds them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vitreous.training.recipes import MEASURED, NAMES
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+DOCS = Path(__file__).parents[2] / "docs"
+ROWS = json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield import_module("provenance")
+    for name in ("provenance", "peers", "record"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recipe']}-{row['quantity']}")
+def test_a_recipe_does_what_its_source_does_or_the_reason_is_known(row: dict[str, Any]) -> None:
+    assert row["difference"] <= row["limit"] or row["why"]
+
+
+def test_recipes_that_were_run_are_recipes() -> None:
+    assert {row["recipe"] for row in ROWS} <= {*NAMES, "mae", "dino", "paper-masked-patch"}
+    assert {row["quantity"] for row in ROWS} >= {"weights", "crops", "colors", "batch", "angle", "loss"}
+
+
+def test_the_numbers_of_tensorflow_are_those_of_the_recipes_today(program: Any) -> None:
+    """Operations and pixels, computed again here; boxes are in test_what_sources_do.py and below."""
+    kept = {(row["recipe"], row["quantity"]): row["difference"] for row in ROWS}
+    for row in (*program.colors_of_big_vision(), *program.resizing_of_tensorflow(), *program.copies(None)):
+        assert row.difference == pytest.approx(kept[row.recipe, row.quantity], abs=0.02), row
+
+
+@pytest.mark.slow
+def test_crops_are_those_that_tensorflow_drew(program: Any) -> None:
+    for row in program.crops_of_tensorflow():
+        assert row.difference <= row.limit, row
+
+
+@pytest.mark.slow
+def test_crops_and_operations_are_those_of_torchvision_and_timm(program: Any) -> None:
+    pytest.importorskip("torchvision")
+    pytest.importorskip("timm")
+    for row in (*program.crops_of_torchvision(), *program.colors_of_timm()):
+        assert row.difference <= row.limit, row
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_table_of_the_documentation_is_that_of_the_program(language: str, program: Any) -> None:
+    text = (DOCS / language / "reference" / "recipes.md").read_text(encoding="utf-8")
+    assert program.markdown(ROWS) in text
