@@ -12,6 +12,7 @@ released, is replaced by the same calls of TensorFlow's own kernel for projectiv
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import inspect
 import math
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+tf: Any = None  # tensorflow, which main imports: --help needs none
 KEPT = Path(__file__).parent / "results" / "provenance_tensorflow.npz"
 SIZES = ((375, 500), (224, 224), (500, 200))
 DRAWS = 20_000
@@ -117,6 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--big-vision", type=Path, required=True, help="clone of google-research/big_vision")
     clone = parser.parse_args().big_vision
+    globals()["tf"] = importlib.import_module("tensorflow")
     kept: dict[str, np.ndarray] = {"version": np.array(tf.__version__)}
     for height, width in SIZES:
         kept[f"boxes/{height}x{width}"] = boxes(height, width).astype(np.int32)
