@@ -17,7 +17,7 @@ from vitreous.api.arguments import (
     silent,
 )
 from vitreous.api.run import Run, check_known, check_length, check_shard, train_in_processes
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, check_free, check_utf8, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -245,6 +245,7 @@ def start_training(
     from vitreous.tasks.rungs import write_rungs
     from vitreous.tasks.running import start_run
     from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
+    from vitreous.training.run import otherwise
 
     init, out = checkpoint_path(options.get("init")), options.get("out")
     if init == "none":
@@ -258,6 +259,9 @@ def start_training(
         recipe, begun, note, minutes = options.get("recipe"), init, "", None
         tried, climbed = init or "", None
         if world.size == 1 and is_open(named, source, settings, recipe, init):
+            if out is not None:  # before minutes are spent on it
+                check_free(Path(out), otherwise(Path(out), "train"))
+                check_utf8(str(out), "`out`")
             talk = say if options.get("progress", True) else silent
             climbed = climb(
                 named, source, settings, device=here, tell=talk, offline=bool(options.get("offline"))
