@@ -32,7 +32,7 @@ LEVELS = (3, 10, 15)
 
 
 def noise(height: int, width: int) -> np.ndarray:
-    """An image that is the same everywhere: a smooth picture with some noise."""
+    """An image that is the same everywhere: smooth waves with some noise."""
     rng = np.random.default_rng(0)
     y, x = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
     waves = np.stack([np.sin(7 * x + 3 * y), np.cos(5 * y), np.sin(11 * x * y)], axis=-1)
