@@ -165,3 +165,8 @@ def test_features_have_as_many_names_as_columns(pooling):
     features = sklearn.ViTFeatures(encoder)
     columns = features.fit_transform([np.zeros((8, 8, 3), np.uint8)] * 2)
     assert columns.shape[1] == len(features.get_feature_names_out())
+
+
+def test_a_name_that_the_hub_cannot_have():
+    with pytest.raises(vt.InputError, match="not a name of the hub"):
+        vt.load("hf:../..")

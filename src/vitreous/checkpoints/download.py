@@ -98,7 +98,7 @@ def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
 def snapshot(name: str, repository: str, revision: str | None, folder: str, patterns: Sequence[str]) -> Path:
     """The copy on this machine of a repository's files of one folder."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     within = f"{folder}/" if folder else ""
     wanted = [f"{within}{pattern}" for pattern in patterns]
@@ -110,6 +110,8 @@ def snapshot(name: str, repository: str, revision: str | None, folder: str, patt
         raise InputError(
             f"{name} is not in the cache, and the hub cannot be reached (or is set offline)"
         ) from None
+    except HFValidationError:
+        raise InputError(f"{name} is not a name of the hub: write hf:org/name") from None
     except (HfHubHTTPError, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"cannot get {name} from the hub: {reason}") from None
