@@ -101,8 +101,8 @@ def chance(draws: int) -> float:
 
 WHY = {
     "colors": "TensorFlow shears about the center of the first pixel, Pillow about its corner",
-    "angle": "big_vision keeps the first moment of Adam in bfloat16",
-    "loss": "big_vision keeps the first moment of Adam in bfloat16",
+    "angle": "perhaps since big_vision keeps the first moment of Adam in bfloat16: not tested",
+    "loss": "perhaps since big_vision keeps the first moment of Adam in bfloat16: not tested",
     "resizing in evaluation": "TensorFlow's area filter; bilinear with antialiasing averages more",
 }
 # Of what is computed and not drawn: pixels are rounded, and float32 adds up in another order.
