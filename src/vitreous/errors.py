@@ -96,6 +96,7 @@ OTHER_PARAMETERS = {
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "str | Path": ((str, os.PathLike), "a path"),
+    "ImageSize": ((int, tuple, list), "a size in pixels"),
     "Settings": ((Mapping,), "a dictionary of settings"),
 }
 

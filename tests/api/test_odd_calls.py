@@ -80,6 +80,14 @@ def test_numbers_that_are_not_whole(model, options):
         vt.predict(model, Image.new("RGB", (8, 8)), **options)
 
 
+@pytest.mark.parametrize(
+    "options", [{"image_size": np.zeros(2)}, {"settings": 1.5}, {"out": 3}, {"device": b"cpu"}]
+)
+def test_parameters_of_another_kind(model, options):
+    with pytest.raises(vt.InputError, match=f"`{next(iter(options))}` .* is not a"):
+        vt.predict(model, Image.new("RGB", (8, 8)), **options)
+
+
 def test_a_model_without_weights():
     with torch.device("meta"):
         empty = vt.create("ViT-Ti/16", num_classes=3, image_size=32, depth=1)
