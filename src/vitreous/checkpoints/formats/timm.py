@@ -170,6 +170,11 @@ def facts(source: Source) -> dict[str, Any]:
         if value and key not in allowed:
             raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")
     given = {"global_pool": source.config.get("global_pool")} | args
+    if given["global_pool"] == "":
+        raise InputError(
+            f"{source.where}: global_pool='' of config.json gives every token, and is not known here: set it "
+            "to token or avg there"
+        )
     return row | {key: v for key, v in given.items() if v not in (None, "") or key in EVA_ARGUMENTS}
 
 
