@@ -219,7 +219,7 @@ def as_stored(image: ImageLike) -> Image.Image | np.ndarray:
             return as_stored(image.detach().cpu().permute(1, 2, 0).numpy())
     if isinstance(image, np.ndarray):
         several = image.ndim == 3 and image.shape[2] in (2, *range(5, MOST + 1))
-        wide = image.dtype.kind in "ui" and image.dtype != np.uint8
+        wide = image.dtype.kind in "ui" and image.dtype.itemsize in (2, 4)  # those that files store
         if several or (wide and image.ndim in (2, 3)):
             try:
                 return checked(image)
