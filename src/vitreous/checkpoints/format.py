@@ -30,7 +30,7 @@ AConfig = TypeVar("AConfig", bound=Config)
 
 # Overrides that change the model after it was read, where every other one answers what the file leaves open.
 AFTERWARDS = ("image_size", "stored_image_size", "patch_size", "num_classes", "scale_after_softmax")
-# Of these, what is no field of the configuration.
+# Of these, what is not a field of the configuration.
 OF_THE_FILE = ("stored_image_size", "scale_after_softmax")
 
 # Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
