@@ -328,7 +328,7 @@ def test_a_pretrained_encoder_with_a_new_head_classifies(tiny: Any, tmp_path: Pa
 @pytest.mark.parametrize(
     ("folder", "key", "message"),
     [
-        ("own", "task", "task in config.json must be a name"),
+        ("own", "task", "config.json: task must be a name"),
         ("theirs", "problem_type", "unknown problem_type 3"),
     ],
 )

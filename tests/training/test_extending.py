@@ -105,7 +105,7 @@ def test_a_run_that_wrote_no_metrics_yet(finished: Run) -> None:
     (finished.path / "metrics.jsonl").unlink()
     longer, words = finished.extended(World(), epochs=2.0)
     assert (longer.config.training.epochs, words) == (2, "")
-    with pytest.raises(InputError, match="epochs -1"):
+    with pytest.raises(InputError, match="`epochs` -1"):
         finished.extended(World(), epochs=-1.0)
 
 
