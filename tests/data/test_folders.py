@@ -205,7 +205,7 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
     assert found["empty"].startswith(f"1 class folder holds no image, and is left out (such as {photos}/emu)")
     assert found["format"] == (
         f"3 images are in formats that are not read (.heic, .heif, .jxl) (such as {photos}/cat/a.HEIC): "
-        "install what reads them: pip install 'vitreous[heic]'"
+        "install what reads them: pip install 'vitreous[heic,science]'"
     )
 
 
@@ -214,6 +214,6 @@ def test_a_folder_of_unreadable_formats_says_what_reads_them(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.heic").write_bytes(b"an image of a phone")
     with pytest.raises(
-        InputError, match=r"a holds no image .*: 2 were skipped; pip install 'vitreous\[heic\]'"
+        InputError, match=r"a holds no image .*: 2 were skipped; pip install 'vitreous\[heic,science\]'"
     ):
         open_data(str(tmp_path), DataConfig())
