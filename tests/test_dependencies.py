@@ -144,6 +144,7 @@ NEED_AN_EXTRA = {
 }
 
 
+@pytest.mark.slow
 def test_the_core_works_without_any_extra(tmp_path: Path, folder: Path) -> None:
     modules = {name for name in imported() if distribution(name) not in declared(PROJECT["dependencies"])}
     hidden = sorted(modules - WITH_TORCH | {"onnx", "onnxscript", "python_multipart", "tensorboard"})

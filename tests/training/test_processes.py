@@ -25,6 +25,8 @@ from vitreous.training.objectives import softmax_loss
 from vitreous.training.settings import configure
 from vitreous.training.step import TrainStep, default_generators
 
+pytestmark = pytest.mark.slow  # it starts many processes
+
 # Imports once, then forks the processes of each group.
 DRIVER = """
 import json, os, sys, time, traceback, warnings

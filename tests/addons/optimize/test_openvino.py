@@ -50,6 +50,7 @@ def numbers_model() -> Model:
     return model.eval()
 
 
+@pytest.mark.slow
 def test_what_a_folder_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.jpg").write_text("mine")

@@ -85,6 +85,7 @@ def tiny(study: Study) -> Study:
 FAST = ("inductive-bias", "complexity")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in STUDIES]
 )
