@@ -27,7 +27,7 @@ MOST_PIXELS = 178_956_970
 Range = Sequence[tuple[float, float]]  # (low, high) of all bands together, or of each
 
 
-def read_bands(data: bytes) -> np.ndarray[Any, Any] | None:
+def read_bands(data: bytes) -> np.ndarray | None:
     """Return the values (H, W, bands) of a file that Pillow does not keep whole; None for others.
 
     Raises:
@@ -60,7 +60,7 @@ def check_size(shape: Sequence[int]) -> None:
         raise ValueError(f"{' x '.join(map(str, shape))} values, more than an image can have")
 
 
-def checked(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def checked(values: np.ndarray) -> np.ndarray:
     """Return an array as (H, W, bands) of numbers. Raises ValueError: it is not an image."""
     if values.dtype.kind not in "buif":
         raise ValueError(f"it holds {values.dtype}, not numbers of pixels")
@@ -75,7 +75,7 @@ def checked(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return values.astype(np.uint8) * 255 if values.dtype.kind == "b" else values
 
 
-def read_npy(data: bytes) -> np.ndarray[Any, Any]:
+def read_npy(data: bytes) -> np.ndarray:
     """Return the array of an .npy file, which holds all of it. Raises ValueError."""
     file = io.BytesIO(data)
     try:
@@ -109,7 +109,7 @@ def is_of_bands(data: bytes) -> bool:
     return max(bits) > 8 or not (samples == 3 or (samples in (2, 4) and transparent))
 
 
-def read_tiff(data: bytes) -> np.ndarray[Any, Any]:
+def read_tiff(data: bytes) -> np.ndarray:
     """Return the bands of the first page of a TIFF file."""
     if not is_installed("tifffile"):
         raise OSError(f"an image of several bands or of colors of more than 8 bits: {INSTALL}")
@@ -126,14 +126,14 @@ def read_tiff(data: bytes) -> np.ndarray[Any, Any]:
         ):
             check_size(series.shape)
             if series.shape[series.axes.index("Y") - 1 if series.axes[0] != "Y" else 2] <= MOST:
-                values: np.ndarray[Any, Any] = series.asarray()
+                values: np.ndarray = series.asarray()
                 return np.moveaxis(values, 0, 2) if series.axes[0] != "Y" else values
         values = page.asarray()
     planar = values.ndim == 3 and "S" in page.axes and page.axes.index("S") == 0
     return np.moveaxis(values, 0, 2) if planar else values
 
 
-def read_dicom(data: bytes) -> np.ndarray[Any, Any]:
+def read_dicom(data: bytes) -> np.ndarray:
     """Return the pixels of a DICOM file in the unit that it says (as Hounsfield's), bright where they are
     shown bright. Raises ValueError: it has several frames or none."""
     if not is_installed("pydicom"):
@@ -145,7 +145,7 @@ def read_dicom(data: bytes) -> np.ndarray[Any, Any]:
     if int(found.get("NumberOfFrames") or 1) > 1:
         raise ValueError(f"it has {found.NumberOfFrames} frames: write each as an image of its own")
     check_size((int(found.get("Rows") or 0), int(found.get("Columns") or 0)))
-    values: np.ndarray[Any, Any] = found.pixel_array
+    values: np.ndarray = found.pixel_array
     if values.ndim == 3:
         return values
     values = apply_modality_lut(values, found)
@@ -154,14 +154,14 @@ def read_dicom(data: bytes) -> np.ndarray[Any, Any]:
     return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
-def type_range(values: np.ndarray[Any, Any]) -> tuple[float, float]:
+def type_range(values: np.ndarray) -> tuple[float, float]:
     """Return the (low, high) of an array of which none is known: of its type, or its own beside 0 ... 1."""
     if values.dtype.kind == "u":
         return 0.0, float(np.iinfo(values.dtype).max)
     return float(min(values.min(), 0)), float(max(values.max(), 1))
 
 
-def to_bytes(values: np.ndarray[Any, Any], value_range: Range | None) -> np.ndarray[Any, Any]:
+def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
     """Return values (H, W) or (..., bands) as bytes: (low, high) of a range becomes 0 ... 255. Bytes are
     scaled only where each band has a range. Raises ValueError: not all of them are numbers."""
     if values.dtype == np.uint8 and (value_range is None or len(value_range) == 1):
@@ -173,11 +173,11 @@ def to_bytes(values: np.ndarray[Any, Any], value_range: Range | None) -> np.ndar
         raise ValueError(f"it has {values.shape[-1]} bands, and {len(ranges)} ranges are known")
     low, high = ranges[:, 0], ranges[:, 1]
     scaled = (values.astype(np.float32) - low.astype(np.float32)) * (255 / np.maximum(high - low, 1e-12))
-    bytes_: np.ndarray[Any, Any] = np.rint(scaled).clip(0, 255).astype(np.uint8)
+    bytes_: np.ndarray = np.rint(scaled).clip(0, 255).astype(np.uint8)
     return bytes_
 
 
-def measured_range(images: Sequence[np.ndarray[Any, Any]]) -> tuple[tuple[float, float], ...] | None:
+def measured_range(images: Sequence[np.ndarray]) -> tuple[tuple[float, float], ...] | None:
     """Return the range that images (n, bands) use, of each band, or one for a single band: of whole numbers
     from zero up to a full number of bits (10, 12, 16), of others from the least to the largest. None where
     all are bytes."""
