@@ -8,7 +8,7 @@ import json
 import mmap
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -109,7 +109,7 @@ def stored_checksums(metadata: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def check_apart(path: Path, places: Mapping[str, tuple[int, int]]) -> None:
+def check_apart(path: Path, places: Mapping[str, Sequence[int]]) -> None:
     """Raise InputError where two tensors share bytes: many layers could be made of those of one."""
     last, before = 0, ""
     for (begin, end), name in sorted((tuple(place), name) for name, place in places.items()):
