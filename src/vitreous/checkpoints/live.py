@@ -50,7 +50,7 @@ def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
     source = Source.of(f"the {type(module).__name__}", state)
     cfg = getattr(module, "pretrained_cfg", None)
     first = next(iter(getattr(module, "blocks", None) or ()), None)
-    if isinstance(cfg, dict) and hasattr(first, "attn"):  # not a Swin, a ResNet, or what wraps another
+    if isinstance(cfg, dict) and first is not None:  # not a Swin, a ResNet, or what wraps another
         return replace(source, config=timm_config(module, cfg)), {"norm_eps": norm_eps(module)}
     for format in formats().values():
         if format.facts and (known := format.facts(module)) is not None:
