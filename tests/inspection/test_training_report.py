@@ -200,7 +200,7 @@ def test_images_say_label_prediction_and_confidence(run: Path) -> None:
 
 def test_the_head_compares_the_accuracy(run: Path) -> None:
     page = write_training_report(run, model=model_of(), evaluation=evaluation(7), images=images()).read_text()
-    assert "always answering the most frequent class gives 33.3 %, guessing 33.3 %" in page
+    assert "always answering the most frequent class of the test set gives 33.3 %, guessing 33.3 %" in page
     assert (
         "Accuracy in training, on augmented images in the last epoch: 80.0 %, 2.2 points above the test set."
         in page

@@ -8,7 +8,6 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -86,6 +85,7 @@ def climb(
     began = time.monotonic()
     config, _, data, _ = task.plan(source, settings)
     total = minutes_of(config, settings)
+    tell(f"comparing ways to classify {len(data.train):,} training images, classical methods first")
     rungs = list(classical_rungs(data))
     for each in rungs:
         tell(each.sentence())
@@ -154,7 +154,9 @@ def classical_rungs(data: Splits) -> Iterator[Rung]:
     on."""
     if data.summary.multi_label:
         return
+    began = time.monotonic()
     fitted = fit_classical(data._replace(validation=None))
+    seconds = time.monotonic() - began  # with reading the images, which takes the most of it
     count = len(fitted.targets)
     if best := fitted.best:
         hits = int((best.answers == best.targets).sum())
@@ -164,7 +166,7 @@ def classical_rungs(data: Splits) -> Iterator[Rung]:
             wilson_interval(hits, count),
             count,
             "cross-fitted",
-            seconds=best.seconds,
+            seconds=seconds,
         )
     hits = round(fitted.majority * count)
     yield Rung(
@@ -182,9 +184,7 @@ def encoder_at_hand(
 ) -> Encoder | None:
     """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
     open one of the hub, or the one that comes with the package."""
-    of_hub = () if offline else filter(None, (reachable_encoder() for _ in range(1)))
-    packaged = (Encoder(name, "comes with vitreous") for name in encoder_names())
-    for encoder in chain(cached_encoders(), of_hub, packaged):
+    for encoder in encoders(offline=offline):
         try:
             if encoder.name.startswith("hf:"):
                 tell(f"encoder: {encoder.name} ({encoder.about})")
@@ -194,6 +194,15 @@ def encoder_at_hand(
             continue
         return encoder
     return None
+
+
+def encoders(*, offline: bool) -> Iterator[Encoder]:
+    """Yield pre-trained encoders, the best first; the hub is asked where none before suited."""
+    yield from cached_encoders()
+    if not offline and (found := reachable_encoder()):
+        yield found
+    for name in encoder_names():
+        yield Encoder(name, "comes with vitreous")
 
 
 def tried(
