@@ -32,7 +32,7 @@ from vitreous.inspection.runs.evaluation_figures import (
     curve_chart,
     curves_figure,
 )
-from vitreous.inspection.runs.head import compared_score
+from vitreous.inspection.runs.head import compared_score, twice_as_long
 from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.languages import speaking
 from vitreous.models.bit import BiTConfig
@@ -431,3 +431,12 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
         "Loss in the last epoch: 0.2 in training, 0.3 in validation.",
     ]
     assert head(None, loss=0.2) == []
+
+
+def test_a_run_that_minutes_ended_is_extended_in_minutes(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    assert twice_as_long(config, {"epoch": 3.5}) == "--epochs 7"
+    config.write_text('[training]\nminutes = "none"\n')
+    assert twice_as_long(config, {"epoch": 3.5}) == "--epochs 7"
+    config.write_text("[training]\nminutes = 2.9\n")
+    assert twice_as_long(config, {"epoch": 62.62}) == "--minutes 6"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -20,7 +21,7 @@ from vitreous.training.callbacks import add_results, read_metrics
 MOST_FINDINGS = 3
 SEVERITIES = ("error", "warning", "note")  # the most important first
 # What to do next, by the names of the sentences in the catalog, after each training command.
-LONGER = "vitreous {command} --resume {run} --epochs {epochs}"
+LONGER = "vitreous {command} --resume {run} {longer}"
 COMMANDS = {
     "train": {
         "doctor": "vitreous doctor {run}",
@@ -67,9 +68,8 @@ def head_of(
         write_events(run, last["step"], evaluation, parts)
     comparisons, useless = compared_score(evaluation, last)
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
-    longer = f"{max(round(2 * last.get('epoch', 10), 2), 0.01):g}"
-    filled = {"run": quote(str(run)), "epochs": longer, "command": command}
     config = run / "config.toml"
+    filled = {"run": quote(str(run)), "longer": twice_as_long(config, last), "command": command}
     return {
         "evaluation": evaluation,
         "comparisons": comparisons,
@@ -81,6 +81,19 @@ def head_of(
         "command": f"vitreous {command} --config config.toml",
         "configuration": config.read_text(encoding="utf-8") if config.is_file() else None,
     }
+
+
+def twice_as_long(config: Path, last: Mapping[str, Any]) -> str:
+    """Return the option that trains for twice as long, in minutes where minutes ended the run.
+
+    Args:
+        last: row of metrics.jsonl.
+    """
+    settings = tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    minutes = settings.get("training", {}).get("minutes", "none")
+    if minutes != "none":
+        return f"--minutes {max(round(2 * minutes), 1)}"
+    return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}"
 
 
 def compared_score(evaluation: Evaluation | None, last: Mapping[str, Any]) -> tuple[list[str], bool]:
