@@ -492,3 +492,11 @@ def test_a_model_whose_answer_is_not_finite_gives_an_error_and_no_class() -> Non
     assert post(app_of(served), "/v1/embed", **request).status_code == 422
     with pytest.raises(vt.InputError, match=r"NaN or infinite|answer is not a finite"):
         served.warm_up()
+
+
+def test_an_image_whose_pixels_are_not_numbers_gets_no_answer() -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(file, "TIFF")
+    answer = post(app_of(make_classifier()), "/v1/predict", **form(("x.tif", file.getvalue())))
+    assert answer.status_code in (400, 422)
+    assert "not all numbers" in error_of(answer)
