@@ -95,10 +95,10 @@ def test_the_core_names_no_addon() -> None:
 WORDS = {
     "learn_page": r"vitreous learn\b|learn\.html",
     "optimize": r"vitreous optimize\b|openvino|token.merging",
-    "segmentation": r"segmentation\b|segmenter",
+    "segmentation": r"segmentation\b|segmenter|class of each pixel",
     "serving": r"vitreous serve\b|fastapi|uvicorn",
     "studies": r"vitreous study\b|formulas:|world:[a-z]",
-    "text": r"translat(ion|or)\b|captioning|captioner|tokenizer",
+    "text": r"translat(ion|or)\b|captioning|captioner|tokenizer|model of texts|their text|the text or",
 }
 
 

@@ -129,7 +129,7 @@ def predict(
             with them, mirror images; five or ten times the work.
         out: where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each image
             as it is answered; or a folder, which gets a Parquet file for each part of the images, and is
-            continued where it has some. Where the answers are images: the folder for them, by default a new
+            continued where it has some. Of a task that writes images: the folder for them, by default a new
             one.
         engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
             folder.

@@ -112,7 +112,7 @@ def inspect(
     Args:
         model: a run, a checkpoint in any format, a model name, or a model: of vitreous, timm, transformers,
             torchvision, or a Vision Transformer of your own. A module is not changed.
-        images: one or many paths, PIL images, arrays or tensors; texts for a model of texts; by default
+        images: one or many paths, PIL images, arrays or tensors, or what else the task takes; by default
             held-out images of the run, and handwritten digits for any other model.
         out: the folder to make; by default one in inspection/.
         label: the class to explain; by default the predicted class of each image.

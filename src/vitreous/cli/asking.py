@@ -12,10 +12,12 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import (
+    Actors,
     AnyModel,
     BatchSizes,
     ConfigFile,
     Device,
+    Engine,
     Images,
     ImageSize,
     Int,
@@ -23,7 +25,6 @@ from vitreous.cli.options import (
     Json,
     Precision,
     Settings,
-    Text,
     TrainedModel,
     Workers,
 )
@@ -105,21 +106,12 @@ class PredictOptions(TypedDict, total=False):
         Parameter(
             help="where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each "
             "image as it is answered; or a folder, which gets a Parquet file for each part of the images, "
-            "and is continued where it has some. Where the answers are images: the folder for them, by "
+            "and is continued where it has some. Of a task that writes images: the folder for them, by "
             "default a new one"
         ),
     ]
-    engine: Annotated[
-        Text,
-        Parameter(
-            help="ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; --out is then a "
-            "folder"
-        ),
-    ]
-    actors: Annotated[
-        Int,
-        Parameter(help="number of Ray actors, each with a model; by default one for each GPU or machine"),
-    ]
+    engine: Engine
+    actors: Actors
     image_size: ImageSize
     batch_size: BatchSizes
     workers: Workers
@@ -137,7 +129,7 @@ def predict(
     json: Json = False,
     **options: Unpack[PredictOptions],
 ) -> int:
-    """Classify images, write their text, or find the class of each pixel."""
+    """Answer what a model was trained to say of images."""
     if not images:
         raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     from vitreous.data.image_list import Failure
@@ -167,17 +159,8 @@ def parse_threshold(words: Sequence[str]) -> float | str | dict[str, float]:
 
 
 class EmbedOptions(TypedDict, total=False):
-    engine: Annotated[
-        Text,
-        Parameter(
-            help="ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; --out is then a "
-            "folder"
-        ),
-    ]
-    actors: Annotated[
-        Int,
-        Parameter(help="number of Ray actors, each with a model; by default one for each GPU or machine"),
-    ]
+    engine: Engine
+    actors: Actors
     batch_size: BatchSizes
     image_size: ImageSize
     workers: Workers
