@@ -59,7 +59,7 @@ ADDON = Addon(
     next_steps={
         "translate train": {
             "doctor": "vitreous doctor {run}",
-            "longer": "vitreous translate train --resume {run} --epochs {epochs}",
+            "longer": "vitreous translate train --resume {run} {longer}",
             "translate": 'vitreous translate {run} "..."',
         }
     },
