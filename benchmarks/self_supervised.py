@@ -39,7 +39,7 @@ from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
 from vitreous.evaluation.baselines import beside_baselines
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.probing import probe
+from vitreous.evaluation.probes import probe
 from vitreous.tasks import task_named
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.pretraining.rules import OBJECTIVES, WITH_VIEWS, by_model, rules

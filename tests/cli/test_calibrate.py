@@ -70,8 +70,8 @@ def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
     assert vt.load(run).temperature == pytest.approx(before, rel=0.5)
     shards = next((run / "checkpoints").glob("step-*.shards"))
     names = sorted(shards.iterdir())
-    monkeypatch.setattr("vitreous.tasks.answering.local_copy", lambda *_: run / "model")
-    monkeypatch.setattr("vitreous.api.deploying.open_classifier", None)  # before anything is opened
+    monkeypatch.setattr("vitreous.tasks.answerer.local_copy", lambda *_: run / "model")
+    monkeypatch.setattr("vitreous.api.deployment.open_classifier", None)  # before anything is opened
     for elsewhere in (shards, "hf:me/x", shards.with_suffix(".json")):
         refused = command("calibrate", elsewhere, "digits")
         assert refused.code == 2

@@ -182,7 +182,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
         given.append((source, settings))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vitreous.api.learning.start_training", start)
+    monkeypatch.setattr("vitreous.api.training.start_training", start)
     how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv"}
     with pytest.raises(KeyboardInterrupt):
         vt.pretrain(tmp_path, **how, deterministic=False)

@@ -27,7 +27,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.outputs import MOST_KEPT
-from vitreous.evaluation.probing import fewshot_measure, knn_measure
+from vitreous.evaluation.probes import fewshot_measure, knn_measure
 from vitreous.models.names import create
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.rules import PretrainingConfig

@@ -188,7 +188,7 @@ def train_in_processes(
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     from vitreous.checkpoints.runs import is_finished
-    from vitreous.data.split import data_notes
+    from vitreous.data.split_file import data_notes
     from vitreous.tasks.running import train_run
     from vitreous.training.callbacks import Display
     from vitreous.training.distributed import process_group

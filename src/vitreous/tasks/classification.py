@@ -14,7 +14,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
-from vitreous.deployment.predictor import ClassPredictor, write_thresholds
+from vitreous.deployment.classifier import ClassPredictor, write_thresholds
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model, scale_head
 from vitreous.evaluation.classical import Baseline, fit_classical, try_mirroring

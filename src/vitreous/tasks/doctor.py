@@ -16,12 +16,12 @@ from PIL import Image
 from vitreous.checkpoints import load
 from vitreous.checkpoints.runs import is_finished
 from vitreous.checkpoints.tensors import read_safetensors
-from vitreous.data.checking import data_findings, unlike_neighbors
+from vitreous.data.checks import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
-from vitreous.data.split import findings_of
+from vitreous.data.split_file import findings_of
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.features import feature_outputs

@@ -23,8 +23,8 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
+from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
-from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder
 from vitreous.outside import same_name

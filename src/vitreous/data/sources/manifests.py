@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import Parts, check_classes
+from vitreous.data.held_out import by_name, split
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -31,7 +32,6 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.splitting import by_name, split
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import finite_number, read_regular
 

@@ -13,6 +13,7 @@ from PIL import Image
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import BadImage
+from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -21,7 +22,6 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil, as_stored
 

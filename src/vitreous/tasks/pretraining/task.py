@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
-from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.evaluation.probing import knn_measure
+from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.models.names import Model, build_model
 from vitreous.outside import local_path
