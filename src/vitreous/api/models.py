@@ -253,9 +253,9 @@ def list_recipes() -> dict[str, str]:
 
 
 def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
-    """Return the settings in which a recipe differs from another; or, where `other` is "source", from the
-    paper or code that it is from, with the place there and the reason. Raises InputError: there is no such
-    recipe; it follows none."""
+    """Return the settings in which a recipe differs from another; or, where `other` is "source", from what
+    the code that it is from computes, with the place there and the reason. Raises InputError: there is no
+    such recipe; it follows none."""
     from vitreous.tasks.pretraining.rules import find_recipe
     from vitreous.training.recipes import sourced
     from vitreous.training.settings import differences
