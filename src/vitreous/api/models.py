@@ -113,7 +113,7 @@ def draw(
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
-        InputError: no such model, part or theme, or values that do not fit together.
+        InputError: no such model, part or theme, values that do not fit together, or `out` exists.
     """
     from vitreous.checkpoints.whole_files import write_text
     from vitreous.inspection.drawing import draw as draw_model
@@ -124,6 +124,7 @@ def draw(
     if out is None:
         return Drawing(svg)
     path = Path(out)
+    check_free(path)
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, svg)
