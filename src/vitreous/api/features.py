@@ -193,6 +193,7 @@ def probe(
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
+    from vitreous.data.dataset import check_to_learn
     from vitreous.data.sources import open_data
     from vitreous.evaluation.baselines import beside_baselines
     from vitreous.evaluation.outputs import automatic_precision
@@ -209,6 +210,7 @@ def probe(
         data, tree = data_of_run(model, tree)
     check_data_settings("probe", tree)
     splits = open_data(data, data_config(tree))
+    check_to_learn(splits.train, splits.name)
     options: dict[str, Any] = {"shots": numbers, "seed": seed, "draws": draws}
     options |= computation(device, batch_size, workers)
     options["precision"] = automatic_precision(
