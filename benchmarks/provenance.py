@@ -549,7 +549,7 @@ def from_timm(sources: Path | None) -> Iterator[Row]:
 def from_dino(sources: Path) -> Iterator[Row]:
     """The head of `dino` beside the authors': its initial weights, and the angles of its prototypes after 20
     steps of AdamW with each side's own parameter groups."""
-    from vitreous.tasks.pretraining.dino import DINOConfig, ProjectionHead
+    from vitreous.addons.self_supervision.dino import DINOConfig, ProjectionHead
     from vitreous.training.optimizers import make_optimizers
 
     folder = sources / "dino"

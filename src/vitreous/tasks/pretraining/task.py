@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.findings import Finding
 from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
@@ -24,66 +26,38 @@ from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
+from vitreous.languages import phrase
+from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build_model
+from vitreous.models.settings import merged
 from vitreous.outside import local_path
 from vitreous.rng import torch_generator
+from vitreous.tasks import task_named
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice
+from vitreous.tasks.choose import Choice, choose_recipe, packaged_config, rate_factor
 from vitreous.tasks.images import INSPECTING, ImageTask
-from vitreous.tasks.pretraining.contrastive import Contrastive
-from vitreous.tasks.pretraining.dino import DINO
-from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_teacher
 from vitreous.tasks.pretraining.mae import MAE
-from vitreous.tasks.pretraining.mae_decoder import published_decoder
+from vitreous.tasks.pretraining.mae_decoder import decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import MaskedPrediction
 from vitreous.tasks.pretraining.rules import (
-    OBJECTIVES,
     RECIPES,
-    ObjectiveName,
-    PretrainingConfig,
-    PretrainingRunConfig,
-    by_model,
+    MAERunConfig,
+    MaskedPatchRunConfig,
+    flat_share,
     pretraining_recipe,
     reason,
-    rules,
     sampled,
 )
-from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, small_size
 from vitreous.tasks.task import Material, Plan, Trained, Tree
-from vitreous.training.diagnosis import collapse
+from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
 log = logging.getLogger(__name__)
-SelfSupervision = MaskedPatchPrediction | MAE | DINO | Contrastive | FeatureDistillation
-
-
-def build_objective(
-    model: Model, name: ObjectiveName, config: PretrainingConfig, *, steps: int, seed: int = 0
-) -> SelfSupervision:
-    """Build the objective called `name` around `model`.
-
-    Args:
-        steps: of the optimizer in the whole training.
-        seed: of the weights that the objective adds: mask token, decoder, heads.
-
-    Raises:
-        InputError: the objective cannot be had with this model.
-    """
-    match name:
-        case "masked-patch":
-            return MaskedPatchPrediction(model, config.masked_patch, seed=seed)
-        case "mae":
-            return MAE(model, config.mae, seed=seed)
-        case "dino":
-            return DINO(model, config.dino, steps=steps, seed=seed)
-        case "contrastive":
-            return Contrastive(model, config.contrastive, seed=seed)
-        case "distillation":
-            return FeatureDistillation(model, config.distillation, seed=seed)
+DEFAULTS = Path(__file__).parent / "pretraining.toml"  # of the masked objectives
+FLAT_SHARE = 0.25  # of flat patches, from which on plain pixels are the target
 
 
 def open_unlabeled(source: str, data: DataConfig) -> Splits:
@@ -122,6 +96,11 @@ class PretrainingEvaluation(Evaluation):
         return 1 - self.loss / self.trivial if self.trivial > 0 else math.nan
 
     @property
+    def trivial_answer(self) -> str:
+        """What the trivial loss is that of, in words."""
+        return phrase(f"models.trivial.{self.task}")
+
+    @property
     def metrics(self) -> dict[str, Metric]:
         return {
             "explained_share": Metric(self.explained, "explained share: 1 - loss / trivial loss"),
@@ -143,7 +122,6 @@ class Pretraining(ImageTask):
         "features = model.features(model.preprocessing([image]))",
         "A lower loss is not always a better encoder: probe it on labels, with vitreous probe.",
     )
-    config = PretrainingRunConfig
     default_source = "digits"
     targets = "unlabeled"
     training_words = "pre-training"
@@ -152,9 +130,33 @@ class Pretraining(ImageTask):
         "inspect": INSPECTING,
     }
 
-    def __init__(self, name: ObjectiveName) -> None:
-        self.name = name
-        self.objective_name = name
+    defaults: ClassVar[Path] = DEFAULTS  # settings for any data
+    moving_target: ClassVar[bool] = False  # whether the loss can climb while the model learns
+
+    @abstractmethod
+    def built(self, model: Model, settings: Any = None, *, steps: int, seed: int = 0) -> nn.Module:
+        """Build the objective around `model`.
+
+        Args:
+            settings: of the objective; None: its defaults.
+            steps: of the optimizer in the whole training.
+            seed: of the weights that the objective adds: mask token, decoder, heads.
+
+        Raises:
+            InputError: the objective cannot be had with this model.
+        """
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        """Return settings that follow from the data, and from how `train` would learn them from scratch."""
+        return {}
+
+    def fitted(self, config: Any, data: DataSummary, images: ImageDataset) -> Tree:
+        """Return settings that follow from the encoder and the images."""
+        return {}
+
+    def alarms(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+        """Yield what rows of metrics.jsonl say that only this objective knows of."""
+        yield from ()
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_unlabeled(source, config)
@@ -165,7 +167,23 @@ class Pretraining(ImageTask):
         named = settings.get("model", {}).get("name")
         if recipe:
             return Choice(pretraining_recipe(recipe).suited(name=named), ())
-        return Choice(rules(data.summary, self.objective_name, str(source), named), ())
+        return Choice(self.rules(data.summary, str(source), named), ())
+
+    def rules(self, data: DataSummary, source: str = "", named: str | None = None) -> Any:
+        """Return the model, normalization and changes of the images with which `vitreous train` learns the
+        same data from scratch, so that its run can begin from this one; trained for long, since images
+        without labels cost nothing, at a rate that falls with the model's width."""
+        config = choose_recipe(source, data, named).config
+        tree: dict[str, Any] = {
+            "recipe": f"pretrain-{self.name}",
+            "model": config.model.model_dump() | {"num_classes": None},
+            "preprocessing": config.preprocessing.model_dump(),
+            "training": {"batch_size": min(64, data.images)},
+            "augmentation": {"affine": config.augmentation.model_dump()["affine"]},
+        }
+        chosen = packaged_config(self.config, self.defaults, merged(tree, self.suited(config, data)))
+        rate = chosen.training.peak_lr * rate_factor(chosen.model)
+        return configure(chosen, {"training": {"peak_lr": rate}})
 
     def plan(
         self,
@@ -179,46 +197,24 @@ class Pretraining(ImageTask):
         config, reasons, data, name = super().plan(source, settings, recipe=recipe, init=init, base=base)
         return Plan(config, (reason(config, data.summary), *reasons), data, f"{name}-{self.name}")
 
-    def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:
+    def configured(self, config: Any, data: Splits, settings: Tree) -> Any:
         config = configure(config, settings, {"model": {"num_classes": None}})
         if config.recipe not in RECIPES:  # whose objective is that of a paper
-            config = configure(config, by_model(config, data.summary, data.train), settings)
-        views = settings.get("pretraining", {}).get("dino", {}).get("views", {})
-        idle = sorted({"small_scale", "small_size"} & dict(views).keys())
-        if idle and config.task == "dino" and not config.pretraining.dino.views.small_count:
-            what = f"pretraining.dino.views.{idle[0]} has no effect without small views"
-            raise InputError(f"{what}: set small_count, or leave it out")
-        if self.name == "distillation":
-            check_teacher(config.pretraining.distillation)
-            return config
-        with torch.device("meta"):  # what does not fit is refused before a run is begun
-            build_objective(build_model(config.model), self.objective_name, config.pretraining, steps=1)
+            config = configure(config, self.fitted(config, data.summary, data.train), settings)
+        self.check(config)
         return config
 
-    def build(self, config: PretrainingRunConfig, data: Any, *, steps: int) -> SelfSupervision:
+    def check(self, config: Any) -> None:
+        """Raise InputError for an objective that does not fit the model, before a run is begun."""
+        with torch.device("meta"):
+            self.built(build_model(config.model), config.own, steps=1)
+
+    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
         model = starting_model(config, labels=())
         model.labels, model.task = None, self.name
-        objective = build_objective(
-            model, self.objective_name, config.pretraining, steps=steps, seed=config.seed
-        )
-        here = not next(objective.parameters()).is_meta  # else it is given all weights
-        papers = config.recipe in RECIPES  # which begins as the paper's code does
-        if isinstance(objective, MaskedPrediction) and data is not None and here and not papers:
-            objective.start_at_constant(sampled(data.train, config))
-        if config.init and isinstance(objective, MAE):
-            published = published_decoder(open_path(config.init))
-            if published and published.fits(objective.decoder, objective.config):
-                published.give(objective.decoder)
-        return objective
+        return self.built(model, config.own, steps=steps, seed=config.seed)
 
-    def reader(self, config: PretrainingRunConfig, data: Splits) -> ViewReader | None:
-        views = config.views
-        if views is None:
-            return None
-        crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
-        return ViewReader(data.train, config.preprocessing.channels, crops)
-
-    def objective(self, config: PretrainingRunConfig, data: Splits) -> Objective:
+    def objective(self, config: Any, data: Splits) -> Objective:
         return self_supervised
 
     def validation_images(self, data: Splits) -> ImageDataset | None:
@@ -257,7 +253,7 @@ class Pretraining(ImageTask):
         shown = answerer.encoder.preprocessing
         found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
         loss, trivial = found.values.mean(dim=0).tolist()
-        for alarm in collapse(rows[:1]):  # the last batch may be a single image
+        for alarm in self.alarms(rows[:1]):  # the last batch may be a single image
             log.warning("%s", alarm.problem)
         return PretrainingEvaluation(
             task=self.name,
@@ -275,6 +271,7 @@ class Pretraining(ImageTask):
             run.path,
             encoder=answerer.encoder,
             objective=self.name,
+            panels=self.panels,
             illustrate=answerer.illustration,
             images=images,
             evaluation=evaluation,
@@ -293,9 +290,80 @@ class Pretraining(ImageTask):
         return [f"{self.name}: loss {result['loss']:.4f} in training"]
 
 
-def self_supervised(objective: nn.Module, batch: Batch | Views, generator: torch.Generator) -> Measured:
-    """Return the loss of a self-supervised objective, whose masks and views come from the generator."""
-    return objective(batch if isinstance(batch, Views) else batch.images, generator)
+def self_supervised(objective: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
+    """Return the loss of a self-supervised objective, whose masks come from the generator."""
+    measured: Measured = objective(batch.images, generator)
+    return measured
 
 
-DEFINED = tuple(Pretraining(name) for name in OBJECTIVES)
+def build_objective(
+    model: Model, name: str, settings: Tree | None = None, *, steps: int, seed: int = 0
+) -> nn.Module:
+    """Build the objective called `name` around `model`; the rest is as of `Pretraining.built`."""
+    task = task_named(name)
+    assert isinstance(task, Pretraining)
+    config: Any = configure(task.config(), {"pretraining": {name.replace("-", "_"): settings or {}}})
+    return task.built(model, config.own, steps=steps, seed=seed)
+
+
+class Masked(Pretraining):
+    """An objective that hides patches."""
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        """Fixed positions: the first question of a masked objective is where a patch was."""
+        learned = isinstance(config.model, ViTConfig) and config.model.position.kind == "learned"
+        return {"model": {"position": {"kind": "sincos-2d"}}} if learned else {}
+
+    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
+        objective: Any = super().build(config, data, steps=steps)
+        here = not next(objective.parameters()).is_meta  # else it is given all weights
+        papers = config.recipe in RECIPES  # which begins as the paper's code does
+        if data is not None and here and not papers:
+            objective.start_at_constant(sampled(data.train, config))
+        return cast(nn.Module, objective)
+
+
+class MaskedPatchTask(Masked):
+    """Masked patch prediction."""
+
+    name, config = "masked-patch", MaskedPatchRunConfig
+
+    def built(
+        self, model: Model, settings: Any = None, *, steps: int, seed: int = 0
+    ) -> MaskedPatchPrediction:
+        return MaskedPatchPrediction(model, settings, seed=seed)
+
+
+class MAETask(Masked):
+    """A masked autoencoder."""
+
+    name, config = "mae", MAERunConfig
+
+    def built(self, model: Model, settings: Any = None, *, steps: int, seed: int = 0) -> MAE:
+        return MAE(model, settings, seed=seed)
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        flip = {"augmentation": {"flip": 0.5 if data.channels == 3 else 0.0}}
+        return merged(super().suited(config, data), flip)
+
+    def fitted(self, config: MAERunConfig, data: DataSummary, images: ImageDataset) -> Tree:
+        """Return the decoder, a published one's where there is one, and whether pixels are normalized."""
+        if not isinstance(config.model, ViTConfig):
+            return {}
+        published = published_decoder(open_path(config.init)) if config.init else None
+        if published:
+            return {"pretraining": {"mae": published.config.model_dump()}}
+        share = flat_share(images, config, config.model.patch_size)
+        mae = decoder_for(config.model).model_copy(update={"normalize_pixels": share < FLAT_SHARE})
+        return {"pretraining": {"mae": mae.model_dump()}}
+
+    def build(self, config: MAERunConfig, data: Any, *, steps: int) -> nn.Module:
+        mae = super().build(config, data, steps=steps)
+        assert isinstance(mae, MAE)
+        published = published_decoder(open_path(config.init)) if config.init else None
+        if published and published.fits(mae.decoder, mae.config):
+            published.give(mae.decoder)
+        return mae
+
+
+DEFINED = (MaskedPatchTask(), MAETask())
