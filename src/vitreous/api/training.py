@@ -308,7 +308,7 @@ def start_training(
 
 
 def waiting_minutes(settings: Mapping[str, Any]) -> float:
-    """Return how long processes wait for each other, by the settings of a run; what is no time is refused
+    """Return how long processes wait for each other, by the settings of a run; what is not a time is refused
     with the other settings."""
     from vitreous.training.distributed import WAITING
 
