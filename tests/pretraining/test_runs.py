@@ -347,7 +347,6 @@ def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
     [
         {"loss": "sigmoid"},
         {"label_smoothing": 0.1},
-        {"lora": {"rank": 2}},
         {"distillation": {"form": "soft"}},
     ],
 )

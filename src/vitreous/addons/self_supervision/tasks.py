@@ -70,6 +70,7 @@ class ContrastiveTask(OfViews):
     name, config = "contrastive", ContrastiveRunConfig
     defaults = FOLDER / "contrastive.toml"
     panels = "pairs"
+    adapting_rate = 0.5  # views change less than what masks hide
 
     def built(
         self, model: Model, settings: ContrastiveConfig | None = None, *, steps: int, seed: int = 0

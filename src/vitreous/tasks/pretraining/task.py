@@ -22,20 +22,33 @@ from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
+from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.languages import phrase
+from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build_model
 from vitreous.models.settings import merged
 from vitreous.outside import local_path
+from vitreous.results import percent
 from vitreous.rng import torch_generator
 from vitreous.tasks import task_named
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice, choose_recipe, packaged_config, rate_factor
+from vitreous.tasks.choose import (
+    LAYER_DECAY,
+    SMALL_ENCODER,
+    Choice,
+    Reason,
+    choose_recipe,
+    packaged_config,
+    rate_factor,
+    weights_of,
+)
 from vitreous.tasks.images import INSPECTING, ImageTask
+from vitreous.tasks.pretraining.adaptation import encoder_of, feature_measure, is_better
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
@@ -50,13 +63,18 @@ from vitreous.tasks.pretraining.rules import (
 )
 from vitreous.tasks.task import Material, Plan, Trained, Tree
 from vitreous.training.config import RunConfig
-from vitreous.training.initial_model import starting_model
+from vitreous.training.distributed import World
+from vitreous.training.initial_model import checkpoint, starting_model
+from vitreous.training.learner import scaled_lr
 from vitreous.training.objectives import Measured, Objective
-from vitreous.training.run import Run
+from vitreous.training.run import Run, finished
 from vitreous.training.settings import configure
 
 log = logging.getLogger(__name__)
 DEFAULTS = Path(__file__).parent / "pretraining.toml"  # of the masked objectives
+ADAPTING_EPOCHS = 30
+LOOKS = 10  # at the features of an encoder that is adapted
+PATIENCE = 4  # looks without better features, after which the training ends
 FLAT_SHARE = 0.25  # of flat patches, from which on plain pixels are the target
 
 
@@ -132,6 +150,7 @@ class Pretraining(ImageTask):
 
     defaults: ClassVar[Path] = DEFAULTS  # settings for any data
     moving_target: ClassVar[bool] = False  # whether the loss can climb while the model learns
+    adapting_rate: ClassVar[float] = 0.1  # of a trained encoder, as a share of that for random weights
 
     @abstractmethod
     def built(self, model: Model, settings: Any = None, *, steps: int, seed: int = 0) -> nn.Module:
@@ -167,7 +186,28 @@ class Pretraining(ImageTask):
         named = settings.get("model", {}).get("name")
         if recipe:
             return Choice(pretraining_recipe(recipe).suited(name=named), ())
-        return Choice(self.rules(data.summary, str(source), named), ())
+        config = self.rules(data.summary, str(source), named)
+        if init is None:
+            return Choice(config, ())
+        looks = self.validation_images(data) is not None  # at features, while it learns
+        config = configure(config, self.adapting(config, checkpoint(init).config, looks=looks))
+        return Choice(config, (adapted(config),))
+
+    def adapting(self, config: Any, encoder: ViTConfig | BiTConfig, *, looks: bool) -> Tree:
+        """Return what changes where a trained encoder learns on: a part of the rate for random weights, which
+        falls with the width, and in a large ViT from layer to layer towards the image; fewer epochs, and
+        where there are images to look at, the best features are kept."""
+        large = isinstance(encoder, ViTConfig) and weights_of(encoder) >= SMALL_ENCODER
+        rate = config.training.peak_lr / rate_factor(config.model) * rate_factor(encoder)
+        epochs = min(config.training.epochs, ADAPTING_EPOCHS)
+        training = {
+            "epochs": epochs,
+            "peak_lr": self.adapting_rate * rate,
+            "optimizer": {"layer_decay": LAYER_DECAY if large else None},
+            "keep_best": looks,
+            "patience": PATIENCE if looks else None,
+        }
+        return {"training": training, "evaluation": {"every_epochs": max(1, round(epochs / LOOKS))}}
 
     def rules(self, data: DataSummary, source: str = "", named: str | None = None) -> Any:
         """Return the model, normalization and changes of the images with which `vitreous train` learns the
@@ -224,6 +264,8 @@ class Pretraining(ImageTask):
         """Return what measures the accuracy of nearest neighbors, too, where the images have classes, which
         the training does not see."""
         more, images = super().validation_measures(config, data), self.validation_images(data)
+        if config.init:
+            more.append(feature_measure(data).score)
         if images is None or images.targets.ndim != 1 or len(images.classes) < 2:
             return more
         return [*more, knn_measure(data.train, images)]
@@ -234,6 +276,28 @@ class Pretraining(ImageTask):
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         run.save_model(result.encoder)
+
+    def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
+        """An encoder that was adapted is kept where its features are better than those it began with."""
+        config, data = trained.run.config, trained.data
+        if not config.init:
+            return trained, None
+        measure, begun = feature_measure(data), self.build(config, data, steps=1)
+        workers = loading_workers(config.data.workers)
+        before, after = (
+            measure.right(encoder_of(each).to(device).eval(), device=device, workers=workers, world=world)
+            for each in (begun, trained.model)
+        )
+        trained.model.cpu()
+        count = (
+            f"{measure.name}: {percent(float(before.mean()))} before, {percent(float(after.mean()))} after"
+        )
+        if is_better(after, before):
+            return trained, f"kept: the adapted encoder; {count}"
+        kept = finished(begun.cpu())
+        if world.first:
+            self.save(trained.run, kept, trained.material)
+        return trained._replace(model=kept), f"kept: the encoder as it was; {count}"
 
     def held_out_part(self, data: Splits) -> tuple[str | None, Any]:
         return ("validation", data.validation) if data.validation else super().held_out_part(data)
@@ -288,6 +352,17 @@ class Pretraining(ImageTask):
 
     def summary(self, result: Mapping[str, Any]) -> list[str]:
         return [f"{self.name}: loss {result['loss']:.4f} in training"]
+
+
+def adapted(config: Any) -> str:
+    """Return how a trained encoder learns on, in a sentence."""
+    training, decay = config.training, config.training.optimizer.layer_decay
+    slower = f", each layer {decay:g} times as fast as the one above it" if decay else ""
+    text = (
+        f"a trained encoder learns on at a rate of {scaled_lr(training):.2g}{slower}; where its features "
+        "do not become better, it is kept as it was"
+    )
+    return Reason.about(config, ("training.peak_lr", "training.optimizer"), text)
 
 
 def self_supervised(objective: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
