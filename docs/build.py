@@ -5,11 +5,14 @@ Nothing is cached from an earlier build (-E): pages change with the program, not
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urljoin
 
 DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
@@ -25,9 +28,9 @@ START = """<!doctype html>
 """
 
 
-def edit_links(language: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the options for links that edit a page: where Read the Docs or GitHub builds the site, their
-    variables say which repository it is."""
+def repository_links(language: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the options for links that edit a page and open it in Colab: where Read the Docs or GitHub
+    builds the site, their variables say which repository it is."""
     repository = environment.get("READTHEDOCS_GIT_CLONE_URL", "").removesuffix(".git")
     if not repository and "GITHUB_REPOSITORY" in environment:
         repository = f"{environment['GITHUB_SERVER_URL']}/{environment['GITHUB_REPOSITORY']}"
@@ -39,7 +42,14 @@ def edit_links(language: str, environment: Mapping[str, str]) -> list[str]:
         or environment.get("GITHUB_REF_NAME", "main"),
         "source_directory": f"docs/{language}/",
     }
-    return [part for name, value in options.items() for part in ("-D", f"html_theme_options.{name}={value}")]
+    owner = repository.removeprefix("https://github.com/")
+    colab = (
+        f"https://colab.research.google.com/github/{owner}/blob/{options['source_branch']}/docs/{language}/"
+    )
+    settings = {f"html_theme_options.{name}": value for name, value in options.items()}
+    if owner != repository:
+        settings["html_context.colab"] = colab
+    return [part for name, value in settings.items() for part in ("-D", f"{name}={value}")]
 
 
 def build(site: Path) -> None:
@@ -49,13 +59,15 @@ def build(site: Path) -> None:
                 *(sys.executable, "-m", "sphinx", "-q", "-W", "-E", "--keep-going", "-b", "html"),
                 *("-c", DOCS, "-D", f"language={language}", "-d", site / "trees" / language),
                 *("-D", f"ogp_site_url={ADDRESS}/{language}/"),
-                *edit_links(language, os.environ),
+                *repository_links(language, os.environ),
                 *("-D", f"nb_code_prompt_show={prompt}", "-D", f"nb_code_prompt_hide={prompt}"),
                 *(DOCS / language, site / language),
             ],
             check=True,
         )
         learn_page(site / language, language)
+        notebooks(site, language)
+    wheel(site)
     (site / "index.html").write_text(START, encoding="utf-8")
 
 
@@ -69,6 +81,31 @@ def learn_page(folder: Path, language: str) -> None:
     image = f'<meta property="og:image" content="{ADDRESS}/{language}/_static/learn.png">'
     page = path.read_text(encoding="utf-8")
     path.write_text(page.replace("</title>", f"</title>\n{image}", 1), encoding="utf-8")
+
+
+def notebooks(site: Path, language: str) -> None:
+    """Copy the lessons for their download buttons. Their links lead to the site, wherever they are opened."""
+    for lesson in sorted((DOCS / language / "learn").glob("*.ipynb")):
+        notebook = json.loads(lesson.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = to_the_site("".join(cell["source"]), f"{ADDRESS}/{language}/learn/")
+        (site / language / "learn" / lesson.name).write_text(json.dumps(notebook), encoding="utf-8")
+
+
+def to_the_site(text: str, folder: str) -> str:
+    """Return Markdown with its relative links as addresses of pages, seen from a folder of the site."""
+
+    def address(found: re.Match[str]) -> str:
+        return f"]({urljoin(folder, re.sub(r'[.](ipynb|md)(?=#|$)', '.html', found[1]))})"
+
+    return re.sub(r"\]\((?!https?:|#|mailto:)([^)\s]+)\)", address, text)
+
+
+def wheel(site: Path) -> None:
+    """Build the package beside the site: the first cell of each lesson installs it from there."""
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", site, DOCS.parent]
+    subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """The lessons are notebooks that are stored with their outputs: `python docs/lessons.py [NAME...]` runs the
-cells again and stores what they print and draw.
+cells of both languages again and stores what they print and draw.
 
-The English lesson is run. The Korean one has the same code (its comments may differ) and gets the same
-outputs.
+The Korean lesson has the same code: only comments and texts may differ.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
-    return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    """Return the cells of code of the lesson itself, without the one that installs vitreous."""
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return [cell for cell in cells if "remove-cell" not in cell["metadata"].get("tags", ())]
 
 
 def executed(path: Path) -> dict[str, Any]:
@@ -46,6 +49,8 @@ def printed(cell: dict[str, Any]) -> str:
     parts: list[str] = []
     streaming = False
     for output in cell["outputs"]:
+        if output.get("name") == "stderr":  # warnings, and bars of progress
+            continue
         data, before = output.get("data", {}), streaming
         streaming = output["output_type"] == "stream"
         if streaming and before:
@@ -57,25 +62,51 @@ def printed(cell: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def same_code(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether two notebooks compute the same, whatever their comments say."""
+def same_code(english: dict[str, Any], korean: dict[str, Any]) -> bool:
+    """Return whether two notebooks compute the same: comments may differ, and texts that are in Korean."""
 
-    def trees(notebook: dict[str, Any]) -> list[str]:
-        return [ast.dump(ast.parse("".join(cell["source"]))) for cell in code_cells(notebook)]
+    def trees(notebook: dict[str, Any]) -> list[ast.Module]:
+        return [ast.parse("".join(cell["source"])) for cell in code_cells(notebook)]
 
-    return trees(one) == trees(other)
+    pairs = itertools.zip_longest(trees(english), trees(korean))
+    return all(same_tree(one, other) for one, other in pairs)
+
+
+def same_tree(english: Any, korean: Any) -> bool:
+    if type(english) is not type(korean):
+        return False
+    if isinstance(english, ast.Constant):
+        return bool(english.value == korean.value) or is_translated(english.value, korean.value)
+    if isinstance(english, ast.JoinedStr):  # of a text with values, only these count
+        english, korean = values_of(english), values_of(korean)
+    if isinstance(english, ast.FormattedValue):
+        formats = [ast.dump(each.format_spec) if each.format_spec else "" for each in (english, korean)]
+        return formats[0] == formats[1] and same_tree(english.value, korean.value)
+    if isinstance(english, list):
+        pairs = itertools.zip_longest(english, korean)
+        return all(same_tree(one, other) for one, other in pairs)
+    if isinstance(english, ast.AST):
+        return all(same_tree(value, getattr(korean, name, None)) for name, value in ast.iter_fields(english))
+    return bool(english == korean)
+
+
+def values_of(text: ast.JoinedStr) -> list[ast.expr]:
+    return [part for part in text.values if isinstance(part, ast.FormattedValue)]
+
+
+def is_translated(english: Any, korean: Any) -> bool:
+    if not isinstance(english, str) or not isinstance(korean, str):
+        return False
+    return (english, korean) == ("en", "ko") or bool(re.search("[가-힣]", korean))
 
 
 def store(path: Path) -> None:
-    """Run a lesson, and write the outputs into the lesson of both languages."""
-    english = executed(path)
+    """Run a lesson in both languages, and write the outputs into it."""
     translated = DOCS / "ko" / "learn" / path.name
-    korean = read(translated)
-    if not same_code(english, korean):
+    if not same_code(read(path), read(translated)):
         raise SystemExit(f"{translated} has other code than {path}")
-    for cell, source in zip(code_cells(korean), code_cells(english), strict=True):
-        cell["outputs"], cell["execution_count"] = source["outputs"], None
-    for file, notebook in ((path, english), (translated, korean)):
+    for file in (path, translated):
+        notebook = executed(file)
         file.write_text(json.dumps(notebook, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 

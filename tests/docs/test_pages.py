@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import itertools
 import json
 import os
@@ -11,7 +12,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tokenize
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,12 @@ REASONS = {
     "needs a GPU",
     "needs Docker",
     "runs until Ctrl-C",
+}
+
+# Texts in the code of lessons that both languages have: an English sentence that is an example.
+UNTRANSLATED = {
+    "the old law near the river is very old, but its end is known to all",
+    "making the registration or voting process more difficult",
 }
 
 
@@ -139,12 +148,66 @@ def test_what_is_not_run_has_a_known_reason(page: str) -> None:
 
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_lessons_are_stored_with_outputs_and_the_same_code(lesson: str) -> None:
+    """Texts are in the lesson's language; the numbers that are printed are the same."""
     lessons = lessons_module()
     english, korean = (lessons.read(DOCS / language / f"{lesson}.ipynb") for language in LANGUAGES)
     assert lessons.same_code(english, korean)
     for one, other in zip(lessons.code_cells(english), lessons.code_cells(korean), strict=True):
-        assert one["outputs"] == other["outputs"]
+        numbers = [sorted(re.findall(r"\d+(?:[.,]\d+)*", lessons.printed(cell))) for cell in (one, other)]
+        assert numbers[0] == numbers[1], "".join(one["source"])
     assert any(lessons.printed(cell) for cell in lessons.code_cells(english))
+
+
+def test_a_changed_program_is_not_taken_for_a_translation() -> None:
+    lessons = lessons_module()
+
+    def notebook(source: str) -> dict[str, Any]:
+        return {"cells": [{"cell_type": "code", "metadata": {}, "source": source}]}
+
+    one = notebook('print(f"loss {x:.1f}", kind="mean")  # of all')
+    assert lessons.same_code(one, notebook('print(f"{x:.1f} 손실", kind="mean")  # 모두'))
+    assert not lessons.same_code(one, notebook('print(f"{y:.1f} 손실", kind="mean")'))
+    assert not lessons.same_code(one, notebook('print(f"{x:.2f} 손실", kind="mean")'))
+    assert not lessons.same_code(one, notebook('print(f"{x:.1f} 손실", kind="sum")'))
+    assert not lessons.same_code(one, {"cells": []})
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_opens_outside_the_site(lesson: str, language: str) -> None:
+    """Jupyter and Colab know plain Markdown, have no files beside the notebook, and may lack vitreous."""
+    notebook = lessons_module().read(DOCS / language / f"{lesson}.ipynb")
+    markdown = ["".join(each["source"]) for each in notebook["cells"] if each["cell_type"] == "markdown"]
+    assert not [text for text in markdown if re.search(r"^:::|^```\{|^%|!\[|<img", text, re.MULTILINE)]
+    first = next("".join(each["source"]) for each in notebook["cells"] if each["cell_type"] == "code")
+    assert f"vitreous-{version('vitreous')}-py3-none-any.whl" in first
+    assert any(
+        re.search(r"<details>\n<summary>\w+</summary>\n\n[\s\S]+?\n\n</details>", text) for text in markdown
+    ), "no exercise with its answer folded"
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_what_a_korean_lesson_prints_and_draws_is_korean(lesson: str) -> None:
+    """No sentence of the code, in a text or in a comment, is the English one."""
+    english, korean = (sentences(notebook_of(lesson, language)) for language in LANGUAGES)
+    assert not (english & korean) - UNTRANSLATED
+
+
+def sentences(notebook: dict[str, Any]) -> set[str]:
+    """Return the comments and texts in the code of a lesson that have two English words in a row."""
+    found = set()
+    for cell in lessons_module().code_cells(notebook):
+        for token in tokenize.generate_tokens(io.StringIO("".join(cell["source"])).readline):
+            words = re.sub(r"\{[^}]*\}", "", token.string).strip('f"')
+            said = token.type == tokenize.COMMENT or (token.type == tokenize.STRING and "\n" not in words)
+            if said and re.search(r"[a-z]{3,}  ?[a-z]{2,}", words):
+                found.add(words)
+    return found
+
+
+def notebook_of(lesson: str, language: str = "en") -> dict[str, Any]:
+    notebook: dict[str, Any] = lessons_module().read(DOCS / language / f"{lesson}.ipynb")
+    return notebook
 
 
 def lessons_module() -> Any:
@@ -157,13 +220,31 @@ def lessons_module() -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_prints_today_what_it_printed(lesson: str) -> None:
+def test_a_lesson_prints_today_what_it_printed(lesson: str, language: str) -> None:
+    """In a plain Jupyter kernel, from its first cell to its last."""
+    pytest.importorskip("nbclient", reason="nbclient: pip install '.[docs]'")
     lessons = lessons_module()
-    path = DOCS / "en" / f"{lesson}.ipynb"
+    path = DOCS / language / f"{lesson}.ipynb"
     stored, today = lessons.read(path), lessons.executed(path)
     for before, now in zip(lessons.code_cells(stored), lessons.code_cells(today), strict=True):
         assert lessons.printed(now) == lessons.printed(before), "".join(now["source"])
+
+
+@pytest.mark.slow
+def test_the_60_lines_of_lesson_7_take_the_weights_of_vit_pytorch(capsys: pytest.CaptureFixture[str]) -> None:
+    """The block for readers who install vit-pytorch prints the difference that the lesson says: 0.0."""
+    pytest.importorskip("vit_pytorch", reason="vit-pytorch: make test-slow installs it")
+    lesson = "learn/07-whole-model"
+    sources = ["".join(each["source"]) for each in lessons_module().code_cells(notebook_of(lesson))]
+    last = next(number for number, source in enumerate(sources) if "small.load_state_dict" in source)
+    ((_, block),) = blocks(lesson)
+    names: dict[str, Any] = {}
+    for source in (*sources[: last + 1], block):
+        exec(source, names)
+    assert capsys.readouterr().out.splitlines()[-1] == "0.0"
+    assert "`0.0`" in text_of(lesson)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

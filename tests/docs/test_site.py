@@ -82,6 +82,29 @@ def test_every_page_can_be_edited(site: Path, language: str) -> None:
         assert Path(edited).with_suffix("") == page
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_lesson_can_be_downloaded_and_opened_in_colab(site: Path, language: str) -> None:
+    """The notebook that is downloaded stands alone: its links are those of the site, and what its first cell
+    installs is there."""
+    lessons = [page for page in PAGES if (DOCS / "en" / page).with_suffix(".ipynb").exists()]
+    assert len(lessons) == 12
+    for lesson in lessons:
+        page = (site / language / lesson).with_suffix(".html")
+        links = Anchors(page.read_text("utf-8")).links
+        colab = "https://colab.research.google.com/github/someone/vitreous/blob/main/docs"
+        assert f"{colab}/{language}/{lesson}.ipynb" in links
+        assert f"{lesson.name}.ipynb" in links
+        cells = json.loads(page.with_suffix(".ipynb").read_text("utf-8"))["cells"]
+        for link in re.findall(r"\]\(([^)\s]+)\)", "".join("".join(each["source"]) for each in cells)):
+            address = f"https://vitreous.readthedocs.io/{language}/"
+            assert link.startswith("http"), link
+            if link.startswith(address):
+                assert (site / language / urlsplit(link.removeprefix(address)).path).is_file(), link
+        first = next("".join(each["source"]) for each in cells if each["cell_type"] == "code")
+        (wheel,) = re.findall(r"readthedocs\.io/(\S+\.whl)", first)
+        assert (site / wheel).is_file()
+
+
 def test_korean_search_knows_every_noun_of_a_heading(site: Path) -> None:
     index = json.loads((site / "ko" / "searchindex.js").read_text("utf-8")[len("Search.setIndex(") : -1])
     known = index["terms"].keys() | index["titleterms"].keys()

@@ -1,6 +1,8 @@
 // --- The image: drawn by hand, chosen from the samples, or opened from a file. --------------------------------
 
 const FINE = 4; // a drawing is reduced in blocks of 4x4, as the bundled digits were
+const THICK = 5 / 32; // of the height: the pen with which drawings have as much ink as the bundled digits
+const WIDEST = 3 / 4; // of the width: the outer columns of the bundled digits are empty
 
 // A canvas of another size with an image drawn over all of it.
 function canvasOf(width, height, draw) {
@@ -97,7 +99,7 @@ async function fileCanvas(file, [height, width], resize, dark) {
 // Drawing with a pointer, by touch, and with the arrow keys: Space sets the pen down and lifts it.
 class Pad {
   constructor(canvas, changed) {
-    Object.assign(this, { canvas, changed, last: null, cursor: [128, 128], down: false, drawn: false });
+    Object.assign(this, { canvas, changed, last: null, cursor: [128, 128], down: false, drawn: false, strokes: [] });
     this.pen = canvas.getContext("2d", { willReadFrequently: true });
     canvas.addEventListener("pointerdown", (event) => {
       if (!this.enabled) return;
@@ -125,6 +127,7 @@ class Pad {
     if (!this.drawn) this.clear();
     this.drawn = true;
     this.last = at;
+    this.strokes.push([at]);
     this.stroke([at[0] + 0.1, at[1]]);
   }
 
@@ -136,6 +139,7 @@ class Pad {
     pen.lineTo(...to);
     pen.stroke();
     this.last = to;
+    this.strokes.at(-1).push(to);
     this.changed(this.reduced());
   }
 
@@ -158,7 +162,7 @@ class Pad {
   }
 
   clear() {
-    Object.assign(this, { drawn: false, down: false, last: null });
+    Object.assign(this, { drawn: false, down: false, last: null, strokes: [] });
     this.pen.fillStyle = "#000";
     this.pen.fillRect(0, 0, 256, 256);
   }
@@ -173,40 +177,34 @@ class Pad {
     this.pen.drawImage(canvas, (256 - w) / 2, (256 - h) / 2, w, h);
   }
 
-  // The ink fills the height in the middle, as in the bundled digits; then blocks are averaged.
+  // The strokes as the bundled digits have them: they fill the height, are at most three quarters as wide and in the
+  // middle, and the pen is as thick in a small drawing as in a large one. Then blocks are averaged.
   reduced() {
-    const { data } = this.pen.getImageData(0, 0, 256, 256),
-      [tall, wide] = this.size;
-    let [left, top, right, bottom] = [256, 256, -1, -1];
-    for (let i = 0; i < 256 * 256; i++) {
-      if (data[4 * i] < 128) continue;
-      const x = i % 256,
-        y = i >> 8;
-      [left, right, top, bottom] = [
-        Math.min(left, x),
-        Math.max(right, x),
-        Math.min(top, y),
-        Math.max(bottom, y),
-      ];
-    }
-    const w = right - left + 1,
-      h = bottom - top + 1,
+    const [tall, wide] = this.size,
       [W, H] = [wide * FINE, tall * FINE],
-      grow = Math.min(W / w, H / h);
+      thick = THICK * H,
+      points = this.strokes.flat(),
+      [left, right, top, bottom] = [
+        Math.min(...points.map(([x]) => x)),
+        Math.max(...points.map(([x]) => x)),
+        Math.min(...points.map(([, y]) => y)),
+        Math.max(...points.map(([, y]) => y)),
+      ];
+    const high = (H - thick) / Math.max(bottom - top, 1),
+      across = Math.min(high, (WIDEST * W - thick) / Math.max(right - left, 1)),
+      down = Math.min(high, 2.5 * across);
+    const place = ([x, y]) => [
+      W / 2 + (x - (left + right) / 2) * across,
+      H / 2 + (y - (top + bottom) / 2) * down,
+    ];
     const fine = canvasOf(W, H, (pen) => {
       pen.fillRect(0, 0, W, H);
-      if (right >= 0)
-        pen.drawImage(
-          this.canvas,
-          left,
-          top,
-          w,
-          h,
-          (W - w * grow) / 2,
-          (H - h * grow) / 2,
-          w * grow,
-          h * grow,
-        );
+      Object.assign(pen, { strokeStyle: "#fff", lineWidth: thick, lineCap: "round", lineJoin: "round" });
+      for (const stroke of this.strokes) {
+        pen.beginPath();
+        stroke.forEach((point, i) => (i ? pen.lineTo(...place(point)) : pen.moveTo(...place(point))));
+        pen.stroke();
+      }
     });
     const ink = fine.getContext("2d").getImageData(0, 0, W, H).data;
     return canvasOf(wide, tall, (pen) => {

@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import Parts
-from vitreous.data.held_out import by_name, split
+from vitreous.data.dataset import Parts, check_classes
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -32,7 +31,8 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.errors import InputError, check_utf8, require_packages
+from vitreous.data.splitting import by_name, split
+from vitreous.errors import InputError, require_packages
 from vitreous.outside import finite_number, read_regular
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -201,8 +201,7 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any
         targets, classes = named_targets([next(iter(label)) for label in parsed], str(path))
     else:
         targets, classes = named_targets(parsed, str(path))
-    for each in classes:
-        check_utf8(each, "the class")
+    check_classes(classes, str(path))
     return targets, classes
 
 

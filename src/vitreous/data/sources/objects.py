@@ -11,9 +11,8 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.dataset import ImageDataset, Parts, check_classes
 from vitreous.data.decoding import BadImage
-from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -22,7 +21,8 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.errors import InputError, check_utf8
+from vitreous.data.splitting import PARTS, with_own_parts
+from vitreous.errors import InputError
 from vitreous.models.preprocessing import as_pil, as_stored
 
 KINDS = (
@@ -162,8 +162,7 @@ def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) ->
     else:
         refuse_numbers([str(label) for label in plain], name)
         raise unusual
-    for each in classes:
-        check_utf8(each, "the class")
+    check_classes(classes, name)
     return targets, classes
 
 
