@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from vitreous.data.config import DataConfig
+from vitreous.data.held_out import split
 from vitreous.data.sources.folders import class_folder
-from vitreous.data.splitting import split
 
 
 def make(root: Path, classes: int, images: int) -> None:

@@ -43,7 +43,7 @@ from vitreous.checkpoints.native import save_native
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
-from vitreous.evaluation.probing import probe
+from vitreous.evaluation.probes import probe
 from vitreous.models.config import Origin
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.running import open_run

@@ -36,6 +36,8 @@ from record import write_results
 from torch import nn
 
 import vitreous as vt
+from vitreous.addons.self_supervision.tasks import of_views
+from vitreous.addons.self_supervision.views import ViewReader, Views, ViewsConfig, multi_crop
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.loading import BatchT, DevicePrefetcher
@@ -44,9 +46,7 @@ from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError
 from vitreous.models.description import describe
-from vitreous.tasks.pretraining.rules import ObjectiveName, PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective, self_supervised
-from vitreous.tasks.pretraining.views import ViewReader, Views, ViewsConfig, multi_crop
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, World, process_group
@@ -68,7 +68,7 @@ def ours(
     device: torch.device,
     world: World = ALONE,
     *,
-    objective: ObjectiveName | None = None,
+    objective: str | None = None,
     **training: Any,
 ) -> TrainStep:
     """Return the step that `vitreous train` takes, or with an objective `vitreous pretrain`."""
@@ -77,8 +77,8 @@ def ours(
     model: nn.Module = vt.create(name, num_classes=CLASSES)
     loss: Objective = classification(config)
     if objective:
-        model = build_objective(vt.create(name), objective, PretrainingConfig(), steps=1000)
-        loss = self_supervised
+        model = build_objective(vt.create(name), objective, steps=1000)
+        loss = of_views if objective == "dino" else self_supervised
     if config.precision == "fp8":
         to_float8(model)
     shards = shards_for(model, config, world, device)

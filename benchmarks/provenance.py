@@ -1,10 +1,13 @@
 """Recipes beside the code that they cite, run on the same data: the largest difference of each quantity.
 
-    git clone https://github.com/google-research/big_vision   # and facebookresearch/{deit,dino,mae}
-    python benchmarks/provenance.py --sources FOLDER --out benchmarks/results/provenance.json
+    git clone https://github.com/google-research/big_vision
+    # and google-research/{vision_transformer,big_transfer}, facebookresearch/{deit,dino,mae}
+    python benchmarks/provenance.py --sources FOLDER --out src/vitreous/training/recipes/provenance.json
 
 FOLDER has the clones. What needs none runs without `--sources`: it asks timm, torchvision, and the numbers of
 TensorFlow that `provenance_tensorflow.py` keeps. big_vision's models and optimizer run in JAX (flax, optax).
+
+Settings: `provenance_settings.py` reads what the sources set out of their own configurations and parsers.
 
 Quantities:
     weights    Kolmogorov-Smirnov distance of the initial values of a tensor, the largest of all tensors
@@ -36,6 +39,7 @@ import numpy as np
 import torch
 from peers import import_timm, import_torchvision
 from PIL import Image
+from provenance_settings import settings
 from record import write_results
 from torch import nn
 
@@ -545,7 +549,7 @@ def from_timm(sources: Path | None) -> Iterator[Row]:
 def from_dino(sources: Path) -> Iterator[Row]:
     """The head of `dino` beside the authors': its initial weights, and the angles of its prototypes after 20
     steps of AdamW with each side's own parameter groups."""
-    from vitreous.tasks.pretraining.dino import DINOConfig, ProjectionHead
+    from vitreous.addons.self_supervision.dino import DINOConfig, ProjectionHead
     from vitreous.training.optimizers import make_optimizers
 
     folder = sources / "dino"
@@ -606,7 +610,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sources", type=Path, help="folder of clones: big_vision, deit, dino")
+    parser.add_argument("--sources", type=Path, help="folder of clones")
     parser.add_argument("--out", type=Path, help="file of the results")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -626,6 +630,9 @@ def main() -> None:
             rows.append(row)
             found = {"rows": [row._asdict() for row in rows]}
             write_results(found, arguments.out, packages=packages, shown=False)
+    if arguments.sources:
+        found["settings"] = settings(arguments.sources)
+        write_results(found, arguments.out, packages=packages, shown=False)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,10 @@ from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
 from vitreous.evaluation.baselines import beside_baselines
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.probing import probe
-from vitreous.tasks import task_named
+from vitreous.evaluation.probes import probe
+from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
-from vitreous.tasks.pretraining.rules import OBJECTIVES, WITH_VIEWS, by_model, rules
+from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.running import learn
 from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint
 from vitreous.training.run import Run
@@ -107,15 +107,17 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
         return configure(choose_recipe(source, few.summary).config, settings, own)
 
     known = {"set": name, "seed": seed}
-    masked = not {"distillation", *WITH_VIEWS}.issuperset(options.objectives)
+    masked = not {"masked-patch", "mae"}.isdisjoint(options.objectives)
     for number, (way, own) in enumerate(SCRATCH.items() if masked else [("none", SCRATCH["none"])]):
         run = finished(folder / f"{stem}-scratch-{number}", partial(scratch, own), few, options.device)
         yield known | row(way, run, few, options.device)
     for objective in options.objectives:
 
         def pretraining(objective: Any = objective) -> Any:
-            config = configure(rules(splits.summary, objective), timed(options.minutes, seed))
-            return configure(config, by_model(config, splits.summary, splits.train), {"source": source})
+            task = task_named(objective)
+            assert isinstance(task, Pretraining)
+            config = configure(task.rules(splits.summary), timed(options.minutes, seed))
+            return configure(config, task.fitted(config, splits.summary, splits.train), {"source": source})
 
         run = finished(folder / f"{stem}-{objective}", pretraining, splits, options.device)
 

@@ -27,6 +27,8 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import vitreous as vt
 from vitreous.addons.segmentation.masked import MaskBatch
+from vitreous.addons.self_supervision.distillation import FeatureDistillation, FeatureDistillationConfig
+from vitreous.addons.self_supervision.views import Views
 from vitreous.addons.studies.laboratory import Laboratory
 from vitreous.addons.studies.sequences import with_key_size
 from vitreous.addons.studies.study import Trial
@@ -41,10 +43,7 @@ from vitreous.evaluation.outputs import summaries
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.distillation import FeatureDistillation, FeatureDistillationConfig
-from vitreous.tasks.pretraining.rules import WITH_VIEWS
 from vitreous.tasks.pretraining.task import self_supervised
-from vitreous.tasks.pretraining.views import Views
 from vitreous.training.config import DistillationConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
@@ -253,7 +252,7 @@ def views(*_: object) -> Views:
 def pretrain(task: str, position: str) -> None:
     settings = {**TINY, "position": {"kind": position}}
     model = config_of("ViT-Ti/8", **settings, image_size=32, num_classes=None)
-    batch = views if task in WITH_VIEWS else unlabeled
+    batch = views if task in ("dino", "contrastive") else unlabeled
     run_of(task, batch, model=model, preprocessing=Preprocessing(size=(32, 32)))
 
 

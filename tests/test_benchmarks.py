@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 import vitreous as vt
 from vitreous.api.arguments import read_toml
-from vitreous.tasks.pretraining.rules import OBJECTIVES
+from vitreous.tasks import OBJECTIVES
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 # The rest is imported by these; call_paths.py takes no options and is run by test_structure.py.

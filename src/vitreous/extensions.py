@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
-ADDONS = ("optimize", "serving", "segmentation", "text", "studies", "learn_page")
+ADDONS = (
+    *("optimize", "serving", "segmentation", "text"),
+    *("self_supervision", "studies", "learn_page"),
+)
 
 
 class Command(NamedTuple):
@@ -71,7 +74,8 @@ class Addon:
         sources: for each `KIND` of DATA written `KIND:REST` the address of a function (rest, config) that
             returns its parts.
         source_forms: how DATA of these kinds is written, in messages.
-        recipes: files of recipes of `train`, by their places in its folder.
+        recipes, pretraining_recipes: files of recipes of `train` and `pretrain`, by their places in its
+            folder.
         caches: kinds of what it keeps in the cache, each with what that is.
         checks: for each task that `data check` knows the address of a function (data, workers=) that returns
             its report.
@@ -104,6 +108,7 @@ class Addon:
     sources: Mapping[str, str] = field(default_factory=dict)
     source_forms: tuple[str, ...] = ()
     recipes: tuple[str, ...] = ()
+    pretraining_recipes: tuple[str, ...] = ()
     caches: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, str] = field(default_factory=dict)
     recognizes: Mapping[str, str] = field(default_factory=dict)

@@ -26,9 +26,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from vitreous.api.arguments import ImageSize, Settings, resolve_model
-from vitreous.api.asking import predict
 from vitreous.api.features import embed
-from vitreous.api.learning import train
+from vitreous.api.prediction import predict
+from vitreous.api.training import train
 from vitreous.errors import InputError
 
 

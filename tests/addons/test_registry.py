@@ -96,6 +96,7 @@ WORDS = {
     "learn_page": r"vitreous learn\b|learn\.html",
     "optimize": r"vitreous optimize\b|openvino|token.merging",
     "segmentation": r"segmentation\b|segmenter|class of each pixel",
+    "self_supervision": r"contrastive|simclr|self-distillation|multi-crop|pretraining\.d|ViewsConfig",
     "serving": r"vitreous serve\b|fastapi|uvicorn",
     "studies": r"vitreous study\b|formulas:|world:[a-z]",
     "text": r"translat(ion|or)\b|captioning|captioner|tokenizer|model of texts|their text|the text or",

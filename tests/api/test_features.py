@@ -139,14 +139,14 @@ def test_a_run_without_classes_of_images_is_not_probed_on_its_own_data(tmp_path:
 
 
 def test_int8_of_a_pre_trained_encoder_is_calibrated_on_its_own_data(tmp_path: Path, photos: Path) -> None:
-    from vitreous.tasks.pretraining.rules import PretrainingRunConfig
+    from vitreous.tasks.pretraining.rules import MAERunConfig
     from vitreous.training.run import Run
 
     fields = {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16, "image_size": 16, "num_classes": None}
     model = build_model(ViTConfig(**fields))
     model.task = "mae"
     shown = {"model": model.config, "preprocessing": model.preprocessing}
-    made = Run.create(tmp_path / "run", PretrainingRunConfig(task="mae", source=str(photos), **shown))
+    made = Run.create(tmp_path / "run", MAERunConfig(source=str(photos), **shown))
     made.save_model(model)
     with pytest.raises(vt.InputError, match="trained without a validation part"):
         vt.export(made.path, tmp_path / "encoder.onnx", precision="int8", progress=False)

@@ -18,7 +18,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.api.arguments import data_source
-from vitreous.api.inspecting import examples_to_show, reduced
+from vitreous.api.inspection import examples_to_show, reduced
 from vitreous.api.models import KINDS, cache_use, clear_cache
 from vitreous.cli import run
 from vitreous.errors import InputError

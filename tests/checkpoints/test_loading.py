@@ -18,9 +18,9 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints import loading, open_model
+from vitreous.checkpoints.detection import detect
 from vitreous.checkpoints.files import open_source
 from vitreous.checkpoints.formats import formats
-from vitreous.checkpoints.loading import detect
 from vitreous.checkpoints.resizing import resize
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
@@ -45,7 +45,7 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
     source = open_source(weights_of(case))
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
-    format, source = detect(source)
+    format, source = detect(source, None, None)
     assert format.name == right
     names = [name for name, each in formats().items() if each.recognizes(source, "\n".join(source.tensors))]
     assert names == ([right, "timm"] if right == "dinov2" else [right])

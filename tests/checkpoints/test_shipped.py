@@ -14,7 +14,6 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.addons.studies.formulas import draw_formula
-from vitreous.api import learning
 from vitreous.checkpoints import download
 from vitreous.checkpoints.files import read_json, write_json
 from vitreous.checkpoints.native import save_native

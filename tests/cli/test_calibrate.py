@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -31,6 +32,28 @@ def run(command, validated):
         metrics = json.loads(done.out)["metrics"]
         assert metrics["calibration_error"]["value"] < metrics["uncalibrated_error"]["value"]
     return validated
+
+
+def test_images_of_one_class_are_evaluated_and_fitted_to(workplace, command, tmp_path):
+    """What training asks for, two classes, none of them empty, does not bind what is done with a model."""
+    for name in ("3", "7"):
+        (tmp_path / "one" / name).mkdir(parents=True)
+    for image in (workplace / "photos" / "3").iterdir():
+        shutil.copy(image, tmp_path / "one" / "3")
+    found = command("evaluate", "runs/mine", tmp_path / "one", "--json")
+    assert found.code == 0, found.err
+    images = [row["support"] for row in json.loads(found.out)["per_class"] if row["label"] == "3"]
+    assert images == [12]
+    done = command("calibrate", "runs/mine", tmp_path / "one", "--out", tmp_path / "calibrated")
+    assert done.code == 0, done.err
+    for words in (
+        ("train", tmp_path / "one", "--out", tmp_path / "run"),
+        ("probe", "runs/mine", tmp_path / "one"),
+    ):
+        refused = command(*words)
+        assert refused.code == 2
+        assert "single class, '3'" in refused.err
+        assert "one/7" in refused.err
 
 
 def test_what_is_stored_is_calibrated(run, command):
@@ -70,8 +93,8 @@ def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
     assert vt.load(run).temperature == pytest.approx(before, rel=0.5)
     shards = next((run / "checkpoints").glob("step-*.shards"))
     names = sorted(shards.iterdir())
-    monkeypatch.setattr("vitreous.tasks.answering.local_copy", lambda *_: run / "model")
-    monkeypatch.setattr("vitreous.api.deploying.open_classifier", None)  # before anything is opened
+    monkeypatch.setattr("vitreous.tasks.answerer.local_copy", lambda *_: run / "model")
+    monkeypatch.setattr("vitreous.api.deployment.open_classifier", None)  # before anything is opened
     for elsewhere in (shards, "hf:me/x", shards.with_suffix(".json")):
         refused = command("calibrate", elsewhere, "digits")
         assert refused.code == 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.data.checking import collect
+from vitreous.data.checks import collect
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.inspection.data_report import small_image

@@ -11,7 +11,7 @@ import pytest
 
 import vitreous as vt
 from vitreous.models.vit import ViT
-from vitreous.tasks.pretraining.rules import PretrainingRunConfig
+from vitreous.tasks.pretraining.rules import MAERunConfig
 from vitreous.training.run import Run
 
 Call = Callable[..., tuple[int, str, str]]
@@ -24,7 +24,7 @@ def _runs(workplace: Path) -> None:
     encoder = mine.model.model_copy(update={"num_classes": None})
     run = Run.create(
         workplace / "runs" / "pre",
-        PretrainingRunConfig(source="digits", model=encoder, preprocessing=mine.preprocessing),
+        MAERunConfig(source="digits", model=encoder, preprocessing=mine.preprocessing),
     )
     run.save_model(ViT(encoder, preprocessing=mine.preprocessing))  # type: ignore[arg-type]
     stopped = workplace / "runs" / "stopped"

@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 from vitreous.data import survey
-from vitreous.data.checking import actions, collect, report_of
+from vitreous.data.checks import actions, collect, report_of
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.data.split import EXCLUDE
+from vitreous.data.split_file import EXCLUDE
 
 
 def found(root):

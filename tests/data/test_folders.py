@@ -82,7 +82,7 @@ def test_the_summary_tells_size_and_color(photos):
     ("change", "sentence"),
     [
         (lambda root: None, "no class folders"),
-        (lambda root: (root / "cat").mkdir(), "single class, 'cat'"),
+        (lambda root: (root / "cat").mkdir(), "cat holds no image"),
         (lambda root: [(root / name).mkdir() for name in ("cat", "dog")], "cat holds no image"),
     ],
 )

@@ -123,7 +123,6 @@ LABELS = {
     "captions": lambda i: captions(20)[i],
     "numbers": lambda i: str(i / 7),
     "some": lambda i: "cat" if i else "",
-    "one class": lambda i: "cat",
 }
 
 
@@ -164,7 +163,6 @@ def test_soft_labels(photos):
             [("path", "label"), ("a.jpg", "cat"), ("b.jpg",)],
             "line 3 has 1 fields and not 2: add those that are missing",
         ),
-        ([("path", "label"), ("a.jpg", "cat")], "single class, 'cat'"),
         ([("path", "label"), ("a.jpg", "cat:2"), ("b.jpg", "dog")], "outside 0 ... 1"),
         ([("path", "label", "split"), ("a", "x", "train"), ("b", "y", "tarin")], "split 'tarin'"),
         ([], "no column 'path'"),

@@ -175,7 +175,6 @@ def test_an_image_that_cannot_be_had_is_counted_as_any_other():
         ([], "is empty"),
         ([1, 2], "item 0 of DATA is not a pair"),
         ((PIXELS, [1, 2]), "20 images and 2 labels"),
-        ((PIXELS, [0] * 20), "a single class, '0'"),
         ((PIXELS, [-1, *NUMBERS[1:]]), "the label -1"),
         ((PIXELS, [[1.0], [0.0, 1.0]] * 10), r"rows of \[1, 2\] numbers"),
         ((PIXELS, [[2.0, 0.0]] * 20), "outside 0 ... 1"),

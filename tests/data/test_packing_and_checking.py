@@ -13,7 +13,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.cli import run
-from vitreous.data.checking import Action, collect, report_of
+from vitreous.data.checks import Action, collect, report_of
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import dense
 from vitreous.data.decoding import BadImage

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import vitreous as vt
-from vitreous.data import dataset, splitting
+from vitreous.data import dataset, held_out
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.data.sources import remote as remote_shards
@@ -257,7 +257,7 @@ def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, mo
     monkeypatch.setattr(dataset, "ROWS", 16)  # several parts of rows
     for again in range(2):
         if again:
-            monkeypatch.setattr(splitting, "lowest_hashes", None)
+            monkeypatch.setattr(held_out, "lowest_hashes", None)
         parts = open_data(spec, config)[:3]
         assert [[part.key(index) for index in range(len(part))] for part in parts] == expected
         for part in parts:
@@ -276,7 +276,7 @@ def test_parts_that_cannot_be_stored_are_the_same(tmp_path, make_jpeg, monkeypat
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(splitting, "write_part", full)
+    monkeypatch.setattr(held_out, "write_part", full)
     found = open_data(spec, DataConfig(test_fraction=0.2))
     for part, other in ((found.train, expected.train), (found.test, expected.test)):
         assert [part.key(index) for index in range(len(part))] == [other.key(i) for i in range(len(other))]

@@ -9,7 +9,7 @@ from PIL import ExifTags, Image
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import named_parts
 from vitreous.data.sources import open_data
-from vitreous.data.split import data_notes, read_split, write_split
+from vitreous.data.split_file import data_notes, read_split, write_split
 from vitreous.errors import InputError
 
 

@@ -17,8 +17,8 @@ import vitreous as vt
 from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.checkpoints.saving import largest_difference
 from vitreous.cli import run
-from vitreous.deployment import exporting
-from vitreous.deployment.exporting import export
+from vitreous.deployment import export as exporting
+from vitreous.deployment.export import export
 from vitreous.deployment.programs import format_named, open_image_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig

@@ -11,12 +11,12 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.data.image_list import Failure, ImageList, find_images
-from vitreous.deployment.predictor import ClassPredictor
+from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
-from vitreous.tasks.answering import predict
+from vitreous.tasks.answerer import predict
 
 
 def make_model(classes: int | None = 3, labels: tuple[str, ...] | None = ("a", "b", "c")) -> ViT:

@@ -8,7 +8,7 @@ import torch
 
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.outputs import AveragedViews, views
-from vitreous.tasks.answering import may_mirror, open_answerer
+from vitreous.tasks.answerer import may_mirror, open_answerer
 
 
 def test_the_views_of_an_image():

@@ -16,7 +16,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation import features as features_module
 from vitreous.evaluation.features import Features, cached_features, content_key, extract
-from vitreous.evaluation.probing import (
+from vitreous.evaluation.probes import (
     fewshot,
     knn_hits,
     linear_hits,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vitreous.evaluation.features import Features
-from vitreous.evaluation.probing import RidgeClassifier, accuracy, draw_order, fewshot
+from vitreous.evaluation.probes import RidgeClassifier, accuracy, draw_order, fewshot
 
 CLASSES = 5
 SHOTS = (1, 2, 5, 10)

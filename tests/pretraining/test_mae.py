@@ -8,10 +8,11 @@ from vitreous.data.dataset import ArrayImages, DataSummary
 from vitreous.data.sources import summarize
 from vitreous.errors import InputError
 from vitreous.layers.embedding import sincos_of_mae
+from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for
 from vitreous.tasks.pretraining.masking import statistics
-from vitreous.tasks.pretraining.rules import by_model, flat_share, rules
+from vitreous.tasks.pretraining.rules import flat_share
 
 SMALL = {"decoder_width": 24, "decoder_depth": 1, "decoder_heads": 2, "decoder_mlp_dim": 48}
 
@@ -127,9 +128,10 @@ def test_the_target_follows_the_share_of_flat_patches(spread, normalized):
     rng = np.random.default_rng(0)
     pixels = np.clip(128 + spread * rng.standard_normal((20, 64, 64, 3)), 0, 255).astype(np.uint8)
     images = ArrayImages(pixels, np.zeros(20, dtype=np.int64), ("a", "b"), name="made")
-    config = rules(DataSummary(20, 2, 64, 64, 3, False), "mae")
+    task = task_named("mae")
+    config = task.rules(DataSummary(20, 2, 64, 64, 3, False))
     assert flat_share(images, config, config.model.patch_size) == pytest.approx(1 - normalized, abs=0.02)
-    chosen = by_model(config, summarize(images), images)
+    chosen = task.fitted(config, summarize(images), images)
     assert chosen["pretraining"]["mae"]["normalize_pixels"] is normalized
     assert config.model.position.kind == "sincos-2d"
     assert config.augmentation.flip == 0.5

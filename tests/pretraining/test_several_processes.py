@@ -9,9 +9,8 @@ from forked import run_group
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.running import learn
+from vitreous.tasks.running import learn, open_run
 from vitreous.training.run import Run
 
 DRIVER = """
@@ -20,16 +19,15 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
-from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.running import learn
+from vitreous.tasks.running import learn, open_run
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
 splits = open_unlabeled("digits", DataConfig())
 with process_group(torch.device("cpu")) as (world, device):
     for folder in sys.argv[1:]:
-        learn(Run.open(Path(folder), PretrainingRunConfig), splits, device=device, world=world)
+        learn(open_run(Path(folder)), splits, device=device, world=world)
     torch.distributed.barrier()
 """
 
@@ -96,7 +94,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     splits = open_unlabeled("digits", DataConfig())
     toml = runs[0].path / "config.toml"
     toml.write_text(toml.read_text().replace("steps = 8 ", "steps = 9 "))
-    alone = learn(Run.open(runs[0].path, PretrainingRunConfig), splits, device=torch.device("cpu"))
+    alone = learn(open_run(runs[0].path), splits, device=torch.device("cpu"))
     assert int(alone.model.step) == 9
 
 

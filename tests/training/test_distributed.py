@@ -27,10 +27,9 @@ from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.outputs import MOST_KEPT
-from vitreous.evaluation.probing import fewshot_measure, knn_measure
+from vitreous.evaluation.probes import fewshot_measure, knn_measure
 from vitreous.models.names import create
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.tasks.running import learn, start_run
 from vitreous.training.callbacks import read_metrics
@@ -131,9 +130,7 @@ def check_evaluation() -> None:
     model = create("ViT-Ti/4", image_size=8, channels=1, num_classes=10, seed=0, **small)
     nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))  # type: ignore[arg-type]
     head = {name: weight.clone() for name, weight in model.head.state_dict().items()}  # type: ignore[operator]
-    config = PretrainingConfig.model_validate(
-        {"dino": {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}}
-    )
+    settings = {"dino": {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}}
     computed: list[int] = []
     model.register_forward_hook(lambda _, inputs, __: computed.append(len(inputs[0])))
 
@@ -152,7 +149,8 @@ def check_evaluation() -> None:
     many.labels, several.targets = labels, csr_array(np.eye(10, dtype=np.float32)[held.targets])
 
     def pretrained(name: Any) -> Callable[..., Any]:
-        objective = build_objective(create("ViT-Ti/4", image_size=8, **small), name, config, steps=10)
+        encoder = create("ViT-Ti/4", image_size=8, **small)
+        objective = build_objective(encoder, name, settings.get(name), steps=10)
         return lambda **batching: task_named(name).evaluate(objective, held, **batching).to_json()
 
     handler = signal.getsignal(signal.SIGTERM)

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from vitreous.cli import run as command
-from vitreous.data.checking import data_findings, unlike_neighbors
+from vitreous.data.checks import data_findings, unlike_neighbors
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import evaluation_loader

@@ -14,6 +14,7 @@ from PIL import Image
 
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.segmentation.task import SegmentationConfig
+from vitreous.addons.self_supervision.config import DINORunConfig
 from vitreous.addons.text.task import RECIPES, CaptioningConfig, TranslationConfig
 from vitreous.checkpoints.native import save_native
 from vitreous.cli import run as command
@@ -24,8 +25,6 @@ from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.doctor import examine_data, examine_run
-from vitreous.tasks.pretraining.rules import PretrainingRunConfig
-from vitreous.training.diagnosis import collapse
 from vitreous.training.run import Run
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 1, "patch_size": 4, "width": 8, "depth": 1, "heads": 2}
@@ -48,7 +47,7 @@ def pretraining(tmp_path: Path) -> Run:
     config = ViTConfig(**SMALL, num_classes=None)
     run = Run.create(
         tmp_path / "pretraining",
-        PretrainingRunConfig(model=config, preprocessing=GRAY),
+        DINORunConfig(model=config, preprocessing=GRAY),
     )
     save_native(wrong(ViT(config, preprocessing=GRAY)), run.path / "model")
     return run
@@ -144,7 +143,7 @@ def test_a_collapsed_teacher_is_found(pretraining: Run, entropy: float) -> None:
 
 
 def test_a_process_without_a_validation_batch_sees_no_collapse() -> None:
-    assert list(collapse([])) == []
+    assert list(task_named("dino").alarms([])) == []  # type: ignore[attr-defined]
 
 
 def test_a_pre_training_that_explains_nothing_is_found(pretraining: Run) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,9 +14,10 @@ from typing import Any
 import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from vitreous.training import watch as watching
+from vitreous.errors import InputError
+from vitreous.training import distributed
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.watch import LEFT, Note, Watch, main_thread
+from vitreous.training.distributed import World, call_the_roll, naming_the_lost
 
 DRIVER = """
 import os, signal, sys, time
@@ -119,9 +119,9 @@ def resume(folder: Path, processes: int = 2) -> None:
         ("die in the step", 2, 0, "process 0 of 2 ended or does not answer"),
         ("die in a save", 3, 0, "process 0 of 3 ended or does not answer"),
         ("die in validation", 2, 0, "process 0 of 2 ended or does not answer"),
-        ("stop alone", 3, 1, r"process 1 of 3 ended or does not answer, at step \d"),
-        ("stop alone", 2, 0, r"process 0 of 2 ended or does not answer, at step \d"),
-        ("hang", 3, 2, r"no process has gone on for 0.5 minutes: process 2 of 3 hangs at step 1\d in "),
+        ("stop alone", 3, 1, r"process 1 of 3 ended or does not answer: .* at step 1\d"),
+        ("stop alone", 2, 0, r"process 0 of 2 ended or does not answer: .* at step 1\d"),
+        ("hang", 3, 2, r"process 2 of 3 ended or does not answer: training stopped at step 1\d;"),
         ("full disk", 3, 0, r"cannot save the checkpoint of step \d+ in .* \(No space left on device\)"),
     ],
 )
@@ -183,45 +183,42 @@ def test_preemption_saves_and_a_torn_state_gives_way(tmp_path: Path) -> None:
     resume(tmp_path)
 
 
-def test_watching_tells_the_dead_from_the_slow_and_from_those_that_are_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
-    store, watch = HashStore(), Watch(HashStore(), 0, 3)
-    watch.store = store
-
-    def note(rank: int, beat: int, step: int, idle: float, where: str = "") -> None:
-        store.set(f"vitreous/watch/{rank}", json.dumps(Note(beat, 2 * step, idle, where)))
-
-    note(0, 1, 5, 0.0)
-    note(1, 1, 5, 0.0)
-    assert watch.problem(60.0) is None  # the third has not begun
-    note(2, 1, 5, 0.0)
-    assert watch.problem(60.0) is None
-
-    clock[0] += 61  # process 2 is silent
-    note(0, 2, 9, 30.0)
-    note(1, 2, 9, 30.0)
-    assert watch.problem(60.0) == (0, "process 2 of 3 ended or does not answer, at step 5")
-    note(2, LEFT, 9, 0.0)  # it had done its part
-    assert watch.problem(60.0) is None
-
-    clock[0] += 1  # one validates while the other waits for it
-    note(0, 3, 9, 700.0, "World.broadcast (training/distributed.py:80)")
-    note(1, 3, 9, 5.0)
-    assert watch.problem(60.0) is None
-    note(1, 4, 9, 700.0, "read (data/loading.py:7)")
-    reporter, sentence = watch.problem(60.0) or (None, "")
-    assert reporter == 0
-    assert "process 1 of 3 hangs at step 9 in read (data/loading.py:7)" in sentence
+@pytest.fixture
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "ROLL_CALL", 0.0)
+    monkeypatch.setattr(distributed.signal, "signal", lambda *_: None)
 
 
-def test_where_the_main_thread_is() -> None:
-    before, _ = main_thread()
-    after, where = main_thread()
-    assert before != after
-    assert "main_thread (training/watch.py:" in where
+@pytest.mark.usefixtures("_no_waiting")
+def test_the_roll_tells_who_has_come() -> None:
+    world = World(0, 3, HashStore())
+    world.store.set("vitreous/lives/2", "")
+    assert call_the_roll(world) == {0, 2}
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_only_the_first_of_those_that_are_left_speaks() -> None:
+    for rank, error in ((0, InputError), (2, SystemExit)):
+        store = HashStore()
+        for other in (0, 2):
+            store.set(f"vitreous/lives/{other}", "")
+        with (
+            pytest.raises(error) as raised,
+            naming_the_lost(World(rank, 3, store), lambda: "training stopped at step 7"),
+        ):
+            raise RuntimeError("Connection closed by peer")
+        if rank == 0:
+            said = "process 1 of 3 ended or does not answer: training stopped at step 7"
+            assert str(raised.value) == said
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_an_error_of_its_own_stays_what_it_is() -> None:
+    with (
+        pytest.raises(RuntimeError, match="shape"),
+        naming_the_lost(World(0, 3, HashStore()), lambda: ""),
+    ):
+        raise RuntimeError("the shape is wrong")
 
 
 # Imports once; each stage is a process of its own, which may take little more memory once the stage begins.

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api.inspecting import across_folders, right_and_wrong
+from vitreous.api.inspection import across_folders, right_and_wrong
 from vitreous.checkpoints import hub_encoders
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data

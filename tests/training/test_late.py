@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from vitreous.addons.self_supervision.dino import DINO, DINOConfig
+from vitreous.addons.self_supervision.tasks import of_views
+from vitreous.addons.self_supervision.views import Views
 from vitreous.data.image_samples import Batch
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_seed
-from vitreous.tasks.pretraining.dino import DINO, DINOConfig
-from vitreous.tasks.pretraining.task import self_supervised
-from vitreous.tasks.pretraining.views import Views
 from vitreous.training.callbacks import Callback, MetricsFile, TensorBoard, read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
@@ -187,7 +187,7 @@ def test_a_step_of_dino_that_is_skipped_changes_nothing(tiny: RunConfig, dino: D
     though the teacher's outputs are no numbers; the steps between change all of it."""
     config = configure(tiny, {"training": {"optimizer": {"kind": kind}}}).training
     learner = Learner.begin(dino, config)
-    step = Late(learner, self_supervised, config, seed=0)
+    step = Late(learner, of_views, config, seed=0)
     for broken in (True, False, True, False):
         before = {name: tensor.clone() for name, tensor in dino.state_dict().items()}
         step(Views(*(each * torch.nan if broken else each for each in views())))
@@ -203,7 +203,7 @@ def test_a_step_of_dino_that_is_skipped_changes_nothing(tiny: RunConfig, dino: D
 def test_a_step_of_dino_is_one_graph(tiny: RunConfig, dino: DINO) -> None:
     """Which compiles as a whole, once: with the prototypes frozen, and when they learn."""
     learner = Learner.begin(dino, tiny.training)
-    step = TrainStep(learner, self_supervised, tiny.training, seed=0)
+    step = TrainStep(learner, of_views, tiny.training, seed=0)
     graphs: list[object] = []
 
     def noted(graph: torch.fx.GraphModule, inputs: object) -> Any:
@@ -268,7 +268,7 @@ def test_nothing_in_a_step_waits_for_the_device(tiny: RunConfig, dino: DINO, opt
     model, objective = starting_model(config, [str(n) for n in range(10)]), classification(config.training)
     batch: Any = Batch(torch.rand(8, 1, 8, 8), torch.arange(8), torch.arange(8))
     if optimizer == "dino":
-        model, objective, batch = dino, self_supervised, views()
+        model, objective, batch = dino, of_views, views()
     step = Late(Learner.begin(model, config.training), objective, config.training, seed=0)
     with Asked() as asked:
         for _ in range(2):

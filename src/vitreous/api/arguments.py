@@ -118,6 +118,13 @@ def resolve_model(model: Any, **fields: Any) -> Any:
     return open_image_model(model, **fields)
 
 
+def program_of(model: Any) -> Any:
+    """Return the module that an exported file means, which says its task; any other MODEL as it is."""
+    from vitreous.deployment.programs import is_program, open_program
+
+    return open_program(Path(model)) if is_program(model) else model
+
+
 def is_fresh(model: Any) -> bool:
     """Return whether MODEL is a mere name, whose weights are fresh."""
     return isinstance(model, str) and not Path(model).exists() and ":" not in model
@@ -205,7 +212,7 @@ def threshold_of(model: Any, threshold: Threshold | None) -> int | float | Mappi
     """Return a threshold of labels, for "best" those that were chosen for MODEL. Raises InputError: there are
     none, or it is not a probability."""
     if threshold == "best":
-        from vitreous.deployment.predictor import read_thresholds
+        from vitreous.deployment.classifier import read_thresholds
 
         return read_thresholds(weights_folder(model), model_name(model))
     for each in threshold.values() if isinstance(threshold, Mapping) else (threshold,):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vitreous.data.image_list import Failure
-    from vitreous.evaluation.probing import Probe
+    from vitreous.evaluation.probes import Probe
 else:  # the help of a command needs none of it
     np = LazyModule("numpy")
 
@@ -193,11 +193,12 @@ def probe(
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
+    from vitreous.data.dataset import check_to_learn
     from vitreous.data.sources import open_data
     from vitreous.evaluation.baselines import beside_baselines
     from vitreous.evaluation.outputs import automatic_precision
-    from vitreous.evaluation.probing import SHOTS, check_draws
-    from vitreous.evaluation.probing import probe as probe_features
+    from vitreous.evaluation.probes import SHOTS, check_draws
+    from vitreous.evaluation.probes import probe as probe_features
     from vitreous.tasks.images import check_data_settings, data_config
 
     numbers = tuple(shots or SHOTS)
@@ -209,6 +210,7 @@ def probe(
         data, tree = data_of_run(model, tree)
     check_data_settings("probe", tree)
     splits = open_data(data, data_config(tree))
+    check_to_learn(splits.train, splits.name)
     options: dict[str, Any] = {"shots": numbers, "seed": seed, "draws": draws}
     options |= computation(device, batch_size, workers)
     options["precision"] = automatic_precision(
@@ -221,7 +223,7 @@ def probe(
 
 def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
-    from vitreous.data.split import SPLIT
+    from vitreous.data.split_file import SPLIT
     from vitreous.models.settings import merged
     from vitreous.tasks import task_of_run
     from vitreous.tasks.running import open_run

@@ -113,7 +113,7 @@ def draw(
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
-        InputError: no such model, part or theme, or values that do not fit together.
+        InputError: no such model, part or theme, values that do not fit together, or `out` exists.
     """
     from vitreous.checkpoints.whole_files import write_text
     from vitreous.inspection.drawing import draw as draw_model
@@ -124,6 +124,7 @@ def draw(
     if out is None:
         return Drawing(svg)
     path = Path(out)
+    check_free(path)
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, svg)
@@ -253,9 +254,9 @@ def list_recipes() -> dict[str, str]:
 
 
 def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
-    """Return the settings in which a recipe differs from another; or, where `other` is "source", from the
-    paper or code that it is from, with the place there and the reason. Raises InputError: there is no such
-    recipe; it follows none."""
+    """Return the settings in which a recipe differs from another; or, where `other` is "source", from what
+    the code that it is from computes, with the place there and the reason. Raises InputError: there is no
+    such recipe; it follows none."""
     from vitreous.tasks.pretraining.rules import find_recipe
     from vitreous.training.recipes import sourced
     from vitreous.training.settings import differences

@@ -103,7 +103,7 @@ def compared_run(
     from vitreous.checkpoints import load
     from vitreous.evaluation.comparison import ComparedRun
     from vitreous.inspection.runs.comparison import Shown
-    from vitreous.tasks.answering import open_answerer
+    from vitreous.tasks.answerer import open_answerer
     from vitreous.tasks.running import open_run
     from vitreous.tasks.task import module_of
     from vitreous.training.precision import computing

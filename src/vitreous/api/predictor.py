@@ -29,12 +29,12 @@ from vitreous.api.arguments import (
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
-from vitreous.deployment.predictor import ClassPredictor
+from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError, nearest, utf8_name
 from vitreous.evaluation.outputs import automatic_precision, prepared_batches
 from vitreous.models.program import Program
 from vitreous.tasks.answer_tables import answer_columns
-from vitreous.tasks.answering import open_answerer
+from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import Task, module_of
 from vitreous.training.precision import computing, with_cast_weights
 

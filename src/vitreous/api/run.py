@@ -139,7 +139,13 @@ class Run(Result):
             )
 
         return train_in_processes(
-            start, device=device, callbacks=callbacks, progress=progress, language=language, **evaluation
+            start,
+            device=device,
+            callbacks=callbacks,
+            progress=progress,
+            language=language,
+            waiting=self.config.training.timeout,
+            **evaluation,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -177,6 +183,7 @@ def train_in_processes(
     callbacks: Iterable[Any],
     progress: bool,
     language: str | None = None,
+    waiting: float,
     **options: Any,
 ) -> Run:
     """Train in every process that torchrun has started; evaluate in the first.
@@ -184,18 +191,19 @@ def train_in_processes(
     Args:
         start: makes or opens the run.
         language: of the report.
+        waiting: minutes that the processes wait for each other.
         options: of the evaluation.
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     from vitreous.checkpoints.runs import is_finished
-    from vitreous.data.split import data_notes
+    from vitreous.data.split_file import data_notes
     from vitreous.tasks.running import train_run
     from vitreous.training.callbacks import Display
     from vitreous.training.distributed import process_group
     from vitreous.training.precision import pick_device
     from vitreous.training.trainer import Interrupted
 
-    with speaking(language), own_warnings(), process_group(pick_device(device)) as (world, here):
+    with speaking(language), own_warnings(), process_group(pick_device(device), waiting) as (world, here):
         with resources(lambda: "nothing was begun"):
             started = start(here, world)
 

@@ -1,30 +1,22 @@
-"""Which format a checkpoint is of, in which of its state dicts and below which prefix; and the head beside an
-encoder, under whatever name."""
+"""Which format a checkpoint is of, in which of its state dicts and below which prefix; and what it holds."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import NamedTuple
 
 from vitreous.checkpoints.files import Source, likelihood
-from vitreous.checkpoints.format import Format, Reading
-from vitreous.checkpoints.formats import formats
-from vitreous.checkpoints.formats.huggingface_configs import TOWERS, towers
-from vitreous.checkpoints.formats.huggingface_families import check_family
-from vitreous.checkpoints.formats.open_clip import with_trunk
-from vitreous.checkpoints.formats.timm import check_architecture
-from vitreous.checkpoints.tensors import Entry, Tensors
-from vitreous.checkpoints.weights import Row, listing, no_head_bias, same
+from vitreous.checkpoints.format import OF_THE_FILE, Converted, Format
+from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_images
+from vitreous.checkpoints.heads import with_head
+from vitreous.checkpoints.weights import listing
 from vitreous.errors import InputError, nearest
-from vitreous.models.config import ViTConfig
+from vitreous.models.settings import check_names
 
 log = logging.getLogger(__name__)
-FAMILIAR = ("model_type", *TOWERS)
 
 
 class Found(NamedTuple):
@@ -45,29 +37,37 @@ class Found(NamedTuple):
         return likelihood(self.key), likelihood(self.prefix) if self.prefix else 0
 
 
-def detect(source: Source, format: str | None = None, key: str | None = None) -> tuple[Format, Source]:
-    """The format of a checkpoint, and its weights without the names that training code puts before them.
+def convert(source: Source, format: str | None = None, key: str | None = None) -> tuple[Format, Converted]:
+    """What an opened checkpoint holds: configuration, weights, preprocessing and labels, by the format that
+    recognizes it.
 
     Args:
+        format: of the checkpoint; None detects it.
         key: the state dict to take, of several in the file, or the prefix of its names.
 
     Raises:
-        InputError: none recognizes it, or several of its parts are models.
+        InputError: none recognizes it, several of its parts are models, or the format cannot read it.
     """
-    source = with_trunk(source)
-    if any(source.config.get(name) for name in FAMILIAR):
-        check_family(source, known=format is None)
-    candidates = [formats()[format]] if format else list(formats().values())
-    found = [each for part in parts_of(source, key) for each in recognized(*part, candidates)]
-    if found:
-        chosen = most_probable(source, found)
+    chosen, source = detect(source, format, key)
+    fields = {name: value for name, value in source.overrides.items() if name not in OF_THE_FILE}
+    if fields and chosen.overridable:
+        check_names(fields, chosen.overridable)
+    return chosen, with_head(chosen.read(source))
+
+
+def detect(source: Source, format: str | None, key: str | None) -> tuple[Format, Source]:
+    """The format of a checkpoint, and its weights without the names that training code puts before them."""
+    found = [each for part in parts_of(source, key) for each in recognized(*part, format)]
+    chosen = most_probable(source, found) if found else None
+    for each in [chosen.format] if chosen else formats_of_images():
+        if each.check:
+            each.check(source, format is None)
+    if chosen:
         if chosen.key or chosen.prefix:
             log.info("%s: the weights under %s", source.where, ".".join(filter(None, chosen[1:3])))
         return chosen.format, chosen.source
     if format:  # whose reader says what is missing
         return formats()[format], source
-    if source.config.get("architecture"):
-        check_architecture(source)
     raise InputError(f"{source.where}: {unrecognized(source)}")
 
 
@@ -90,14 +90,22 @@ def parts_of(source: Source, key: str | None) -> Iterator[tuple[str, Source]]:
     yield from below
 
 
-def recognized(key: str, source: Source, candidates: Sequence[Format]) -> Iterator[Found]:
-    """The format that recognizes a state dict as it is; otherwise every prefix below which one does."""
+def recognized(key: str, source: Source, format: str | None) -> Iterator[Found]:
+    """The format that recognizes a state dict as it is; otherwise every prefix below which one does.
+
+    Add-ons are asked, and imported, where no format of images recognizes it as it is, and before prefixes:
+    the weights of a model that has a ViT inside are also those of a ViT.
+    """
     source = without_decoder(source)
     names = "\n".join(source.tensors)
-    for each in candidates:
-        if each.recognizes(source, names):
-            yield Found(each, key, "", source)
-            return
+    candidates = [formats()[format]] if format else formats_of_images()
+    chosen = next((each for each in candidates if each.recognizes(source, names)), None)
+    if not chosen and not format:
+        candidates = [*formats_of_addons(), *candidates]
+        chosen = next((each for each in candidates if each.recognizes(source, names)), None)
+    if chosen:
+        yield Found(chosen, key, "", source)
+        return
     places: dict[str, Format] = {}
     for each in candidates:
         for prefix in each.prefixes(names):
@@ -160,157 +168,4 @@ def unrecognized(source: Source) -> str:
     return (
         f"no known format has weights like {', '.join(tensors[:5])}{inside}{named}; the formats are "
         f"{', '.join(formats())}"
-    )
-
-
-# Parts of larger models and of training that are not a head, anywhere in a name: other towers and what
-# couples them, the decoders and heads of pre-training, losses, averages and counters.
-NO_HEADS = re.compile(
-    r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head|decoder\w*|logit_scale|logit_bias|temperature|t_prime|bias_init"
-    r"|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
-    r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|queue\w*|criterion|loss\w*|n_averaged|step|center"
-    r"|position_ids|relative_position_index|multi_modal_projector|mlp1|connector|neck|fpn|local_cls_norm"
-    r"|head\.(mlp\.\d|last_layer)|layernorm|pooler|qformer|query_tokens|language_projection"
-    r"|fc\.(fc|bn)\d|class_predictor|box_predictor|upscale|auxiliary_head|metric_head|reassemble_stage)(\.|_|$)"
-)
-# Buffers that are computed again, wherever they are.
-COMPUTED = re.compile(r"(^|\.)(relative_position_index|position_ids)$")
-# The classes of transformers whose heads give something else than one vector of an image, and of those around
-# a tower: no weight outside of it is a head.
-OTHER_HEADS = re.compile(
-    r"For(?!ImageClassification|MaskedLM)[A-Z]\w+$|Backbone$|^(?!VisionTextDualEncoder)[A-Z]\w+Model$"
-)
-# The names of a layer of another network that is beside the encoder.
-LAYERS = re.compile(r"\.((layers?|blocks?|resblocks|h|stages)\.)\d+\.")
-# Prefixes of encoders in self-supervised pre-training, whose heads compare views.
-HEADS_OF_VIEWS = re.compile(r"(^|\.)(teacher|student|base_encoder|target_encoder|momentum\w*|online\w*)\.")
-NORMED = ("running_mean", "running_var", "num_batches_tracked", "weight", "bias")
-
-
-def with_head(reading: Reading) -> Reading:
-    """The reading of an encoder with the one linear layer beside it that fits as its head: under any name,
-    after a dropout, or after a norm. What is known not to be a head is left out.
-
-    Other weights, which may be a head of another kind, stay among the tensors and are refused.
-    """
-    config, source = reading.config, reading.source
-    if not isinstance(config, ViTConfig):
-        return reading
-    biased = [row for row in reading.rows if row.ours == ("head.bias",) and row.theirs]
-    if config.num_classes is not None and biased and biased[0].theirs[0] not in source.tensors:
-        rows = [row for row in reading.rows if row is not biased[0]]
-        reading = reading._replace(rows=[*rows, no_head_bias(config.num_classes)])
-    known = re.compile("|".join(pattern_of(name) for row in reading.rows for name in row.theirs) or "$^")
-    unknown = [n for n in source.tensors if not known.fullmatch(n) and n not in reading.ignored]
-    source = source.without(unknown)
-    architectures = source.config.get("architectures")
-    named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    elsewhere = bool(OTHER_HEADS.search(named)) and any(True for _ in towers(source.config))
-    elsewhere |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
-    networks = other_networks(name for name in source.left_out if name not in unknown)
-    rest = {
-        name: entry
-        for name, entry in source.left_out.items()
-        if not COMPUTED.search(name)
-        and not (elsewhere and (name not in unknown or name.startswith(("head.", "neck."))))
-        and (
-            (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself
-            or not (NO_HEADS.search(name) or name.startswith(networks) or "/" in name)
-        )
-    }
-    if HEADS_OF_VIEWS.search(source.inside):
-        rest = {name: entry for name, entry in rest.items() if not name.startswith("head.")}
-    if not rest or ("num_classes" in source.overrides and wishes_no_head(source)):
-        return reading._replace(source=source)
-    if config.num_classes is None and (found := headed(reading._replace(source=source), rest)):
-        return found
-    left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
-    tensors = Tensors(source.tensors.entries | rest)  # which are refused with what is missing
-    return reading._replace(source=replace(source, tensors=tensors, left_out=left_out))
-
-
-def wishes_no_head(source: Source) -> bool:
-    return source.overrides["num_classes"] in (None, "none", "None")
-
-
-def pattern_of(name: str) -> str:
-    """A name of a table as a regular expression, for any number of a layer."""
-    return re.escape(name).replace(r"\{\}", r"\d+")
-
-
-def other_networks(names: Iterable[str]) -> tuple[str, ...]:
-    """The beginnings of the names of networks with numbered layers."""
-    found = (LAYERS.search(f".{name}") for name in names)
-    return tuple(
-        {f"{match.string[1 : match.start() + 1]}".partition(".")[0] + "." for match in found if match}
-    )
-
-
-def headed(reading: Reading, rest: Mapping[str, Entry]) -> Reading | None:
-    """The reading with a head made of the weights `rest`; None where they are not one linear layer, perhaps
-    after a norm, whose input is what an encoder gives."""
-    config, source = reading.config, reading.source
-    assert isinstance(config, ViTConfig)
-    matrices = [name for name, entry in rest.items() if len(entry.shape) == 2]
-    inputs = {config.width: {}, 2 * config.width: {"pooling": {"kind": "class+mean"}}}
-    if len(matrices) != 1 or not matrices[0].endswith("weight"):
-        return None
-    weight = matrices[0]
-    classes, width = rest[weight].shape
-    projection = weight.startswith("visual_projection.")  # on what the pooler gives
-    changes: dict[str, Any] = {"num_classes": classes, **inputs.get(width, {})}
-    changes |= {} if projection else {"representation_size": None}
-    if width not in inputs or (width != config.width and not config.class_token):
-        return None
-    bias = weight.removesuffix("weight") + "bias"
-    biases = [bias] if bias in rest else []
-    norm = [name for name in rest if name not in (weight, bias)]
-    owner = {name.rpartition(".")[0] for name in norm}
-    kinds = {name.rpartition(".")[2]: name for name in norm}
-    sizes = {rest[name].shape for kind, name in kinds.items() if kind != "num_batches_tracked"}
-    if len(owner) > 1 or kinds.keys() - set(NORMED) or sizes - {(width,)}:
-        return None
-    rows = list(reading.rows)
-    before: list[str] = []
-    if "running_mean" in kinds:  # BatchNorm1d: an affine map, that the layer absorbs
-        before = [kinds[kind] for kind in NORMED if kind in kinds and kind != "num_batches_tracked"]
-        eps = 1e-5 if "weight" in kinds else 1e-6  # of PyTorch; of MAE's probe, which has no weights
-        source.assumed.append(f"eps={eps} of the BatchNorm {owner.pop()}")
-    elif norm:
-        if config.final_norm == "pooled" or width != config.width:
-            return None
-        changes["final_norm"] = "pooled" if config.final_norm == "none" else "both"
-        rows += [same(f"pool.norm.{kind}", name) for kind, name in kinds.items()]
-        source.assumed.append(f"eps={config.norm_eps} of the LayerNorm {owner.pop()}")
-    elif config.representation_size and not projection:
-        source.assumed.append(f"{weight} reads the class token, not the pooler")
-    if config.representation_size and not projection:
-        rows = [row for row in rows if not row.ours[0].startswith("representation.")]
-        unused = [name for name in source.tensors if name.startswith("pooler.")]
-        source = source.without(unused)
-
-    def read(matrix: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip([*biases, *before], parts, strict=True))
-        added = given.get(bias, matrix.new_zeros(classes))
-        if before:
-            scale = (given[kinds["running_var"]] + eps).rsqrt()
-            shift = -given[kinds["running_mean"]] * scale
-            if "weight" in kinds:
-                gain = given[kinds["weight"]]
-                scale, shift = scale * gain, shift * gain + given[kinds["bias"]]
-            matrix, added = matrix * scale, added + matrix @ shift
-        return matrix, added
-
-    names = (weight, *biases, *before)
-    rows = [row for row in rows if row.ours[0] not in ("head.weight", "head.bias")]
-    rows.append(Row(("head.weight", "head.bias"), names, read, read))
-    used = {*names, *(norm if not before else ())}
-    tensors = Tensors(source.tensors.entries | {name: rest[name] for name in used})
-    left = {name: entry for name, entry in source.left_out.items() if name not in used}
-    log.info("%s: the head is %s, %d classes", source.where, weight.removesuffix(".weight"), classes)
-    return reading._replace(
-        config=ViTConfig.checked(config.model_dump(), changes),
-        rows=rows,
-        source=replace(source, tensors=tensors, left_out=left),
-        task=reading.task or "classification",
     )

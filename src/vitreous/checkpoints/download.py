@@ -20,7 +20,9 @@ from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, cache_folder, nearest, require_packages
 
-DESCRIPTIONS = ["config.json", "preprocessor_config.json", "processor_config.json"]
+DESCRIPTIONS = [
+    *("config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json"),
+]
 FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")  # of files of weights
 PACKAGED = "vitreous:"

@@ -27,7 +27,8 @@ class Source:
     """An opened checkpoint, of a format that may not be known yet.
 
     Attributes:
-        config, preprocessor: config.json and preprocessor_config.json, empty where there is none.
+        config, preprocessor: config.json (with what is in open_clip_config.json) and
+            preprocessor_config.json, empty where there is none.
         overrides: what the user gave by keyword.
         assumed: what none of these says and a reader had to assume, in words.
         left_out: the weights that belong to something else, by name.
@@ -145,7 +146,8 @@ def open_source(path: Path) -> Source:
         path = newest_checkpoint(path)
         weights = weights_of_folder(path)
         return Source.of_parts(str(path), read_weights(weights), *descriptions(path))
-    described = descriptions(path.parent) if path.name in WEIGHTS + INDICES else ({}, {})
+    usual = path.name in WEIGHTS + INDICES
+    described = descriptions(path.parent) if usual else (open_clip_description(path.parent), {})
     return Source.of_parts(str(path), read_weights(path), *described)
 
 
@@ -156,7 +158,18 @@ def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     paths = (folder / name for name in names)
     config, preprocessor, processor = (read_json(path) if path.is_file() else {} for path in paths)
     images = processor.get("image_processor")
+    config = open_clip_description(folder) | config
     return config, preprocessor or (images if isinstance(images, dict) else {})
+
+
+def open_clip_description(folder: Path) -> dict[str, Any]:
+    """open_clip_config.json, empty where it is missing. Raises InputError: it describes no tower."""
+    path = folder / "open_clip_config.json"
+    described = read_json(path) if path.is_file() else {}
+    model = described.get("model_cfg", {})
+    if not (isinstance(model, dict) and isinstance(model.get("vision_cfg", {}), dict)):
+        raise InputError(f"{path} is not understood: it has no model_cfg with a vision_cfg")
+    return described
 
 
 IN_PYTORCH = "load it with transformers and write it with save_pretrained, as PyTorch or safetensors"

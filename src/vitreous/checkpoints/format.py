@@ -1,4 +1,4 @@
-"""How a codebase stores its models (`Format`), what is made of an opened checkpoint (`Reading`), and the
+"""How a codebase stores its models (`Format`), what is made of an opened checkpoint (`Converted`), and the
 questions that several formats must ask."""
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
 }
 
 
-class Reading(NamedTuple):
-    """A foreign checkpoint, understood: enough to build our model and load its weights."""
+class Converted(NamedTuple):
+    """What a checkpoint of another codebase holds: configuration, weights, preprocessing and labels."""
 
     source: Source  # its tensors under the names that the rows use
     config: Config
@@ -94,12 +94,14 @@ class Format:
         bare_suffixes: with which a format that is a folder is written as a state dict alone.
         facts: of a live module of this codebase the fields that no weight tells; None for another module.
         beside: how names of weights begin that are its own where the others have a prefix: those of heads.
+        check: a function (source, known) that raises an InputError where config.json names a model of this
+            codebase that is not read; with `known` also where it names one that is not known.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
     """
 
     name: str
     about: str
-    read: Callable[[Source], Reading]
+    read: Callable[[Source], Converted]
     keys: tuple[str, ...] = ()
     entries: tuple[tuple[str, str], ...] = ()
     overridable: type[BaseModel] | None = ViTConfig
@@ -112,6 +114,7 @@ class Format:
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    check: Callable[[Source, bool], object] | None = None
 
     def recognizes(self, source: Source, names: str) -> bool:
         """Whether `source`, the names of whose weights are the lines of `names`, is of this format."""
@@ -381,9 +384,9 @@ def tokens_and_positions(
 
 def reading_as(
     family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: Any
-) -> Reading:
+) -> Converted:
     """A reading of a format that stores no preprocessing: `fields` are those of the family."""
-    return Reading(source, config, rows, assumed_preprocessing(source, config, family, **fields))
+    return Converted(source, config, rows, assumed_preprocessing(source, config, family, **fields))
 
 
 def assumed_preprocessing(

@@ -14,13 +14,11 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import nn
 
-from vitreous.checkpoints.detection import detect, with_head
+from vitreous.checkpoints.detection import convert
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
-from vitreous.checkpoints.format import OF_THE_FILE, Format, Reading, as_pair
-from vitreous.checkpoints.formats import formats, torchvision
-from vitreous.checkpoints.formats.timm import check_architecture
-from vitreous.checkpoints.formats.timm_registry import description_of
+from vitreous.checkpoints.format import Converted, Format, as_pair
+from vitreous.checkpoints.formats import formats, timm_registry, torchvision
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.torch_files import parts_in_memory
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
@@ -28,7 +26,6 @@ from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
 from vitreous.models.config import Origin
 from vitreous.models.names import Model
-from vitreous.models.settings import check_names
 from vitreous.models.vit import ViT
 from vitreous.outside import local_path
 
@@ -119,28 +116,22 @@ def load(
         from vitreous.checkpoints.resizing import check_interpolation
 
         check_interpolation(interpolation)
-    opened, facts = open_checkpoint(source)
-    config, preprocessor = ({}, {}) if like is None else described_like(like)
-    if "pretrained_cfg" in config:  # of timm: one that is not known is refused by its name
-        check_architecture(replace(opened, config=config))
-    chosen, opened = detect(replace(opened, overrides=facts | overrides), format, key)
-    fields = {name: value for name, value in opened.overrides.items() if name not in OF_THE_FILE}
-    if fields and chosen.overridable:
-        check_names(fields, chosen.overridable)
+    opened = open_checkpoint(source)
+    opened = replace(opened, overrides={**opened.overrides, **overrides})
     if like is not None:
-        opened = replace(opened, config=config, preprocessor=preprocessor)
-    reading = with_head(chosen.read(opened))
-    model = read_model(reading, device, dtype)
+        opened = described_like(opened, like)
+    chosen, converted = convert(opened, format, key)
+    model = model_of_checkpoint(converted, device, dtype)
     native = chosen.name == "vitreous" and isinstance(model, Model)
-    model.origin = reading.origin if native else origin_of(source, opened, chosen)
+    model.origin = converted.origin if native else origin_of(source, converted.source, chosen)
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
 
         check_outputs(source, model)
-    if reading.used_size and overrides.get("image_size") is None:
-        overrides["image_size"] = reading.used_size
+    if converted.used_size and overrides.get("image_size") is None:
+        overrides["image_size"] = converted.used_size
     if isinstance(model, Model):
-        model = adapted(model, overrides, interpolation or reading.interpolation or chosen.interpolation)
+        model = adapted(model, overrides, interpolation or converted.interpolation or chosen.interpolation)
     if kind is not None and not isinstance(model, kind):
         raise InputError(f"{opened.where} holds a {type(model).__name__}, where a {kind.__name__} is needed")
     return model
@@ -168,22 +159,23 @@ def load_image_model(source: Checkpoint, **options: Any) -> Model:
     return model
 
 
-def open_checkpoint(source: Checkpoint) -> tuple[Source, dict[str, Any]]:
-    """Open whatever `load` takes; with the fields that only the attributes of a live module tell."""
+def open_checkpoint(source: Checkpoint) -> Source:
+    """Open whatever `load` takes; what only the attributes of a live module tell are its `overrides`."""
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import open_module
 
-        return open_module(source)
+        opened, facts = open_module(source)
+        return replace(opened, overrides=facts)
     if isinstance(source, Source):
-        return source, {}
+        return source
     if isinstance(source, str | Path):
-        return open_path(source), {}
+        return open_path(source)
     if not isinstance(source, Mapping):
         kind = type(source).__name__
         raise InputError(f"a checkpoint is a path, a name, a state dict or a module, not {kind}")
     if not (parts := parts_in_memory(source)):
         raise InputError("the mapping is not a state dict: it has no names of tensors")
-    return Source.of_parts("the state dict", parts), {}
+    return Source.of_parts("the state dict", parts)
 
 
 def open_path(source: str | Path) -> Source:
@@ -201,19 +193,19 @@ def open_path(source: str | Path) -> Source:
     return open_source(model_folder(path))
 
 
-def described_like(like: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The config.json and preprocessor_config.json for a file of weights alone."""
+def described_like(opened: Source, like: str) -> Source:
+    """A file of weights alone with the config.json and preprocessor_config.json that `like` names."""
     if like.startswith("timm:"):
-        return description_of(like.removeprefix("timm:")), {}
+        return replace(opened, config=timm_registry.description_of(like.removeprefix("timm:")))
     if like.startswith("torchvision:"):
-        return torchvision.description_of(like.removeprefix("torchvision:")), {}
+        return replace(opened, config=torchvision.description_of(like.removeprefix("torchvision:")))
     folder = local_copy(like, DESCRIPTIONS) if like.startswith("hf:") else local_path(like)
     config, preprocessor = descriptions(folder)
     if not config:
         raise InputError(
             f"like={like!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"
         )
-    return config, preprocessor
+    return replace(opened, config=config, preprocessor=preprocessor)
 
 
 def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
@@ -239,28 +231,30 @@ def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
     )
 
 
-def read_model(reading: Reading, device: Device = None, dtype: Dtype = None) -> Any:
-    """The model that a reading describes, with its weights."""
-    where, config = reading.source.where, reading.config
+def model_of_checkpoint(converted: Converted, device: Device = None, dtype: Dtype = None) -> Any:
+    """The model that was described, with its weights."""
+    where, config = converted.source.where, converted.config
     classes = getattr(config, "num_classes", None)
-    depth, found = getattr(config, "depth", 0), reading.source.tensors
+    depth, found = getattr(config, "depth", 0), converted.source.tensors
     if depth > len(found) and not any(found.shape(name)[:1] == (depth,) for name in found):
         raise InputError(
             f"{where}: missing weights: there are {len(found)}, and its description says {depth} layers"
         )
-    model: Any = reading.make(
+    model: Any = converted.make(
         config,
-        preprocessing=reading.preprocessing,
-        labels=reading.labels if reading.labels is not None and len(reading.labels) == classes else None,
-        task=reading.task,
+        preprocessing=converted.preprocessing,
+        labels=converted.labels
+        if converted.labels is not None and len(converted.labels) == classes
+        else None,
+        task=converted.task,
     )
-    model.temperature = reading.temperature
-    rows = of_model(reading.rows, stored(model))
-    weights = read_rows(rows, reading.source.tensors, where=where, ignored=reading.ignored)
+    model.temperature = converted.temperature
+    rows = of_model(converted.rows, stored(model))
+    weights = read_rows(rows, converted.source.tensors, where=where, ignored=converted.ignored)
     load_weights(model, weights, where=where, device=device, dtype=dtype)
-    if assumed := reading.source.assumed:
+    if assumed := converted.source.assumed:
         log.warning("%s does not say, so it is assumed: %s", where, "; ".join(assumed))
-    if left := reading.source.left_out:
+    if left := converted.source.left_out:
         parts = Counter(name.split(".")[0] for name in left)
         named = (
             [f"{part} ({count})" for part, count in parts.items()] if len(left) > MOST_NAMES else list(left)

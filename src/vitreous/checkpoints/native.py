@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vitreous.checkpoints.files import Source, model_folder, open_source, read_json, write_json
-from vitreous.checkpoints.format import AFTERWARDS, Format, Reading, check_no_overrides
+from vitreous.checkpoints.format import AFTERWARDS, Converted, Format, check_no_overrides
 from vitreous.checkpoints.runs import run_folder
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import same, stored
@@ -91,7 +91,7 @@ def open_state(path: Path) -> Source:
     return replace(named, config={k: v for k, v in read_json(described).items() if k != "temperature"})
 
 
-def read_native(source: Source) -> Reading:
+def read_native(source: Source) -> Converted:
     """Read what `save_native` wrote. Overrides that touch no weight, such as dropout, are applied."""
     where = f"{source.where}: config.json"
     described = source.config
@@ -125,7 +125,7 @@ def read_native(source: Source) -> Reading:
     temperature = described.get("temperature", 1.0)
     if not isinstance(temperature, int | float) or not temperature > 0:
         raise InputError(f"{where}: temperature must be a number above 0, not {temperature!r}")
-    return Reading(
+    return Converted(
         source, config, rows, preprocessing, labels, task=task, origin=origin, temperature=temperature
     )
 

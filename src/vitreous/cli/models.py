@@ -171,14 +171,14 @@ def recipe(
         str | None,
         Parameter(
             metavar="NAME",
-            help="show what differs from another recipe; source: what differs from its paper, and why",
+            help="show what differs from another recipe; source: from the code that it is from, and why",
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Show a recipe: what it is, what to expect, and every setting as `--config` takes it."""
     from vitreous.tasks.pretraining.rules import find_recipe
-    from vitreous.training.recipes import measured
+    from vitreous.training.recipes import measured, sourced
     from vitreous.training.settings import leaves, to_toml
 
     if name is None:
@@ -201,10 +201,10 @@ def recipe(
             heads = [titles[key] for key in rows[0]]
             print_table(heads, [tuple(map(str, row.values())) for row in rows], words=len(heads))
         else:
-            same = (
-                f"no setting of {name} differs from its source" if diff == "source" else "they are the same"
-            )
-            print(same)
+            count = len(sourced(shown)) if diff == "source" else 0
+            of_source = f"none of the {count} settings that the code of its source computes differs"
+            of_paper = f"{name} has the settings of its paper's tables: no code computes them"
+            print("they are the same" if diff != "source" else of_source if count else of_paper)
         if executed and not json:
             print("\nRun beside the source on the same data:\n")
             listing = [

@@ -17,7 +17,7 @@ from PIL import ExifTags, Image
 
 from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint, first_bands, stored_bands
 from vitreous.data.workers import in_threads
-from vitreous.errors import InputError, check_utf8
+from vitreous.errors import InputError
 from vitreous.outside import same_name
 from vitreous.rng import mixed_bits
 
@@ -310,12 +310,13 @@ def named_parts(train: DatasetT, validation: DatasetT | None, test: DatasetT | N
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def check_classes(classes: Sequence[str], where: str) -> None:
-    """Raise InputError for a single class, or one whose name is not UTF-8."""
-    for name in classes:
-        check_utf8(name, "the class")
-    if len(classes) == 1:
-        raise InputError(f"{where} has a single class, {classes[0]!r}: a classifier needs two or more")
+def check_to_learn(images: ImageDataset, where: str) -> None:
+    """Raise InputError for a single class: a model can be evaluated on it, and none learns from it."""
+    if len(images.classes) == 1:
+        found = "".join(f"; {each.sentence}" for each in images.findings)
+        raise InputError(
+            f"{where} has a single class, {images.classes[0]!r}: a classifier needs two or more{found}"
+        )
 
 
 def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:

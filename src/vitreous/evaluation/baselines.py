@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.data.dataset import Splits
-from vitreous.evaluation.probing import Probe, probe
+from vitreous.evaluation.probes import Probe, probe
 from vitreous.models.bit import BiT
 from vitreous.models.names import Runnable, build_model
 from vitreous.models.preprocessing import Preprocessing

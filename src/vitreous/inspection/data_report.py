@@ -10,7 +10,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from vitreous.data.checking import Evidence, Suspect
+from vitreous.data.checks import Evidence, Suspect
 from vitreous.data.dataset import named_parts
 from vitreous.data.findings import DataReport
 from vitreous.errors import utf8_name

@@ -30,12 +30,12 @@ TASKS = {
     "regression": "vitreous.tasks.regression",
     "masked-patch": "vitreous.tasks.pretraining.task",
     "mae": "vitreous.tasks.pretraining.task",
-    "dino": "vitreous.tasks.pretraining.task",
-    "contrastive": "vitreous.tasks.pretraining.task",
-    "distillation": "vitreous.tasks.pretraining.task",
 }
+# The objectives of pre-training; the first is that of a run which names none.
+OBJECTIVES: tuple[str, ...] = ("masked-patch", "mae")
 for addon in addons().values():
     TASKS |= addon.tasks
+    OBJECTIVES = (*(task for task in addon.tasks if addon.training.get(task) == "pretrain"), *OBJECTIVES)
 
 
 @cache

@@ -244,14 +244,18 @@ def rate_factor(model: ViTConfig | BiTConfig) -> float:
     return min(1.0, RATED_WIDTH / (model.width if isinstance(model, ViTConfig) else 768))
 
 
+def weights_of(encoder: ViTConfig | BiTConfig) -> int:
+    """Return about how many weights the layers of an encoder have; a BiT is a large one."""
+    if isinstance(encoder, ViTConfig):
+        return encoder.depth * encoder.width * (4 * encoder.width + 2 * encoder.mlp_dim)
+    return SMALL_ENCODER
+
+
 def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTConfig) -> Choice:
     """Return the recipe for training from scratch on these data, at rates that suit trained weights: AdamW
     whose rate falls with the model's width, and in a ViT from layer to layer towards the image."""
     own = choose_recipe(source, data).config
-    weights = SMALL_ENCODER  # about as many as the layers of the encoder have
-    if isinstance(encoder, ViTConfig):
-        weights = encoder.depth * encoder.width * (4 * encoder.width + 2 * encoder.mlp_dim)
-    small = weights < SMALL_ENCODER
+    small = weights_of(encoder) < SMALL_ENCODER
     epochs = own.training.epochs
     if not small:
         fewest, most = TUNING_EPOCHS

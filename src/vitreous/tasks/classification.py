@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import ImageDataset, Splits, check_to_learn
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
-from vitreous.deployment.predictor import ClassPredictor, write_thresholds
+from vitreous.deployment.classifier import ClassPredictor, write_thresholds
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model, scale_head
 from vitreous.evaluation.classical import Baseline, fit_classical, try_mirroring
@@ -82,6 +82,7 @@ class Classification(ImageTask):
                 f"{source} has the folders of data for {task}: add `task` {task}; or, should these be "
                 "classes, give their folders other names"
             )
+        check_to_learn(data.train, str(source))
         choice = super().choose(source, data, settings, recipe=recipe, init=init)
         own = leaves(settings)
         asked = recipe or any(name.startswith("augmentation.flip") for name in own)

@@ -16,12 +16,12 @@ from PIL import Image
 from vitreous.checkpoints import load
 from vitreous.checkpoints.runs import is_finished
 from vitreous.checkpoints.tensors import read_safetensors
-from vitreous.data.checking import data_findings, unlike_neighbors
+from vitreous.data.checks import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
-from vitreous.data.split import findings_of
+from vitreous.data.split_file import findings_of
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.features import feature_outputs
@@ -36,7 +36,7 @@ from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages import phrase
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
-from vitreous.tasks import task_of_run
+from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.regression import RegressionEvaluation
@@ -208,10 +208,20 @@ def answers_to(model: Model, images: ImageDataset) -> Answers:
 
 def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = None) -> Iterator[Finding]:
     """Yield what a run's numbers say. usual: the training as its recipe has it."""
-    finished, data = is_finished(run.path), getattr(run.config, "data", None)
+    finished, data, rows = is_finished(run.path), getattr(run.config, "data", None), run.metrics()
+    task = task_named(run.config.task)
+    unlabeled = task if isinstance(task, Pretraining) else None
     yield from course_findings(
-        run.config.training, run.metrics(), kept=finished, classes=classes, data=data, usual=usual
+        run.config.training,
+        rows,
+        kept=finished,
+        classes=classes,
+        data=data,
+        usual=usual,
+        moving_target=bool(unlabeled and unlabeled.moving_target),
     )
+    if unlabeled:
+        yield from unlabeled.alarms(rows)
 
 
 def course_of(

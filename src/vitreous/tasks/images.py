@@ -17,12 +17,12 @@ from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, named_parts
 from vitreous.data.image_samples import image_loader
-from vitreous.data.split import SPLIT, data_notes, unseen_images
+from vitreous.data.split_file import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import prepared_batches
-from vitreous.evaluation.probing import fewshot_measure
+from vitreous.evaluation.probes import fewshot_measure
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.results import Answer
 from vitreous.tasks.choose import Choice, choose, fitted_to_count, speaks_of, true_reasons

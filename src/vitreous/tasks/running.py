@@ -23,7 +23,7 @@ from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_pr
 from vitreous.tasks.result import RunResult, write_card
 from vitreous.tasks.task import Task, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
-from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
+from vitreous.training.distributed import ALONE, BadFileSync, World, first_value, naming_the_lost
 from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.precision import CUBLAS_WORKSPACE, autocast, numerics
@@ -266,12 +266,15 @@ def learn(
     with ExitStack() as stack:
         training = config.training
         stack.enter_context(numerics(device, training.precision, deterministic=training.deterministic))
-        if world.watch:
-            world.watch.patience, world.watch.advice = 60 * training.timeout, run.states.advice
         if world.first:
             stack.enter_context(run.locked())
         learner = run.learner(model, device=device, world=world, averaging=averaging)
         before = learner.seconds
+
+        def where_it_stood() -> str:
+            return f"training stopped at step {learner.step}; {run.states.advice()}"
+
+        stack.enter_context(naming_the_lost(world, where_it_stood))
         stack.callback(sync.write, run.path)
         if training.checkpointing:
             stack.enter_context(activation_checkpointing(model))

@@ -365,7 +365,7 @@ def metrics_line(row: Row) -> str:
 
 def score_of(metrics: Row, losses: bool = True) -> float | None:
     """Return what says which validation is the best: the highest, not NaN. losses: whether a loss may."""
-    rising = ("validation_miou", "validation_r2", "validation_accuracy")
+    rising = ("validation_miou", "validation_r2", "validation_accuracy", "validation_features")
     falling = ("validation_mean_error", "validation_loss") if losses else ()
     scores = [metrics[name] for name in rising if name in metrics]
     scores += [-metrics[name] for name in falling if name in metrics]

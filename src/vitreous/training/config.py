@@ -193,7 +193,7 @@ class TrainingConfig(Config):
     checkpointing: bool = setting(False, "recompute each layer in the backward pass")
     patience: Positive | None = setting(None, "validations without a better score, after which training ends")
     keep_best: bool = setting(False, "the result is the model of the best validation, not the last one")
-    timeout: float = setting(10.0, "minutes in which no process goes on, after which several stop", gt=0)
+    timeout: float = setting(10.0, "minutes that several processes wait for each other", gt=0)
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = setting(
         (), "experiment trackers, besides metrics.jsonl and TensorBoard"
     )

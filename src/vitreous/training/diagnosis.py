@@ -28,7 +28,6 @@ ENOUGH_LINES = 4  # of metrics.jsonl, to say that a loss stays where it was
 WORTH_A_WORD = 30  # seconds of training, below which waiting does not matter
 GAP = 0.25  # of the accuracies on training images and on others
 EXPLAINED = 0.1  # share of the trivial loss, below which a pre-training has learned next to nothing
-INFORMATION = 0.05  # nats that an answer of DINO's teacher tells of its image, below which all are the same
 STARVING = 0.2  # share of the time in which training waited for data
 
 
@@ -40,6 +39,7 @@ def course_findings(
     classes: int | None = None,
     data: DataConfig | None = None,
     usual: TrainingConfig | None = None,
+    moving_target: bool = False,
 ) -> Iterator[Finding]:
     """All checks that need no model.
 
@@ -48,26 +48,17 @@ def course_findings(
         classes: that each image is one of; None where something else is learned.
         data: how images are loaded, where they are.
         usual: the training as the recipe has it.
+        moving_target: whether the loss can climb while the model learns.
     """
     if not rows:
         yield from finding("not finite.start" if kept else "course")
         return
     yield from skipped_steps(rows)
-    yield from learning(training, rows, classes, usual)
+    if not moving_target:
+        yield from learning(training, rows, classes, usual)
     yield from starving(data, rows)
     yield from overfitting(rows)
-    yield from collapse(rows)
     yield from explained(rows)
-
-
-def collapse(rows: Rows) -> Iterator[Finding]:
-    """DINO's teacher gives every image the same answer: one tells no more than their mean."""
-    last = rows[-1] if rows else {}
-    if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
-        return
-    information = last["marginal_entropy"] - last["teacher_entropy"]
-    if information < INFORMATION:
-        yield from finding("collapse", information=information, entropy=last["teacher_entropy"])
 
 
 def explained(rows: Rows) -> Iterator[Finding]:
@@ -90,8 +81,7 @@ def learning(
     """A loss that stays where it began, or where guessing is, or that climbs. The learning rate is to blame
     where it is not a usual one."""
     losses = [row["loss"] for row in rows if "loss" in row]
-    # What DINO's student should say moves with its teacher: such a loss climbs while it learns.
-    if not losses or rows[-1]["step"] < ENOUGH_STEPS or "teacher_entropy" in rows[-1]:
+    if not losses or rows[-1]["step"] < ENOUGH_STEPS:
         return
     smooth = [median(losses[max(end - 3, 0) : end]) for end in range(1, len(losses) + 1)]
     if classes is None:
@@ -139,8 +129,7 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
 
 # Kinds of findings, a cause before what it brings about.
 CAUSES = (
-    *("bad files", "blank images", "leak", "conflict", "labels", "split", "masks", "texts", "normalization"),
-    "collapse",
+    *("bad files", "blank images", "leak", "conflict", "labels", "split", "normalization"),
     *("frozen encoder", "origin of NaN", "learning rate", "image size", "patch size", "labels at random"),
     *("not finite", "wrong labels", "loader", "overfitting"),
 )

@@ -6,7 +6,7 @@ import datetime
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,28 +19,29 @@ from torch import Tensor
 
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
-from vitreous.training.watch import Watch
 
 Value = TypeVar("Value")
-TIMEOUT = datetime.timedelta(days=1)  # `Watch` notices what hangs; the first process may validate for long
+WAITING = 10.0  # minutes that processes wait for each other, unless configured
 MEETING = 600.0  # seconds within which all processes have to begin
+ROLL_CALL = 3.0  # seconds, after which a process that does not say that it lives is taken for lost
 # What gloo's errors say about another process, besides those of its own type.
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting")
 
 
 class World(NamedTuple):
-    """This process among all that train together; torchrun's have a watch over them."""
+    """This process among all that train together."""
 
     rank: int = 0
     size: int = 1
-    watch: Watch | None = None
+    store: Any = None  # of torchrun, which all of them see
+    timeout: datetime.timedelta | None = None  # how long they wait for each other
     group: Any = None  # of PyTorch, over which they communicate; None: the default one
 
     def beside(self) -> World:
         """Return the same processes, to communicate from another thread; all of them call this together."""
-        return (
-            self if self.size == 1 else self._replace(group=dist.new_group(backend="gloo", timeout=TIMEOUT))
-        )
+        if self.size == 1:
+            return self
+        return self._replace(group=dist.new_group(backend="gloo", timeout=self.timeout))
 
     @property
     def first(self) -> bool:
@@ -161,14 +162,13 @@ def torchrun_store() -> Any:
     return dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
 
 
-def rendezvous() -> dict[str, Any]:
-    """Return the arguments of `init_process_group` under torchrun, whose store may still have the addresses
-    of processes that it has restarted: these would connect to them, and wait forever."""
+def rendezvous(rank: int, size: int) -> Any:
+    """Return a store of these processes alone: torchrun's may still have the addresses of processes that it
+    has restarted, to which these would connect, and wait forever."""
+    store = torchrun_store()
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return {}
-    rank, size, store = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), torchrun_store()
-    own = dist.PrefixStore(meet(store, rank, size), store)  # type: ignore[attr-defined]
-    return {"store": own, "rank": rank, "world_size": size}
+        return store
+    return dist.PrefixStore(meet(store, rank, size), store)  # type: ignore[attr-defined]
 
 
 def meet(store: Any, rank: int, size: int) -> str:
@@ -203,8 +203,9 @@ def terminate(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
-    """Join the processes of torchrun, each with its device; without torchrun there is one."""
+def process_group(device: torch.device, minutes: float = WAITING) -> Iterator[tuple[World, torch.device]]:
+    """Join the processes of torchrun, each with its device; without torchrun there is one. minutes: how long
+    they wait for each other."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield ALONE, device
         return
@@ -218,23 +219,56 @@ def process_group(device: torch.device) -> Iterator[tuple[World, torch.device]]:
         device = torch.device("cuda", own)
         torch.cuda.set_device(device)  # before anything is on it
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=TIMEOUT, **rendezvous())
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    world = World(rank, size, rendezvous(rank, size), datetime.timedelta(minutes=minutes))
+    dist.init_process_group(backend, store=world.store, rank=rank, world_size=size, timeout=world.timeout)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with Watch(torchrun_store(), rank, size) as watch:
-            try:
-                signal.signal(signal.SIGTERM, terminate)
-                yield World(rank, size, watch), device
-            except (RuntimeError, Terminated) as error:
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends those that are left
-                lost = isinstance(error, dist.DistError) or any(words in str(error) for words in LOST)
-                if not (lost or isinstance(error, Terminated)):
-                    raise
-                if sentence := watch.explain():
-                    raise InputError(sentence) from error
-                raise SystemExit(1) from error
+        with naming_the_lost(world, lambda: "training stopped"):
+            signal.signal(signal.SIGTERM, terminate)
+            yield world, device
     finally:
         if signal.getsignal(signal.SIGTERM) is terminate:
             signal.signal(signal.SIGTERM, before)
         dist.destroy_process_group()
+
+
+@contextmanager
+def naming_the_lost(world: World, rest: Callable[[], str]) -> Iterator[None]:
+    """Within this context a process that others have left says which ones, once for all that are left.
+
+    Collective operations fail where another process has died, or has not come for as long as they wait.
+
+    Args:
+        rest: returns the end of the sentence: where training stood, and how to go on.
+
+    Raises:
+        InputError: the sentence.
+        SystemExit: another process says it.
+    """
+    try:
+        yield
+    except (RuntimeError, Terminated) as error:
+        lost = isinstance(error, dist.DistError) or any(words in str(error) for words in LOST)
+        if world.size == 1 or not (lost or isinstance(error, Terminated)):
+            raise
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends those that are left
+        here = call_the_roll(world)
+        missing = [f"process {rank} of {world.size}" for rank in range(world.size) if rank not in here]
+        if missing and world.rank == min(here):
+            what = " and ".join(missing)
+            raise InputError(f"{what} ended or does not answer: {rest()}") from error
+        raise SystemExit(1) from error
+
+
+def call_the_roll(world: World) -> set[int]:
+    """Return the processes that live and have come here, too; this one alone where torchrun's store has gone
+    with the process that held it."""
+    here = {world.rank}
+    try:
+        world.store.set(f"vitreous/lives/{world.rank}", "")
+        time.sleep(ROLL_CALL)
+        here |= {rank for rank in range(world.size) if world.store.check([f"vitreous/lives/{rank}"])}
+    except dist.DistError:
+        pass
+    return here

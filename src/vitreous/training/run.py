@@ -18,7 +18,7 @@ from torch import nn
 from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, relative_source
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.split import SPLIT, write_split
+from vitreous.data.split_file import SPLIT, write_split
 from vitreous.errors import InputError, check_free, check_utf8, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent

@@ -164,7 +164,6 @@ class Trainer:
         for batch in self.loader.epoch(epoch, start):
             self.waited += self.clock() - clock
             lr = learner.set_learning_rate(self.config, self.total)
-            self.note_progress(2 * learner.step + 1)
             self.train_step.prepare(batch)
             if self.went_back():  # for the step before this one, if its outcome comes late
                 return
@@ -172,7 +171,6 @@ class Trainer:
             self.plan()
             row_due = self.row_is_due()
             gone_back = (row_due or not self.train_step.late) and self.went_back()
-            self.note_progress(2 * learner.step)
             now = self.clock()
             learner.seconds += now - clock
             clock = now  # from here on the next batch is waited for
@@ -208,11 +206,6 @@ class Trainer:
                 (total, step + self.budget.interval(SYNC_EVERY))
             )
             self.learner.set_total(self.total)
-
-    def note_progress(self, progress: int) -> None:
-        """Let the other processes know how far this one is."""
-        if self.world.watch:
-            self.world.watch.progress = progress
 
     def went_back(self) -> bool:
         """Count the step that was taken, unless it is counted. Return whether training went back.

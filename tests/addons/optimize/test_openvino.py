@@ -17,7 +17,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.addons.optimize.openvino import GRAPH, compiled_folder
 from vitreous.addons.optimize.quantization import preparing_nodes, preparing_operations
-from vitreous.deployment.exporting import export
+from vitreous.deployment.export import export
 from vitreous.deployment.programs import open_exported, open_image_model
 from vitreous.errors import InputError
 from vitreous.models.names import Model, build_model

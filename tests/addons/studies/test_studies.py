@@ -221,7 +221,7 @@ def test_each_target_of_masked_patches_is_that_of_its_objective(
     built, build = list[str](), build_objective
 
     def recorded(model: Any, name: Any, settings: Any, **others: Any) -> Any:
-        built.append(settings.masked_patch.target)
+        built.append(settings["target"])
         return build(model, name, settings, **others)
 
     monkeypatch.setattr("vitreous.addons.studies.laboratory.build_objective", recorded)

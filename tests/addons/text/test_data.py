@@ -21,7 +21,7 @@ from vitreous.addons.text.parallel import (
     open_parallel,
 )
 from vitreous.addons.text.tokenizer import END, PAD, SMALLEST, START, Tokenizer, tokenizer_from_json
-from vitreous.data.splitting import held_out_names
+from vitreous.data.held_out import held_out_names
 from vitreous.errors import InputError
 
 

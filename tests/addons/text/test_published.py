@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.tasks.answering import task_of
+from vitreous.tasks.answerer import task_of
 
 MARIAN = Path(__file__).parents[2] / "checkpoints" / "data" / "families" / "marian"
 

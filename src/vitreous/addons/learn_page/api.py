@@ -55,7 +55,7 @@ def learn(
     """
     require_packages("jinja2", "matplotlib", extra="train", what="learn")
     from vitreous.addons.learn_page.page import DIGITS, write_learn_page
-    from vitreous.api.inspecting import default_folder
+    from vitreous.api.inspection import default_folder
 
     own = model is None
     model = DIGITS if own else path_of_run(model)
@@ -81,11 +81,11 @@ def samples_of(
     """Return images to try, with their labels, and those that cannot be read, of some that are named. Raises
     InputError: not one image can be read."""
     from vitreous.addons.learn_page.page import MOST_SAMPLES, labeled_samples
-    from vitreous.api.inspecting import held_out_examples
+    from vitreous.api.inspection import held_out_examples
     from vitreous.data.decoding import BadImage
     from vitreous.data.image_list import Failure, image_list
     from vitreous.tasks import task_named
-    from vitreous.tasks.answering import task_of
+    from vitreous.tasks.answerer import task_of
 
     failed: list[Failure] = []
     if images is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.inspecting import Shown
+from vitreous.cli.inspection import Shown
 from vitreous.cli.options import MODEL_HELP, ConfigFile, ImageSize, Json, Language, Settings
 from vitreous.cli.printing import print_failed, print_json
 

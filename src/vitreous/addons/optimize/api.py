@@ -15,7 +15,7 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.api.deploying import open_classifier
+from vitreous.api.deployment import open_classifier
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_lay
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answering import sha256_of
-from vitreous.deployment.exporting import calibration_images, export
+from vitreous.deployment.export import calibration_images, export
 from vitreous.deployment.programs import open_program
 from vitreous.errors import InputError, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation

@@ -133,7 +133,7 @@ def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], sample
     from openvino.tools.ovc import convert_model
 
     from vitreous.addons.optimize.quantization import exact_operations, quantized
-    from vitreous.deployment.exporting import TOLERANCE, checked, inputs, signature, traced
+    from vitreous.deployment.export import TOLERANCE, checked, inputs, signature, traced
     from vitreous.deployment.from_pixels import FromPixels
 
     openvino = import_openvino()

@@ -19,7 +19,7 @@ Node = TypeVar("Node")
 
 def write_onnx_int8(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
     """Write an ONNX file with products in int8. Returns how far its outputs are from the model's."""
-    from vitreous.deployment.exporting import save_onnx, signature, verified
+    from vitreous.deployment.export import save_onnx, signature, verified
 
     save_onnx(outputs, path, about)
     source = signature(outputs)[0]

@@ -2,7 +2,7 @@
 
 from vitreous.addons.optimize.openvino import write_openvino
 from vitreous.addons.optimize.quantization import write_onnx_int8
-from vitreous.deployment.exporting import Writer
+from vitreous.deployment.export import Writer
 
 WRITERS = {
     ("onnx", "int8"): Writer(write_onnx_int8, calibrated=True),

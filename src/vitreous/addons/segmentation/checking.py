@@ -22,7 +22,7 @@ from vitreous.addons.segmentation.folders import (
 )
 from vitreous.addons.segmentation.masked import IGNORED, Legend, MaskedDataset
 from vitreous.addons.segmentation.model import MOST_CLASSES
-from vitreous.data.checking import image_findings
+from vitreous.data.checks import image_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Indices, named_parts
 from vitreous.data.decoding import BadImage, upright_size

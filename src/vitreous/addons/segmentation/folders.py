@@ -32,8 +32,8 @@ from vitreous.data.decoding import (
     read_file,
     upright_size,
 )
+from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
-from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.outside import local_path

@@ -32,7 +32,7 @@ from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.deployment.predictor import output_labels
+from vitreous.deployment.classifier import output_labels
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.evaluation.outputs import image_batches
 from vitreous.models.config import ViTConfig

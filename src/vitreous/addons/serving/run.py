@@ -30,7 +30,7 @@ from vitreous.evaluation.outputs import automatic_precision
 from vitreous.languages import speaking
 from vitreous.models.program import Program
 from vitreous.outside import local_path
-from vitreous.tasks.answering import has_weights, open_answerer
+from vitreous.tasks.answerer import has_weights, open_answerer
 from vitreous.training.precision import pick_device
 
 log = logging.getLogger(__name__)

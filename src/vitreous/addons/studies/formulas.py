@@ -19,8 +19,8 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.held_out import with_own_parts
 from vitreous.data.sources.small import without_validation
-from vitreous.data.splitting import with_own_parts
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 

@@ -38,8 +38,6 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.rng import numpy_generator, torch_generator
 from vitreous.tasks.pretraining.mae_decoder import decoder_for
-from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
-from vitreous.tasks.pretraining.rules import PretrainingConfig
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import AdamWConfig, AnyOptimizer, FallingScheduleConfig, SGDConfig
 from vitreous.training.learner import learning_rate
@@ -242,8 +240,9 @@ class Laboratory:
         learner: nn.Module = model
         if trial.objective:
             assert isinstance(model, ViT)
-            masked_patch = MaskedPatchConfig(target=trial.target)
-            settings = PretrainingConfig(mae=decoder_for(model.config), masked_patch=masked_patch)
+            settings = {"target": trial.target}
+            if trial.objective == "mae":
+                settings = decoder_for(model.config).model_dump()
             learner = build_objective(model, trial.objective, settings, steps=steps, seed=seed).to(
                 self.device
             )

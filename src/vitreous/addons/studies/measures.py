@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitreous.addons.studies.world import World
 from vitreous.evaluation.features import Features
-from vitreous.evaluation.probing import fewshot
+from vitreous.evaluation.probes import fewshot
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.measures import attention_distance, patch_distances
 from vitreous.inspection.model_figures import position_rows, position_similarity

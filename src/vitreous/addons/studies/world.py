@@ -18,7 +18,7 @@ from PIL import Image
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts
-from vitreous.data.splitting import with_own_parts
+from vitreous.data.held_out import with_own_parts
 from vitreous.errors import InputError, nearest
 from vitreous.rng import numpy_generator
 

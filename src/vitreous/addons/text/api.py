@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 from vitreous.api.arguments import check_batch_size, data_source, path_of_run
-from vitreous.api.learning import TrainingOptions, run_settings, start_training
 from vitreous.api.run import Run, check_known, check_length
+from vitreous.api.training import TrainingOptions, run_settings, start_training
 from vitreous.errors import InputError
 from vitreous.results import Result
 
@@ -93,7 +93,7 @@ def translate(
         InputError: no such run or another model, no text at all, or one that is too long.
     """
     from vitreous.addons.text.models import Translator
-    from vitreous.tasks.answering import has_weights
+    from vitreous.tasks.answerer import has_weights
     from vitreous.training.precision import computing, pick_device
 
     check_beams(beams)

@@ -11,16 +11,16 @@ import numpy as np
 from vitreous.addons.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.addons.text.digit_lines import DIGIT_LINES, digit_lines
 from vitreous.addons.text.tokenizer import END, START, Tokenizer
-from vitreous.data.checking import image_findings
+from vitreous.data.checks import image_findings
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import ImageDataset, Indices, Subset
 from vitreous.data.findings import DataReport, Finding, finding
+from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
 from vitreous.data.image_samples import PixelReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sampling import Rows
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.manifests import SUFFIXES, read_manifest
-from vitreous.data.splitting import MOST_HELD_OUT, held_out_names
 from vitreous.data.survey import survey_images
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing

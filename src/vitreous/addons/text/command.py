@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.learning import RESUMED, MovedData, Resume, RunOptions, train_or_resume
 from vitreous.cli.options import BatchSize, Int, Json, Number
 from vitreous.cli.printing import print_json
 from vitreous.cli.streams import read_stdin
+from vitreous.cli.training import RESUMED, MovedData, Resume, RunOptions, train_or_resume
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitreous.data.splitting import MOST_HELD_OUT, held_out_names
+from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
 from vitreous.errors import InputError, require_packages
 
 LARGEST = 999_999

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.checkpoints.files import Source, read_json
-from vitreous.checkpoints.format import Format, Reading, activation_of, check_no_overrides
+from vitreous.checkpoints.format import Converted, Format, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
 from vitreous.checkpoints.tensors import Tensors
 from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
@@ -30,7 +30,7 @@ OFFSET = 2  # rows before a learned table of BART's descendants
 DECODER = "decoder.model.decoder."  # tied copies are stored outside of it
 
 
-def read_marian(source: Source) -> Reading:
+def read_marian(source: Source) -> Converted:
     check_no_overrides(source)
     where = f"{source.where}/config.json"
     if source.config.get("model_type") != "marian":
@@ -42,7 +42,7 @@ def read_marian(source: Source) -> Reading:
     ignored = [
         name for name in source.tensors if name.endswith(("embed_positions.weight", "embed_tokens.weight"))
     ]
-    return Reading(source, config, marian_rows(config), ignored=(*ignored, "lm_head.weight"))
+    return Converted(source, config, marian_rows(config), ignored=(*ignored, "lm_head.weight"))
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def layer_rows(ours: str, theirs: str) -> list[Row]:
     ]
 
 
-def read_trocr(source: Source) -> Reading:
+def read_trocr(source: Source) -> Converted:
     check_no_overrides(source)
     where, described = f"{source.where}/config.json", source.config
     with understood(where):

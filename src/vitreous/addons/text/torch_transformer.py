@@ -11,7 +11,7 @@ from torch import nn
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.addons.text.transformer import EncoderDecoder
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Format, Reading, configured
+from vitreous.checkpoints.format import Converted, Format, configured
 from vitreous.checkpoints.weights import pairs, query_and_key_value, same
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ TRANSFORMER_ROWS = [
 ]
 
 
-def read_torch_transformer(source: Source) -> Reading:
+def read_torch_transformer(source: Source) -> Converted:
     """Read the two stacks.
 
     Args:
@@ -67,7 +67,7 @@ def read_torch_transformer(source: Source) -> Reading:
     config = configured(TransformerConfig, source, fields)
     assumed = [name for name in ("norm", "activation") if name not in source.overrides]
     source.assumed.extend(f"{name}={fields[name]}" for name in assumed)
-    return Reading(source, config, TRANSFORMER_ROWS, make=meta_encoder_decoder)
+    return Converted(source, config, TRANSFORMER_ROWS, make=meta_encoder_decoder)
 
 
 def meta_encoder_decoder(config: TransformerConfig, **attributes: Any) -> EncoderDecoder:

@@ -1,7 +1,7 @@
 """Every foreign format that is known, and the families of models in them. A new format is a file here and a
 row in `formats`; or one of an add-on, and a row of its `formats`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from vitreous.checkpoints.format import Format
@@ -22,12 +22,14 @@ from vitreous.extensions import addons, contributed
 
 @cache
 def formats() -> Mapping[str, Format]:
-    """Return every format by its name, in the order of detection: DINOv2's keys are timm's and one more.
-    Those of add-ons come first, since the weights of a model that has a ViT inside are also those of a ViT.
-    """
-    known = (
+    """Return every format by its name, in the order of detection."""
+    return {each.name: each for each in (*formats_of_images(), *formats_of_addons())}
+
+
+def formats_of_images() -> Sequence[Format]:
+    """Return the formats of the core, in the order of detection: DINOv2's keys are timm's and one more."""
+    return (
         VITREOUS,
-        *contributed("formats"),
         GOOGLE,
         BIT,
         TORCHVISION,
@@ -41,7 +43,11 @@ def formats() -> Mapping[str, Format]:
         DINOV2,
         TIMM,
     )
-    return {each.name: each for each in known}
+
+
+def formats_of_addons() -> Sequence[Format]:
+    """Return the formats of add-ons, which are imported here."""
+    return tuple(contributed("formats"))
 
 
 # Of each family the formats that it is read and written in; those of add-ons are only read. The table of the

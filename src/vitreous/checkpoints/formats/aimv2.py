@@ -13,8 +13,8 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
+    Converted,
     Format,
-    Reading,
     activation_of,
     as_pair,
     configured,
@@ -86,7 +86,7 @@ def aimv2_rows(config: ViTConfig, *, native: bool = False) -> list[Row]:
     ]
 
 
-def read_aimv2(source: Source) -> Reading:
+def read_aimv2(source: Source) -> Converted:
     vision = source.config.get("vision_config")
     described = DEFAULTS | source.config | (vision if isinstance(vision, dict) else {})
     prefix = source.prefix("an AIMv2 of transformers", PREFIXES, f"{PATCHES}.weight")
@@ -122,7 +122,7 @@ def read_aimv2(source: Source) -> Reading:
     }
     config = configured(ViTConfig, source, fields)
     look = preprocessing_of(source, config)
-    return Reading(source, config, aimv2_rows(config, native=native), look, task=None)
+    return Converted(source, config, aimv2_rows(config, native=native), look, task=None)
 
 
 def write_aimv2(model: Model, path: Path) -> None:

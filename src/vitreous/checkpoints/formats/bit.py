@@ -15,9 +15,9 @@ from torch import Tensor
 from vitreous.checkpoints.canonicalize import check_limits
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
+    Converted,
     Format,
     Limits,
-    Reading,
     configured,
     reading_as,
 )
@@ -136,7 +136,7 @@ def resnet_fields(source: Source, names: Names) -> dict[str, Any]:
     }
 
 
-def read_bit(source: Source) -> Reading:
+def read_bit(source: Source) -> Converted:
     # TensorFlow numbered some convolutions of some files
     source = source.renamed(lambda name: CONVOLUTION.sub("/standardized_conv2d/", name))
     source.prefix("a BiT", ("",), TENSORFLOW.root, BIG_VISION.root)
@@ -144,7 +144,7 @@ def read_bit(source: Source) -> Reading:
     return read_resnet(source, names)
 
 
-def read_resnet(source: Source, names: Names, **fields: Any) -> Reading:
+def read_resnet(source: Source, names: Names, **fields: Any) -> Converted:
     """A ResNet and a linear head, under the names of one of the codes."""
     ndim = 4 if names.head_as_convolution else 2
     fields |= resnet_fields(source, names)

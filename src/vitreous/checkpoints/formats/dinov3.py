@@ -17,8 +17,8 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
+    Converted,
     Format,
-    Reading,
     activation_of,
     as_pair,
     configured,
@@ -112,7 +112,7 @@ def computed_periods(count: int, temperature: float) -> Tensor:
     return temperature ** (torch.arange(count, dtype=torch.float32) / count)
 
 
-def read_dinov3(source: Source) -> Reading:
+def read_dinov3(source: Source) -> Converted:
     masked = MASK in source.tensors
     rows = meta_layers(swiglu="blocks.0.mlp.w1.weight" in source.tensors, masked=masked)
     fields = backbone_fields(source, rows, "storage_tokens")
@@ -199,7 +199,7 @@ def is_dinov3_vit(source: Source) -> bool:
     return any(name.removeprefix("model.").startswith("layer.0.layer_scale1") for name in source.tensors)
 
 
-def read_dinov3_vit(source: Source) -> Reading:
+def read_dinov3_vit(source: Source) -> Converted:
     source = source.renamed(lambda name: name.removeprefix("model."))
     tensors, described = source.tensors, source.config
     if "layer.0.mlp.up_proj.bias" not in tensors:
@@ -223,7 +223,7 @@ def read_dinov3_vit(source: Source) -> Reading:
     ignored = (MASK_TOKEN, *(() if config.registers else ("embeddings.register_tokens",)))
     rows = transformers_rows(config, biases)
     look = preprocessing_of(replace(source, config={"model_type": "dinov3_vit"} | described), config)
-    return Reading(source, config, rows, look, ignored=ignored, task=None)
+    return Converted(source, config, rows, look, ignored=ignored, task=None)
 
 
 FAMILY = VIT._replace(

@@ -18,9 +18,9 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     POSITIONED,
+    Converted,
     Format,
     Limits,
-    Reading,
     asked_image_size,
     configured,
     image_size_of,
@@ -70,7 +70,7 @@ POSITIONS = "Transformer/posembed_input/pos_embedding"  # of vit_jax, with a row
 PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/", "target/")
 
 
-def read_google(source: Source) -> Reading:
+def read_google(source: Source) -> Converted:
     source = source.below(
         source.prefix("one of Google's checkpoints", PREFIXES, "embedding/kernel", HYBRID.root)
     )
@@ -81,7 +81,7 @@ def read_google(source: Source) -> Reading:
     return reading_as("vit_jax", source, config, rows, resize="squash", interpolation="bilinear")
 
 
-def read_big_vision_bit(source: Source) -> Reading:
+def read_big_vision_bit(source: Source) -> Converted:
     fields = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
     if "image_size" not in source.overrides:
         source.assumed.append("images of 224x224 (any size works)")

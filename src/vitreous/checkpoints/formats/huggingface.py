@@ -15,7 +15,7 @@ from torch import Tensor
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     POSITIONED,
-    Reading,
+    Converted,
     activation_of,
     as_pair,
     asked_image_size,
@@ -52,7 +52,7 @@ UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 OUR_ANGLES = "blocks.0.attention.position.class_angles"
 
 
-def read_huggingface(source: Source) -> Reading:
+def read_huggingface(source: Source) -> Converted:
     if is_dinov3_vit(source):
         return read_dinov3_vit(source)
     patches = (
@@ -92,7 +92,7 @@ def read_huggingface(source: Source) -> Reading:
     if family is families.SIGLIP and config.pooling.kind == "mean":
         # SiglipForImageClassification does not use its pooling head
         unused += [name for name in source.tensors if name.startswith("head.")]
-    return Reading(
+    return Converted(
         source,
         config,
         huggingface_rows(config, family),

@@ -248,7 +248,7 @@ UNKNOWN_PARTS = {
 OTHERS = ("timm_wrapper", "marian", "vision-encoder-decoder")
 
 
-def check_family(source: Source, *, known: bool = True) -> None:
+def check_family(source: Source, known: bool) -> None:
     """Refuse a model of transformers that has a part which is not known here, by its name.
 
     Args:

@@ -304,6 +304,7 @@ HUGGINGFACE = Format(
     beside=HEADS,
     entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,
+    check=families.check_family,
     write=write_huggingface,
     limits=lambda model: form_for(model).family.limits if isinstance(model, ViT) else {},
     interpolation="huggingface",

@@ -4,16 +4,15 @@ of OpenAI's archives. Its projection, which maps an image among texts, is the he
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import Source, read_json
+from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
+    Converted,
     Format,
-    Reading,
     as_pair,
     assumed_preprocessing,
     configured,
@@ -81,13 +80,13 @@ def open_clip_rows(config: ViTConfig) -> list[Row]:
     return rows if config.num_classes is None else [*rows, no_head_bias(config.num_classes)]
 
 
-def read_open_clip(source: Source) -> Reading:
+def read_open_clip(source: Source) -> Converted:
     archive = all(name in source.tensors for name in ARCHIVE)
     for name, part in UNKNOWN_WEIGHTS.items():
         if any(each.startswith(name) for each in source.tensors):
             raise InputError(f"{source.where}: this CLIP has a part that is not known here: {part}")
     source = source.renamed(lambda name: name if name.startswith(TOWER) else None)
-    described = described_model(source)
+    described = source.config
     vision = described.get("model_cfg", {}).get("vision_cfg", {})
     for name, value in vision.items():
         if value and name not in ARGUMENTS and not name.startswith("timm_"):
@@ -113,57 +112,15 @@ def read_open_clip(source: Source) -> Reading:
     if vision or archive:
         fields["heads"] = fields["width"] // vision.get("head_width", 64)
     config = configured(ViTConfig, source, fields)
-    return Reading(
+    return Converted(
         source, config, open_clip_rows(config), preprocessing(source, config, described), task=None
     )
-
-
-def described_model(source: Source) -> dict[str, Any]:
-    """open_clip_config.json beside the weights, empty where there is none; or what `like` says."""
-    if "model_cfg" in source.config:
-        return source.config
-    folder = Path(source.where)
-    path = (folder if folder.is_dir() else folder.parent) / "open_clip_config.json"
-    described = read_json(path) if path.is_file() else {}
-    model = described.get("model_cfg", {})
-    if not (isinstance(model, dict) and isinstance(model.get("vision_cfg", {}), dict)):
-        raise InputError(f"{path} is not understood: it has no model_cfg with a vision_cfg")
-    return described
-
-
-RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  # open_clip's: timm's
-
-
-def with_trunk(source: Source) -> Source:
-    """The checkpoint, described as timm describes the tower that its open_clip_config.json names; as it is
-    where it names none."""
-    if source.config or not any(".trunk." in name for name in source.tensors):
-        return source
-    described = described_model(source)
-    model, look = described.get("model_cfg", {}), described.get("preprocess_cfg") or {}
-    vision = model.get("vision_cfg", {})
-    if not isinstance(name := vision.get("timm_model_name"), str):
-        return source
-    if vision.get("timm_pool") in ("abs_attn", "rot_attn"):
-        raise InputError(f"{source.where}: timm_pool={vision['timm_pool']!r} of open_clip is not known here")
-    config: dict[str, Any] = {"architecture": name, "global_pool": vision.get("timm_pool") or None}
-    if (size := vision.get("image_size")) is not None:
-        config["model_args"] = {"img_size": size}
-    if isinstance(look, dict) and {"mean", "std"} <= set(look):
-        config["pretrained_cfg"] = {
-            "mean": look["mean"],
-            "std": look["std"],
-            "interpolation": look.get("interpolation", "bicubic"),
-            "crop_pct": 1.0,
-            "crop_mode": RESIZE_MODES.get(str(look.get("resize_mode", "shortest"))),
-        }
-    return replace(source, config=config)
 
 
 def activation(source: Source, described: dict[str, Any], *, archive: bool) -> str:
     """QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing says
     it."""
-    if described:
+    if "model_cfg" in described:
         model = described["model_cfg"]
         kwargs = model.get("vision_cfg", {}).get("act_kwargs") or {}
         if model.get("quick_gelu") and not kwargs:

@@ -21,8 +21,8 @@ from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     ACTIVATION_NAMES,
     PLAIN_VIT,
+    Converted,
     Format,
-    Reading,
     activation_of,
     as_pair,
     configured,
@@ -77,7 +77,7 @@ def cut_positions(table: Tensor, grid: tuple[int, int]) -> Tensor:
     return rearrange(resampled[..., : grid[0], : grid[1]], "1 D h w -> (h w) D")
 
 
-def read_radio(source: Source) -> Reading:
+def read_radio(source: Source) -> Converted:
     described = source.config
     if f"{LAYER.format(0)}mlp.fc1.weight" not in source.tensors:
         raise InputError(f"{source.where}: a RADIO with SwiGLU is not known here")
@@ -105,7 +105,7 @@ def read_radio(source: Source) -> Reading:
     present = (*LEFT, *NORMALIZATION)
     ignored = tuple(name for name in present if name in source.tensors)
     look = normalization(source, config)
-    return Reading(source, config, radio_rows(config), look, ignored=ignored, task=None)
+    return Converted(source, config, radio_rows(config), look, ignored=ignored, task=None)
 
 
 def radio_rows(config: ViTConfig) -> list[Row]:

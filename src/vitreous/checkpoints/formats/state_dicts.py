@@ -17,8 +17,8 @@ from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
+    Converted,
     Format,
-    Reading,
     configured,
     image_size_of,
     reading_as,
@@ -66,7 +66,7 @@ def dinov2_rows(config: ViTConfig) -> list[Row]:
     return [tokens, *dinov2_layers(swiglu=config.mlp == "swiglu")]
 
 
-def read_dinov2(source: Source) -> Reading:
+def read_dinov2(source: Source) -> Converted:
     # FSDP-trained files hold their blocks in chunks: blocks.0.11.norm1 is layer 11.
     source = source.renamed(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
     config = state_dict_config(
@@ -162,7 +162,7 @@ def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True
     ]
 
 
-def read_frankzvit(source: Source) -> Reading:
+def read_frankzvit(source: Source) -> Converted:
     config = state_dict_config(source, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
     after = source.overrides.get("scale_after_softmax")
     if after is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     GATED,
-    Reading,
+    Converted,
     activation_of,
     as_pair,
     asked_image_size,
@@ -30,20 +30,21 @@ from vitreous.checkpoints.formats.relative_bias import (
     bias_fields,
     bias_rows,
 )
-from vitreous.checkpoints.formats.timm_registry import registry
+from vitreous.checkpoints.formats.timm_registry import known_architecture, registry
 from vitreous.checkpoints.formats.timm_variants import (
     EVA_ARGUMENTS,
     RESNET_ROOTS,
     VISION_TRANSFORMER_ARGUMENTS,
     assume,
     check_not_eva,
+    described_by_open_clip,
     frequencies_row,
     hybrid_rows,
     resnet_stem,
     rotary_fields,
 )
 from vitreous.checkpoints.weights import Row, linear_stem, packed, pairs, same, stacked, without_bias
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 
@@ -143,8 +144,10 @@ ATTENTION_POOL = {
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
 
 
-def read_timm(source: Source) -> Reading:
+def read_timm(source: Source) -> Converted:
     source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight")
+    if "model_cfg" in source.config:
+        source = described_by_open_clip(source)
     known = facts(source)
     fields, embedded = timm_fields(source, known)
     config = configured(ViTConfig, source, fields)
@@ -153,14 +156,14 @@ def read_timm(source: Source) -> Reading:
     names = [str(name) for name in labels] if isinstance(labels, list) else None
     interpolation = "beit" if config.position.kind == "relative-bias" else None
     look = timm_preprocessing(source, config)
-    return Reading(source, config, rows, look, names, interpolation=interpolation)
+    return Converted(source, config, rows, look, names, interpolation=interpolation)
 
 
 def facts(source: Source) -> dict[str, Any]:
     """The arguments of timm's VisionTransformer that no weight shows: those of the architecture that
     config.json names, and over them its own. Raises InputError: an architecture or an argument that is not
     known here."""
-    name = check_architecture(source)
+    name = known_architecture(source.config, source.where)
     args = source.config.get("model_args")
     args = args if isinstance(args, dict) else {}
     row = registry()["read"].get(name, {})
@@ -176,22 +179,6 @@ def facts(source: Source) -> dict[str, Any]:
             "to token or avg there"
         )
     return row | {key: v for key, v in given.items() if v not in (None, "") or key in EVA_ARGUMENTS}
-
-
-def check_architecture(source: Source) -> str:
-    """The architecture that config.json names, without its tag; empty where it names none. Raises InputError:
-    one that is not known here, or not a Vision Transformer."""
-    name, table = str(source.config.get("architecture", "")).split(".")[0], registry()
-    for part, refused in table["refused"].items():
-        if name in refused:
-            raise InputError(f"{source.where}: {name} of timm has a part that is not known here: {part}")
-    if name and name not in table["read"]:
-        hint = nearest(name, list(table["read"]))
-        like = f": {hint}" if hint.startswith("did you mean") else ""
-        raise InputError(
-            f"{source.where}: {name} is not among the Vision Transformers of timm {table['timm']}{like}"
-        )
-    return name
 
 
 def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], bool]:

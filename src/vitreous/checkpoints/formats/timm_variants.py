@@ -5,6 +5,7 @@ attention pooling are arguments that no weight shows. Hybrids: a ResNetV2 before
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -248,3 +249,30 @@ def resnet_stem(source: Source) -> tuple[dict[str, Any], int, int]:
         "norm_eps": 1e-5,
     }
     return stem, channels, 4 * 2 ** max(len(layers) - 1, 0)
+
+
+RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  # open_clip's: timm's
+
+
+def described_by_open_clip(source: Source) -> Source:
+    """The checkpoint, described as timm describes the tower that its open_clip_config.json names; as it is
+    where it names none."""
+    look = source.config.get("preprocess_cfg") or {}
+    vision = source.config.get("model_cfg", {}).get("vision_cfg", {})
+    name = vision.get("timm_model_name")
+    if "architecture" in source.config or not isinstance(name, str):
+        return source
+    if vision.get("timm_pool") in ("abs_attn", "rot_attn"):
+        raise InputError(f"{source.where}: timm_pool={vision['timm_pool']!r} of open_clip is not known here")
+    config: dict[str, Any] = {"architecture": name, "global_pool": vision.get("timm_pool") or None}
+    if (size := vision.get("image_size")) is not None:
+        config["model_args"] = {"img_size": size}
+    if isinstance(look, dict) and {"mean", "std"} <= set(look):
+        config["pretrained_cfg"] = {
+            "mean": look["mean"],
+            "std": look["std"],
+            "interpolation": look.get("interpolation", "bicubic"),
+            "crop_pct": 1.0,
+            "crop_mode": RESIZE_MODES.get(str(look.get("resize_mode", "shortest"))),
+        }
+    return replace(source, config=config)

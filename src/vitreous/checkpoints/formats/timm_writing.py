@@ -11,6 +11,7 @@ from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias,
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm_registry import known_architecture
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
@@ -220,6 +221,7 @@ TIMM = Format(
     keys=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight"),
     beside=("head.weight", "head.bias", "head_dist."),
     read=read_timm,
+    check=lambda source, _: known_architecture(source.config, source.where),
     write=write_timm,
     limits=limits_of,
     bare_suffixes=STATE_DICTS,

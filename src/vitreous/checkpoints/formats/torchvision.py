@@ -9,7 +9,7 @@ from typing import Any
 
 from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import PLAIN_VIT, Format, Reading, reading_as, tokens_and_positions
+from vitreous.checkpoints.format import PLAIN_VIT, Converted, Format, reading_as, tokens_and_positions
 from vitreous.checkpoints.formats.state_dicts import state_dict_config
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, same, write_rows
@@ -85,14 +85,14 @@ def description_of(name: str) -> dict[str, Any]:
     return {"architecture": name, "heads": heads, "image_size": size, "preprocessing": look, **license}
 
 
-def read_torchvision(source: Source) -> Reading:
+def read_torchvision(source: Source) -> Converted:
     source = source.renamed(torchvision_name)
     stated = {name: source.config[name] for name in ("heads", "image_size") if source.config.get("heads")}
     config = state_dict_config(source, TORCHVISION_ROWS, "encoder.pos_embedding", **stated)
     rows, look = torchvision_rows(config), {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     if stated:
         look |= source.config["preprocessing"]
-        return Reading(source, config, rows, Preprocessing(size=config.image_size, **look))
+        return Converted(source, config, rows, Preprocessing(size=config.image_size, **look))
     return reading_as(
         "torchvision", source, config, rows, interpolation="bilinear", crop_fraction=0.875, **look
     )

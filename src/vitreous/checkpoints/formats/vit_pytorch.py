@@ -17,8 +17,8 @@ from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
+    Converted,
     Format,
-    Reading,
     as_pair,
     asked_heads,
     asked_image_size,
@@ -113,7 +113,7 @@ def gain(ours: str, theirs: str, factor: float) -> Row:
     return converted(*names, lambda gamma: gamma * factor, lambda gain: gain / factor)
 
 
-def read_vit_pytorch(source: Source) -> Reading:
+def read_vit_pytorch(source: Source) -> Converted:
     simple = any(f"linear_head.{name}" in source.tensors for name in ("weight", "1.weight"))
     if source.tensors.keys() & {"linear_head.weight"} and len(source.shape("linear_head.weight")) == 1:
         raise InputError(

@@ -14,6 +14,7 @@ from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
+from vitreous.data.held_out import split
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.sources.hub import open_hub
 from vitreous.data.sources.manifests import SUFFIXES, open_manifest
@@ -28,7 +29,6 @@ from vitreous.data.sources.small import (
     open_synthetic,
     without_validation,
 )
-from vitreous.data.splitting import split
 from vitreous.errors import InputError
 from vitreous.extensions import addons, imported
 from vitreous.models.bands import measured_range, to_bytes

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Parts, check_classes
+from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
+from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
-from vitreous.data.splitting import PARTS, split, with_own_parts
 from vitreous.data.workers import in_threads
-from vitreous.errors import InputError, cache_folder
+from vitreous.errors import InputError, cache_folder, check_utf8
 from vitreous.outside import same_name
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
@@ -228,14 +228,12 @@ def class_folder(
             f"{root} has no class folders: put the images of each class in a folder of its own, as in "
             f"{root}/cat/1.jpg and {root}/dog/2.jpg"
         )
-    if classes is None:
-        check_classes(tuple(dict.fromkeys(map(same_name, found))), str(root))
     found = nested_classes(root, found, config)
     index = index_folder(root, found)
     without = [name for name, count in zip(found, index.counts, strict=True) if not count]
     labels = [same_name(name.rpartition("/")[2]) for name in found]
     present = sorted({label for label, count in zip(labels, index.counts, strict=True) if count})
-    if without and len(present) < (1 if classes else 2):
+    if not present:
         reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
         unreadable = any(is_unreadable(os.fsdecode(name)) for name in index.skipped)
         hint = f"{INSTALL} reads them" if unreadable else "add some, or remove the folder"
@@ -244,7 +242,8 @@ def class_folder(
         )
     if classes is None:
         classes = tuple(present)
-        check_classes(classes, str(root))
+        for name in classes:
+            check_utf8(name, "the class")
     elif unknown := sorted(set(present) - set(classes)):
         raise InputError(f"{root} has a class {unknown[0]!r} that train/ lacks: add it there or remove it")
     numbers = np.array([classes.index(label) if label in classes else -1 for label in labels], dtype=np.int64)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from vitreous.data.config import DataConfig, Targets
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, read_file
+from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -30,7 +31,6 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.splitting import PARTS, with_own_parts
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import local_path
 

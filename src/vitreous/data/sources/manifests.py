@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import Parts, check_classes
+from vitreous.data.dataset import Parts
+from vitreous.data.held_out import by_name, split
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -31,8 +32,7 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.splitting import by_name, split
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, check_utf8, require_packages
 from vitreous.outside import finite_number, read_regular
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -201,7 +201,8 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any
         targets, classes = named_targets([next(iter(label)) for label in parsed], str(path))
     else:
         targets, classes = named_targets(parsed, str(path))
-    check_classes(classes, str(path))
+    for each in classes:
+        check_utf8(each, "the class")
     return targets, classes
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig, Targets
-from vitreous.data.dataset import ImageDataset, Parts, check_classes
+from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage
+from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -21,8 +22,7 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.splitting import PARTS, with_own_parts
-from vitreous.errors import InputError
+from vitreous.errors import InputError, check_utf8
 from vitreous.models.preprocessing import as_pil, as_stored
 
 KINDS = (
@@ -162,7 +162,8 @@ def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) ->
     else:
         refuse_numbers([str(label) for label in plain], name)
         raise unusual
-    check_classes(classes, name)
+    for each in classes:
+        check_utf8(each, "the class")
     return targets, classes
 
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Parts
-from vitreous.data.splitting import with_own_parts
+from vitreous.data.held_out import with_own_parts
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_regular
 

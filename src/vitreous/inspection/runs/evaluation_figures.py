@@ -95,7 +95,6 @@ def curves_figure(
         charts,
         validated=any(name.startswith("validation_") for row in rows for name in row),
         neighbors=any("validation_knn" in row for row in rows),
-        pairs="pairs_found" in panels,
         resumed=len(resumed),
         chance=bool(chance),
         best=best.epoch if best else None,

@@ -150,6 +150,7 @@ def write_pretraining_report(
     *,
     encoder: Model,
     objective: str,
+    panels: str,
     illustrate: Callable[[Tensor, torch.Generator], Illustration | None],
     images: ImageDataset,
     evaluation: Evaluation | None = None,
@@ -160,6 +161,7 @@ def write_pretraining_report(
     Args:
         encoder: what was trained.
         objective: by name.
+        panels: the kind of its learning curves, in the catalog.
         illustrate: shows the objective on a batch of images.
         images: held-out ones, to show the objective on.
         evaluation: of the objective on them.
@@ -170,7 +172,7 @@ def write_pretraining_report(
     measured = {"loss": "loss", "validation-loss": "validation_loss", "k-nn": "validation_knn"}
     parts = [
         *objective_figure(illustrate(batch, torch.Generator().manual_seed(0)), encoder, names),
-        figures.curves_figure(run),
+        figures.curves_figure(run, kind=panels),
         *model_exhibits(encoder, batch, names),
     ]
     how = phrase(f"models.objectives.{objective}")

@@ -76,11 +76,11 @@ class MAE(MaskedPrediction):
             InputError: as of `vitreous.load`; or there is no decoder.
         """
         settings = {name: options.pop(name) for name in MAEConfig.model_fields if name in options}
-        opened, facts = open_checkpoint(source)
+        opened = open_checkpoint(source)
         found = published_decoder(opened, **settings)
         if found is None:
             raise InputError(f"{opened.where} holds no decoder of an MAE: load it without kind=")
-        encoder = load_image_model(found.encoder, **{**facts, **options})
+        encoder = load_image_model(found.encoder, **{**opened.overrides, **options})
         with torch.device("meta"):
             mae = cls(encoder, found.config)
         found.give(mae.decoder, device=options.get("device"), dtype=options.get("dtype"))

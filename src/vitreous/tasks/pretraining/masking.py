@@ -60,7 +60,7 @@ class MaskedPrediction(nn.Module, ABC):
     def __init__(self, model: Model) -> None:
         super().__init__()
         if not isinstance(model, ViT):
-            raise InputError("a BiT has no patch tokens to mask: pretrain a ViT, or use `objective` dino")
+            raise InputError("a BiT has no patch tokens to mask: pretrain a ViT, or use another `objective`")
         self.model = model
         height, width = self.model.config.grid
         self.num_patches = height * width

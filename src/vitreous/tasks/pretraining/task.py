@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -15,75 +16,66 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.findings import Finding
+from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
-from vitreous.data.splitting import split
+from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.evaluation.probing import knn_measure
+from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
+from vitreous.languages import phrase
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build_model
+from vitreous.models.settings import merged
 from vitreous.outside import local_path
+from vitreous.results import percent
 from vitreous.rng import torch_generator
+from vitreous.tasks import task_named
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice
+from vitreous.tasks.choose import (
+    LAYER_DECAY,
+    SMALL_ENCODER,
+    Choice,
+    Reason,
+    choose_recipe,
+    packaged_config,
+    rate_factor,
+    weights_of,
+)
 from vitreous.tasks.images import INSPECTING, ImageTask
-from vitreous.tasks.pretraining.contrastive import Contrastive
-from vitreous.tasks.pretraining.dino import DINO
-from vitreous.tasks.pretraining.distillation import FeatureDistillation, check_teacher
+from vitreous.tasks.pretraining.adaptation import encoder_of, feature_measure, is_better
 from vitreous.tasks.pretraining.mae import MAE
-from vitreous.tasks.pretraining.mae_decoder import published_decoder
+from vitreous.tasks.pretraining.mae_decoder import decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
-from vitreous.tasks.pretraining.masking import MaskedPrediction
 from vitreous.tasks.pretraining.rules import (
-    OBJECTIVES,
     RECIPES,
-    ObjectiveName,
-    PretrainingConfig,
-    PretrainingRunConfig,
-    by_model,
+    MAERunConfig,
+    MaskedPatchRunConfig,
+    flat_share,
     pretraining_recipe,
     reason,
-    rules,
     sampled,
 )
-from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, Views, small_size
 from vitreous.tasks.task import Material, Plan, Trained, Tree
-from vitreous.training.diagnosis import collapse
-from vitreous.training.initial_model import starting_model
+from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
+from vitreous.training.initial_model import checkpoint, starting_model
+from vitreous.training.learner import scaled_lr
 from vitreous.training.objectives import Measured, Objective
-from vitreous.training.run import Run
+from vitreous.training.run import Run, finished
 from vitreous.training.settings import configure
 
 log = logging.getLogger(__name__)
-SelfSupervision = MaskedPatchPrediction | MAE | DINO | Contrastive | FeatureDistillation
-
-
-def build_objective(
-    model: Model, name: ObjectiveName, config: PretrainingConfig, *, steps: int, seed: int = 0
-) -> SelfSupervision:
-    """Build the objective called `name` around `model`.
-
-    Args:
-        steps: of the optimizer in the whole training.
-        seed: of the weights that the objective adds: mask token, decoder, heads.
-
-    Raises:
-        InputError: the objective cannot be had with this model.
-    """
-    match name:
-        case "masked-patch":
-            return MaskedPatchPrediction(model, config.masked_patch, seed=seed)
-        case "mae":
-            return MAE(model, config.mae, seed=seed)
-        case "dino":
-            return DINO(model, config.dino, steps=steps, seed=seed)
-        case "contrastive":
-            return Contrastive(model, config.contrastive, seed=seed)
-        case "distillation":
-            return FeatureDistillation(model, config.distillation, seed=seed)
+DEFAULTS = Path(__file__).parent / "pretraining.toml"  # of the masked objectives
+ADAPTING_EPOCHS = 30
+LOOKS = 10  # at the features of an encoder that is adapted
+PATIENCE = 4  # looks without better features, after which the training ends
+FLAT_SHARE = 0.25  # of flat patches, from which on plain pixels are the target
 
 
 def open_unlabeled(source: str, data: DataConfig) -> Splits:
@@ -122,6 +114,11 @@ class PretrainingEvaluation(Evaluation):
         return 1 - self.loss / self.trivial if self.trivial > 0 else math.nan
 
     @property
+    def trivial_answer(self) -> str:
+        """What the trivial loss is that of, in words."""
+        return phrase(f"models.trivial.{self.task}")
+
+    @property
     def metrics(self) -> dict[str, Metric]:
         return {
             "explained_share": Metric(self.explained, "explained share: 1 - loss / trivial loss"),
@@ -143,7 +140,6 @@ class Pretraining(ImageTask):
         "features = model.features(model.preprocessing([image]))",
         "A lower loss is not always a better encoder: probe it on labels, with vitreous probe.",
     )
-    config = PretrainingRunConfig
     default_source = "digits"
     targets = "unlabeled"
     training_words = "pre-training"
@@ -152,9 +148,34 @@ class Pretraining(ImageTask):
         "inspect": INSPECTING,
     }
 
-    def __init__(self, name: ObjectiveName) -> None:
-        self.name = name
-        self.objective_name = name
+    defaults: ClassVar[Path] = DEFAULTS  # settings for any data
+    moving_target: ClassVar[bool] = False  # whether the loss can climb while the model learns
+    adapting_rate: ClassVar[float] = 0.1  # of a trained encoder, as a share of that for random weights
+
+    @abstractmethod
+    def built(self, model: Model, settings: Any = None, *, steps: int, seed: int = 0) -> nn.Module:
+        """Build the objective around `model`.
+
+        Args:
+            settings: of the objective; None: its defaults.
+            steps: of the optimizer in the whole training.
+            seed: of the weights that the objective adds: mask token, decoder, heads.
+
+        Raises:
+            InputError: the objective cannot be had with this model.
+        """
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        """Return settings that follow from the data, and from how `train` would learn them from scratch."""
+        return {}
+
+    def fitted(self, config: Any, data: DataSummary, images: ImageDataset) -> Tree:
+        """Return settings that follow from the encoder and the images."""
+        return {}
+
+    def alarms(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+        """Yield what rows of metrics.jsonl say that only this objective knows of."""
+        yield from ()
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_unlabeled(source, config)
@@ -165,7 +186,44 @@ class Pretraining(ImageTask):
         named = settings.get("model", {}).get("name")
         if recipe:
             return Choice(pretraining_recipe(recipe).suited(name=named), ())
-        return Choice(rules(data.summary, self.objective_name, str(source), named), ())
+        config = self.rules(data.summary, str(source), named)
+        if init is None:
+            return Choice(config, ())
+        looks = self.validation_images(data) is not None  # at features, while it learns
+        config = configure(config, self.adapting(config, checkpoint(init).config, looks=looks))
+        return Choice(config, (adapted(config),))
+
+    def adapting(self, config: Any, encoder: ViTConfig | BiTConfig, *, looks: bool) -> Tree:
+        """Return what changes where a trained encoder learns on: a part of the rate for random weights, which
+        falls with the width, and in a large ViT from layer to layer towards the image; fewer epochs, and
+        where there are images to look at, the best features are kept."""
+        large = isinstance(encoder, ViTConfig) and weights_of(encoder) >= SMALL_ENCODER
+        rate = config.training.peak_lr / rate_factor(config.model) * rate_factor(encoder)
+        epochs = min(config.training.epochs, ADAPTING_EPOCHS)
+        training = {
+            "epochs": epochs,
+            "peak_lr": self.adapting_rate * rate,
+            "optimizer": {"layer_decay": LAYER_DECAY if large else None},
+            "keep_best": looks,
+            "patience": PATIENCE if looks else None,
+        }
+        return {"training": training, "evaluation": {"every_epochs": max(1, round(epochs / LOOKS))}}
+
+    def rules(self, data: DataSummary, source: str = "", named: str | None = None) -> Any:
+        """Return the model, normalization and changes of the images with which `vitreous train` learns the
+        same data from scratch, so that its run can begin from this one; trained for long, since images
+        without labels cost nothing, at a rate that falls with the model's width."""
+        config = choose_recipe(source, data, named).config
+        tree: dict[str, Any] = {
+            "recipe": f"pretrain-{self.name}",
+            "model": config.model.model_dump() | {"num_classes": None},
+            "preprocessing": config.preprocessing.model_dump(),
+            "training": {"batch_size": min(64, data.images)},
+            "augmentation": {"affine": config.augmentation.model_dump()["affine"]},
+        }
+        chosen = packaged_config(self.config, self.defaults, merged(tree, self.suited(config, data)))
+        rate = chosen.training.peak_lr * rate_factor(chosen.model)
+        return configure(chosen, {"training": {"peak_lr": rate}})
 
     def plan(
         self,
@@ -179,46 +237,24 @@ class Pretraining(ImageTask):
         config, reasons, data, name = super().plan(source, settings, recipe=recipe, init=init, base=base)
         return Plan(config, (reason(config, data.summary), *reasons), data, f"{name}-{self.name}")
 
-    def configured(self, config: Any, data: Splits, settings: Tree) -> PretrainingRunConfig:
+    def configured(self, config: Any, data: Splits, settings: Tree) -> Any:
         config = configure(config, settings, {"model": {"num_classes": None}})
         if config.recipe not in RECIPES:  # whose objective is that of a paper
-            config = configure(config, by_model(config, data.summary, data.train), settings)
-        views = settings.get("pretraining", {}).get("dino", {}).get("views", {})
-        idle = sorted({"small_scale", "small_size"} & dict(views).keys())
-        if idle and config.task == "dino" and not config.pretraining.dino.views.small_count:
-            what = f"pretraining.dino.views.{idle[0]} has no effect without small views"
-            raise InputError(f"{what}: set small_count, or leave it out")
-        if self.name == "distillation":
-            check_teacher(config.pretraining.distillation)
-            return config
-        with torch.device("meta"):  # what does not fit is refused before a run is begun
-            build_objective(build_model(config.model), self.objective_name, config.pretraining, steps=1)
+            config = configure(config, self.fitted(config, data.summary, data.train), settings)
+        self.check(config)
         return config
 
-    def build(self, config: PretrainingRunConfig, data: Any, *, steps: int) -> SelfSupervision:
+    def check(self, config: Any) -> None:
+        """Raise InputError for an objective that does not fit the model, before a run is begun."""
+        with torch.device("meta"):
+            self.built(build_model(config.model), config.own, steps=1)
+
+    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
         model = starting_model(config, labels=())
         model.labels, model.task = None, self.name
-        objective = build_objective(
-            model, self.objective_name, config.pretraining, steps=steps, seed=config.seed
-        )
-        here = not next(objective.parameters()).is_meta  # else it is given all weights
-        papers = config.recipe in RECIPES  # which begins as the paper's code does
-        if isinstance(objective, MaskedPrediction) and data is not None and here and not papers:
-            objective.start_at_constant(sampled(data.train, config))
-        if config.init and isinstance(objective, MAE):
-            published = published_decoder(open_path(config.init))
-            if published and published.fits(objective.decoder, objective.config):
-                published.give(objective.decoder)
-        return objective
+        return self.built(model, config.own, steps=steps, seed=config.seed)
 
-    def reader(self, config: PretrainingRunConfig, data: Splits) -> ViewReader | None:
-        views = config.views
-        if views is None:
-            return None
-        crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
-        return ViewReader(data.train, config.preprocessing.channels, crops)
-
-    def objective(self, config: PretrainingRunConfig, data: Splits) -> Objective:
+    def objective(self, config: Any, data: Splits) -> Objective:
         return self_supervised
 
     def validation_images(self, data: Splits) -> ImageDataset | None:
@@ -228,6 +264,8 @@ class Pretraining(ImageTask):
         """Return what measures the accuracy of nearest neighbors, too, where the images have classes, which
         the training does not see."""
         more, images = super().validation_measures(config, data), self.validation_images(data)
+        if config.init:
+            more.append(feature_measure(data).score)
         if images is None or images.targets.ndim != 1 or len(images.classes) < 2:
             return more
         return [*more, knn_measure(data.train, images)]
@@ -238,6 +276,28 @@ class Pretraining(ImageTask):
 
     def save(self, run: Run, result: Any, material: Material) -> None:
         run.save_model(result.encoder)
+
+    def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
+        """An encoder that was adapted is kept where its features are better than those it began with."""
+        config, data = trained.run.config, trained.data
+        if not config.init:
+            return trained, None
+        measure, begun = feature_measure(data), self.build(config, data, steps=1)
+        workers = loading_workers(config.data.workers)
+        before, after = (
+            measure.right(encoder_of(each).to(device).eval(), device=device, workers=workers, world=world)
+            for each in (begun, trained.model)
+        )
+        trained.model.cpu()
+        count = (
+            f"{measure.name}: {percent(float(before.mean()))} before, {percent(float(after.mean()))} after"
+        )
+        if is_better(after, before):
+            return trained, f"kept: the adapted encoder; {count}"
+        kept = finished(begun.cpu())
+        if world.first:
+            self.save(trained.run, kept, trained.material)
+        return trained._replace(model=kept), f"kept: the encoder as it was; {count}"
 
     def held_out_part(self, data: Splits) -> tuple[str | None, Any]:
         return ("validation", data.validation) if data.validation else super().held_out_part(data)
@@ -257,7 +317,7 @@ class Pretraining(ImageTask):
         shown = answerer.encoder.preprocessing
         found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
         loss, trivial = found.values.mean(dim=0).tolist()
-        for alarm in collapse(rows[:1]):  # the last batch may be a single image
+        for alarm in self.alarms(rows[:1]):  # the last batch may be a single image
             log.warning("%s", alarm.problem)
         return PretrainingEvaluation(
             task=self.name,
@@ -275,6 +335,7 @@ class Pretraining(ImageTask):
             run.path,
             encoder=answerer.encoder,
             objective=self.name,
+            panels=self.panels,
             illustrate=answerer.illustration,
             images=images,
             evaluation=evaluation,
@@ -293,9 +354,91 @@ class Pretraining(ImageTask):
         return [f"{self.name}: loss {result['loss']:.4f} in training"]
 
 
-def self_supervised(objective: nn.Module, batch: Batch | Views, generator: torch.Generator) -> Measured:
-    """Return the loss of a self-supervised objective, whose masks and views come from the generator."""
-    return objective(batch if isinstance(batch, Views) else batch.images, generator)
+def adapted(config: Any) -> str:
+    """Return how a trained encoder learns on, in a sentence."""
+    training, decay = config.training, config.training.optimizer.layer_decay
+    slower = f", each layer {decay:g} times as fast as the one above it" if decay else ""
+    text = (
+        f"a trained encoder learns on at a rate of {scaled_lr(training):.2g}{slower}; where its features "
+        "do not become better, it is kept as it was"
+    )
+    return Reason.about(config, ("training.peak_lr", "training.optimizer"), text)
 
 
-DEFINED = tuple(Pretraining(name) for name in OBJECTIVES)
+def self_supervised(objective: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
+    """Return the loss of a self-supervised objective, whose masks come from the generator."""
+    measured: Measured = objective(batch.images, generator)
+    return measured
+
+
+def build_objective(
+    model: Model, name: str, settings: Tree | None = None, *, steps: int, seed: int = 0
+) -> nn.Module:
+    """Build the objective called `name` around `model`; the rest is as of `Pretraining.built`."""
+    task = task_named(name)
+    assert isinstance(task, Pretraining)
+    config: Any = configure(task.config(), {"pretraining": {name.replace("-", "_"): settings or {}}})
+    return task.built(model, config.own, steps=steps, seed=seed)
+
+
+class Masked(Pretraining):
+    """An objective that hides patches."""
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        """Fixed positions: the first question of a masked objective is where a patch was."""
+        learned = isinstance(config.model, ViTConfig) and config.model.position.kind == "learned"
+        return {"model": {"position": {"kind": "sincos-2d"}}} if learned else {}
+
+    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
+        objective: Any = super().build(config, data, steps=steps)
+        here = not next(objective.parameters()).is_meta  # else it is given all weights
+        papers = config.recipe in RECIPES  # which begins as the paper's code does
+        if data is not None and here and not papers:
+            objective.start_at_constant(sampled(data.train, config))
+        return cast(nn.Module, objective)
+
+
+class MaskedPatchTask(Masked):
+    """Masked patch prediction."""
+
+    name, config = "masked-patch", MaskedPatchRunConfig
+
+    def built(
+        self, model: Model, settings: Any = None, *, steps: int, seed: int = 0
+    ) -> MaskedPatchPrediction:
+        return MaskedPatchPrediction(model, settings, seed=seed)
+
+
+class MAETask(Masked):
+    """A masked autoencoder."""
+
+    name, config = "mae", MAERunConfig
+
+    def built(self, model: Model, settings: Any = None, *, steps: int, seed: int = 0) -> MAE:
+        return MAE(model, settings, seed=seed)
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        flip = {"augmentation": {"flip": 0.5 if data.channels == 3 else 0.0}}
+        return merged(super().suited(config, data), flip)
+
+    def fitted(self, config: MAERunConfig, data: DataSummary, images: ImageDataset) -> Tree:
+        """Return the decoder, a published one's where there is one, and whether pixels are normalized."""
+        if not isinstance(config.model, ViTConfig):
+            return {}
+        published = published_decoder(open_path(config.init)) if config.init else None
+        if published:
+            return {"pretraining": {"mae": published.config.model_dump()}}
+        share = flat_share(images, config, config.model.patch_size)
+        mae = decoder_for(config.model).model_copy(update={"normalize_pixels": share < FLAT_SHARE})
+        return {"pretraining": {"mae": mae.model_dump()}}
+
+    def build(self, config: MAERunConfig, data: Any, *, steps: int) -> nn.Module:
+        mae = super().build(config, data, steps=steps)
+        assert isinstance(mae, MAE)
+        published = published_decoder(open_path(config.init)) if config.init else None
+        if published and published.fits(mae.decoder, mae.config):
+            published.give(mae.decoder)
+        return mae
+
+
+DEFINED = (MaskedPatchTask(), MAETask())

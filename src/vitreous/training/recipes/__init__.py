@@ -2,8 +2,8 @@
 hardware, the time and the accuracy to expect, with their source.
 
 `[[rows]]` of a file are for some models (`models`), numbers of images (`below`, `from`) or images of an area
-below that of a square (`smaller`, its side): the rows of the tables in papers. sources.toml has what the
-source of each setting says, and where.
+below that of a square (`smaller`, its side): the rows of the tables in papers. provenance.json has what the
+code of the sources sets and does, found by running it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from vitreous.training.config import RunConfig
 from vitreous.training.settings import AnyRun, Tree, configure, leaves
 
 FOLDER = Path(__file__).parent
-SOURCES = FOLDER / "sources.toml"
 MEASURED = FOLDER / "provenance.json"  # of benchmarks/provenance.py, which runs the sources
-PATHS = [path for path in FOLDER.glob("*.toml") if path != SOURCES]
+PATHS = [*FOLDER.glob("*.toml")]
 PATHS += [folder_of(name) / place for name, addon in addons().items() for place in addon.recipes]
 FILES = {path.stem: path for path in sorted(PATHS, key=lambda path: path.stem)}
 NAMES = tuple(FILES)
@@ -127,56 +126,48 @@ def read_recipe(path: Path, defaults: AnyRun) -> Recipe:
 
 
 class Sourced(NamedTuple):
-    """What the source of a recipe says of a setting."""
+    """What the code of a recipe's source computes for a setting."""
 
     setting: str
     here: Any  # the value of the recipe
     there: Any  # that of the source
-    where: str  # file and line, table or section
+    where: str  # the configuration or the command that was run
     why: str  # the reason for another value; "" where both are equal
 
 
+@cache
+def executed() -> Mapping[str, list[dict[str, Any]]]:
+    """Return what benchmarks/provenance.py found by running the sources."""
+    return json.loads(MEASURED.read_text(encoding="utf-8"))
+
+
 def measured(name: str) -> list[dict[str, Any]]:
-    """Return what benchmarks/provenance.py found beside the code of the source: for each `quantity` the
-    largest `difference`, `where` it is, the `source` that ran, the `limit` that chance and rounding explain,
-    and `why` where it is more."""
-    rows = json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]
+    """Return what was found beside the code of the source: for each `quantity` the largest `difference`,
+    `where` it is, the `source` that ran, the `limit` that chance and rounding explain, and `why` where it is
+    more."""
+    rows = executed()["rows"]
     return [{key: row[key] for key in row if key != "recipe"} for row in rows if row["recipe"] == name]
 
 
-@cache
-def source_tables() -> Mapping[str, Tree]:
-    return tomllib.loads(SOURCES.read_text(encoding="utf-8"))
-
-
-def source_table(name: str) -> dict[str, Any]:
-    """Return what a table says of each setting, with what the table it is from says."""
-    table = source_tables()[name]
-    above = source_table(table["from"]) if "from" in table else {}
-    return above | {setting: said for setting, said in table.items() if setting not in ("from", "rows")}
-
-
 def sourced(chosen: Recipe) -> list[Sourced]:
-    """Return every setting of a recipe, and of its rows, that its source speaks of."""
-    if chosen.name not in source_tables():
+    """Return every setting of a recipe, and of its rows, that the code of its source computes. Raises
+    InputError: the recipe follows no code that was run."""
+    found = [each for each in executed()["settings"] if each["recipe"] == chosen.name]
+    if not found and not measured(chosen.name):
         raise InputError(f"{chosen.name} is vitreous's own recipe and has no source to be compared with")
-    found = compared(leaves(chosen.config), source_table(chosen.name))
-    rows = source_tables()[chosen.name].get("rows", ())
-    for row, said in zip(chosen.rows, rows, strict=True):
-        name, side = row.get("models", [None])[0], row.get("smaller", 1) - 1
-        images = row["below"] - 1 if "below" in row else row.get("from")
-        suited = chosen.suited(name=name, images=images, size=(side, side) if side else None)
-        found += compared(leaves(suited), said, condition_of(row))
-    return found
-
-
-def compared(values: Tree, said: Tree, condition: str = "") -> list[Sourced]:
-    found = []
-    for setting, (there, where, *why) in said.items():
-        there = None if there == "none" else tuple(there) if isinstance(there, list) else there
-        here = value_of(values, setting)
-        found.append(Sourced(condition + setting, here, there, where, *(why or [""])))
-    return found
+    compared = []
+    for each in found:
+        values, condition = leaves(chosen.config), ""
+        if each["row"] is not None:
+            row = chosen.rows[each["row"]]
+            name, side = row.get("models", [None])[0], row.get("smaller", 1) - 1
+            images = row["below"] - 1 if "below" in row else row.get("from")
+            suited = chosen.suited(name=name, images=images, size=(side, side) if side else None)
+            values, condition = leaves(suited), condition_of(row)
+        there = tuple(each["there"]) if isinstance(each["there"], list) else each["there"]
+        here = value_of(values, each["setting"])
+        compared.append(Sourced(condition + each["setting"], here, there, each["where"], each["why"]))
+    return compared
 
 
 def condition_of(row: Tree) -> str:

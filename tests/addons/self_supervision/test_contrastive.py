@@ -10,17 +10,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from forked import run_group
-from vitreous.errors import InputError
-from vitreous.models.bit import BiT, BiTConfig
-from vitreous.tasks import running, task_named
-from vitreous.tasks.pretraining.contrastive import (
+from vitreous.addons.self_supervision.contrastive import (
     Contrastive,
     ContrastiveConfig,
     contrastive_loss,
     standardized,
 )
-from vitreous.tasks.pretraining.task import self_supervised
-from vitreous.tasks.pretraining.views import PairConfig, Views
+from vitreous.addons.self_supervision.tasks import of_views
+from vitreous.addons.self_supervision.views import PairConfig, Views
+from vitreous.errors import InputError
+from vitreous.models.bit import BiT, BiTConfig
+from vitreous.tasks import running, task_named
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
@@ -122,9 +122,9 @@ def test_some_views_are_negatives(tiny, images):
 def test_the_data_decide_the_views():
     """Mirrored where `train` mirrors, by default nowhere; gray images have views as DINO's, but two."""
     task = task_named("contrastive")
-    views = task.plan("world:shapes:60@32,test=20", {}).config.views
+    views = task.plan("world:shapes:60@32,test=20", {}).config.own.views
     assert (views.flip, views.invert, views.blur) == (0.0, 0.2, 0.1)
-    views = task.plan("digits", {}).config.views
+    views = task.plan("digits", {}).config.own.views
     assert (views.flip, views.large_scale, views.blur) == (0.0, (0.6, 1.0), 0.0)
     with pytest.raises(InputError, match=r"set pretraining\.contrastive\.views instead"):
         task.plan("digits", {"augmentation": {"flip": 0.5}})
@@ -195,7 +195,7 @@ def test_micro_batches_of_one_image_are_refused(tiny, images):
     learner = Learner.begin(Contrastive(tiny(), ContrastiveConfig(**SMALL)), config)
     pairs = torch.stack([images[:4], images[:4]], dim=1)
     with pytest.raises(InputError, match="compares the images of a micro-batch"):
-        TrainStep(learner, self_supervised, config, seed=0)(Views(pairs, pairs[:, :0]))
+        TrainStep(learner, of_views, config, seed=0)(Views(pairs, pairs[:, :0]))
 
 
 def test_either_all_processes_measure_their_memory_or_none(monkeypatch, tmp_path):
@@ -226,8 +226,8 @@ import torch
 import torch.distributed as dist
 sys.path.insert(0, sys.argv[1])
 from test_contrastive import views_and_objective
-from vitreous.tasks.pretraining.task import self_supervised
-from vitreous.tasks.pretraining.views import Views
+from vitreous.addons.self_supervision.tasks import of_views
+from vitreous.addons.self_supervision.views import Views
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import process_group
 from vitreous.training.learner import Learner
@@ -240,7 +240,7 @@ with process_group(torch.device("cpu")) as (world, _):
     mine = slice(world.rank * share, (world.rank + 1) * share)
     config = TrainingConfig(peak_lr=1e-2, optimizer={"kind": "sgd", "momentum": 0.0, "clip_norm": None})
     learner = Learner.begin(objective, config)
-    step = TrainStep(learner, self_supervised, config, seed=0, world=world)
+    step = TrainStep(learner, of_views, config, seed=0, world=world)
     for _ in range(4):
         step(Views(views.images[mine], views.small[mine]))
     if world.first:

@@ -26,7 +26,7 @@ from vitreous.outside import local_path
 from vitreous.results import Result
 
 if TYPE_CHECKING:
-    from vitreous.deployment.exporting import ExportedFile
+    from vitreous.deployment.export import ExportedFile
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def calibrate(
     """
     from vitreous.checkpoints.files import model_folder
     from vitreous.checkpoints.native import save_native
-    from vitreous.deployment.predictor import write_thresholds
+    from vitreous.deployment.classifier import write_thresholds
     from vitreous.evaluation.calibration import calibrate_model
-    from vitreous.tasks.answering import task_of
+    from vitreous.tasks.answerer import task_of
 
     path, how = path_of_run(model), computation(device, batch_size, workers)
     if not isinstance(path, str | Path):
@@ -135,16 +135,17 @@ def export(
         InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
             format, or a program whose outputs differ.
     """
-    from vitreous.deployment import exporting
+    from vitreous.deployment.export import WEIGHTS, default_path, writer_of
+    from vitreous.deployment.export import export as write_export
     from vitreous.deployment.programs import check_weights, format_named
 
     fields = model_fields(settings_tree(settings, config), image_size)
-    path = Path(out) if out else exporting.default_path(file_stem(model_name(model)), format)
+    path = Path(out) if out else default_path(file_stem(model_name(model)), format)
     check_weights(model, "export")
     check_free(path)
-    weights = path.suffix == ".safetensors" and format in (None, exporting.WEIGHTS)
-    format = exporting.WEIGHTS if weights else format_named(path, format).name
-    calibrated = exporting.writer_of(format, precision, with_preprocessing).calibrated
+    weights = path.suffix == ".safetensors" and format in (None, WEIGHTS)
+    format = WEIGHTS if weights else format_named(path, format).name
+    calibrated = writer_of(format, precision, with_preprocessing).calibrated
     if data is not None and not calibrated:
         raise InputError(
             f"`data` calibrates a lower precision, and has no effect on {format} in {precision}: leave it out"
@@ -154,13 +155,13 @@ def export(
     if progress:
         say(f"tracing the model and writing {path} ...")
     how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
-    return exporting.export(opened, path, format, **how)
+    return write_export(opened, path, format, **how)
 
 
 def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
     """Return MODEL's classifier, and images that it did not learn from. Raises InputError: it has no classes,
     or there are no such images."""
-    from vitreous.tasks.answering import open_answerer
+    from vitreous.tasks.answerer import open_answerer
     from vitreous.tasks.classification import Classification
 
     task, answerer = open_answerer(spec)
@@ -172,9 +173,9 @@ def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any])
 
 def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
     """Return images that a lower precision is calibrated on: of DATA, or a run's validation part."""
-    from vitreous.deployment.exporting import calibration_images
+    from vitreous.deployment.export import calibration_images
     from vitreous.tasks import task_named
-    from vitreous.tasks.answering import task_of
+    from vitreous.tasks.answerer import task_of
 
     task: Any = task_of(opened) or task_named("classification")
     source = None if data is None else data_source(data, task.targets)

@@ -177,8 +177,9 @@ def pretrain(
     Args:
         data: see `train`; labels may be missing: a list or an array of images, a manifest without the column
             label.
-        objective: contrastive (the default), masked-patch, mae, dino or distillation.
-        recipe: the recipe of a paper: paper-masked-patch, mae or dino; by default it follows from the
+        objective: what is learned, by the name of its task (`vitreous pretrain --help` lists them); by
+            default the first of them.
+        recipe: the recipe of a paper, such as paper-masked-patch or mae; by default it follows from the
             data.
         batch_size: images in each step.
         options: model, init, image_size, epochs, minutes, out, device, precision, shard, deterministic, seed,
@@ -188,12 +189,13 @@ def pretrain(
     Raises:
         InputError, Interrupted: see `train`.
     """
-    from vitreous.tasks.pretraining.rules import OBJECTIVES, PretrainingRunConfig, pretraining_recipe
+    from vitreous.tasks import OBJECTIVES
+    from vitreous.tasks.pretraining.rules import pretraining_recipe
 
     check_known("pretrain", options, ImageTrainingOptions.__optional_keys__)
     check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
     tree = run_settings(normalized_options(options))
-    own = (pretraining_recipe(recipe).config if recipe else PretrainingRunConfig()).task
+    own = pretraining_recipe(recipe).config.task if recipe else OBJECTIVES[0]
     name = str(objective or tree.get("task", own))
     if recipe and name != own:
         raise InputError(f"the recipe {recipe} is for `objective` {own}, not {name}: leave one of them out")
@@ -300,8 +302,18 @@ def start_training(
         callbacks=options.get("callbacks", ()),
         progress=options.get("progress", True),
         language=options.get("language"),
+        waiting=waiting_minutes(settings),
         **evaluation,
     )
+
+
+def waiting_minutes(settings: Mapping[str, Any]) -> float:
+    """Return how long processes wait for each other, by the settings of a run; what is not a time is refused
+    with the other settings."""
+    from vitreous.training.distributed import WAITING
+
+    given = settings.get("training", {}).get("timeout")
+    return given if isinstance(given, int | float) and given > 0 else WAITING
 
 
 def checkpoint_path(init: Any) -> str | None:

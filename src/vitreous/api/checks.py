@@ -57,7 +57,7 @@ def check_data(
         InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
             of such a report would be replaced.
     """
-    from vitreous.data.checking import quarantined
+    from vitreous.data.checks import quarantined
 
     checks = {task: imported(where) for addon in addons().values() for task, where in addon.checks.items()}
     if task == "classification":
@@ -76,7 +76,7 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     from dataclasses import replace
 
     from vitreous.checkpoints.whole_files import checksum, write_csv
-    from vitreous.data.checking import Action, actions, collect, report_of
+    from vitreous.data.checks import Action, actions, collect, report_of
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
     from vitreous.errors import require_packages

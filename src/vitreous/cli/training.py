@@ -127,6 +127,10 @@ DATA_HELP = (
 )
 ADDED_TASKS = (name for addon in addons().values() for name in addon.tasks if name not in addon.training)
 TASKS = ("multilabel", "regression", *ADDED_TASKS)
+# As `vitreous.tasks` has them, which is slow to import.
+OBJECTIVES: tuple[str, ...] = ("masked-patch", "mae")
+for addon in addons().values():
+    OBJECTIVES = (*(task for task in addon.tasks if addon.training.get(task) == "pretrain"), *OBJECTIVES)
 AUTO_BATCH = Annotated[
     int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
 ]
@@ -262,12 +266,13 @@ def train(
 class OwnPretrainOptions(TypedDict, total=False):
     objective: Annotated[
         Text,
-        Parameter(help="contrastive (the default), masked-patch, mae, dino or distillation"),
+        Parameter(help=f"{OBJECTIVES[0]} (the default), {', '.join(OBJECTIVES[1:])}"),
     ]
     recipe: Annotated[
         Text,
         Parameter(
-            help="the recipe of a paper: paper-masked-patch, mae or dino; by default it follows from the data"
+            help="the recipe of a paper, such as mae or paper-masked-patch; by default it follows from the "
+            "data"
         ),
     ]
     batch_size: Annotated[BatchSizes, Parameter(help="images in each step")]

@@ -134,7 +134,7 @@ def inspect(
     from vitreous.inspection.live import LiveViT
     from vitreous.inspection.model_report import InspectionRequest, write_inspection
     from vitreous.tasks import task_named
-    from vitreous.tasks.answering import task_of
+    from vitreous.tasks.answerer import task_of
     from vitreous.training.precision import answering_precision, computing, pick_device
 
     model, here = path_of_run(model), pick_device(device)

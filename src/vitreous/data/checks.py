@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vitreous.data.dataset import ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, finding
-from vitreous.data.split import EXCLUDE, findings_of
+from vitreous.data.split_file import EXCLUDE, findings_of
 from vitreous.data.survey import (
     DataSurvey,
     exact_duplicates,

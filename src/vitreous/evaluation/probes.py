@@ -174,19 +174,29 @@ def probe(
 
 
 def knn_hits(train: Features, test: Features, *, classes: int, neighbors: int = NEIGHBORS) -> int:
-    """Return how many of `test` are classified correctly by their nearest images, or all where there are
-    fewer, with votes exp(cosine similarity / temperature)."""
+    """Return how many of `test` are classified correctly by `knn_answers`."""
+    return int((knn_answers(train, test, classes=classes, neighbors=neighbors) == test.targets).sum())
+
+
+def knn_answers(
+    train: Features, test: Features, *, classes: int, neighbors: int = NEIGHBORS, among_them: bool = False
+) -> Int[np.ndarray, " N"]:
+    """Return the class of each of `test` by its nearest images, or all where there are fewer, with votes
+    exp(cosine similarity / temperature). among_them: both are the same images, and none votes on itself."""
     bank = F.normalize(torch.from_numpy(train.values), dim=1)
     queries = F.normalize(torch.from_numpy(test.values), dim=1)
-    labels, targets = torch.from_numpy(train.targets), torch.from_numpy(test.targets)
-    hits = 0
+    labels = torch.from_numpy(train.targets)
+    found = []
     for first in range(0, len(queries), CHUNK):
-        similarity, nearest = (queries[first : first + CHUNK] @ bank.T).topk(min(neighbors, len(bank)))
+        similar = queries[first : first + CHUNK] @ bank.T
+        if among_them:
+            similar.diagonal(first).fill_(-1.0)
+        similarity, nearest = similar.topk(min(neighbors, len(bank)))
         # Minus the largest, so that exp cannot overflow; votes are compared, so a factor does not matter.
         weights = ((similarity - similarity[:, :1]) / TEMPERATURE).exp()
         votes = torch.zeros(len(weights), classes).scatter_add_(1, labels[nearest], weights)
-        hits += int((votes.argmax(dim=1) == targets[first : first + CHUNK]).sum())
-    return hits
+        found.append(votes.argmax(dim=1).numpy())
+    return np.concatenate(found)
 
 
 def linear_hits(train: Features, test: Features, *, classes: int, seed: int = 0) -> int:

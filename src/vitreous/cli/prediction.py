@@ -1,9 +1,7 @@
-"""`vitreous evaluate`, `predict`, `embed` and `probe`: what a model makes of data."""
+"""`vitreous predict` and `embed`: what a model answers to images, and its features."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypedDict, Unpack
@@ -21,65 +19,14 @@ from vitreous.cli.options import (
     Images,
     ImageSize,
     Int,
-    Ints,
     Json,
     Precision,
     Settings,
     TrainedModel,
     Workers,
 )
-from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
+from vitreous.cli.printing import print_failed, print_json
 from vitreous.errors import InputError
-from vitreous.results import percent
-
-
-class EvaluateOptions(TypedDict, total=False):
-    tta: Annotated[
-        bool,
-        Parameter(
-            help="test-time augmentation: the mean answer to an image, its corners and, if the model was "
-            "trained with them, mirror images; five or ten times the work"
-        ),
-    ]
-    image_size: ImageSize
-    batch_size: BatchSizes
-    workers: Workers
-    device: Device
-    precision: Precision
-    settings: Settings
-    config: ConfigFile
-
-
-def evaluate(
-    run: TrainedModel,
-    data: Annotated[
-        str | None,
-        Parameter(
-            help="a dataset in any form that vitreous train takes; by default the held-out part of the "
-            "run's data"
-        ),
-    ] = None,
-    /,
-    *,
-    json: Json = False,
-    **options: Unpack[EvaluateOptions],
-) -> int:
-    """Evaluate a model on data that it did not learn from, each example once."""
-    from vitreous.data.image_list import Failure
-
-    found = vt.evaluate(run, data, **options)
-    if os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one prints
-        return 0
-    if json:
-        print_json(found.to_json())
-    else:
-        print(f"{run} on {found.source}, {found.part}, in {found.seconds:.1f} s\n")
-        print_metrics(found)
-        for table in found.tables():
-            print(f"\n{table.title}" if table.title else "")
-            print_table(table.headers, table.rows, words=table.words)
-    return print_failed(Failure(*each) for each in found.failed.items())
-
 
 Threshold = Annotated[
     list[str],
@@ -193,58 +140,3 @@ def embed(
     else:
         print(f"{out}: {features.count} images, {features.values.shape[1]} features of each")
     return print_failed(features.failed)
-
-
-class ProbeOptions(TypedDict, total=False):
-    shots: Annotated[
-        Ints,
-        Parameter(help="numbers of images of each class to learn from; by default 1, 5, 10 and 25"),
-    ]
-    batch_size: BatchSizes
-    image_size: ImageSize
-    workers: Workers
-    seed: Annotated[Int, Parameter(help="random seed of the sampled shots")]
-    device: Device
-    precision: Precision
-    settings: Settings
-    config: ConfigFile
-
-
-def probe(
-    model: AnyModel,
-    data: Annotated[
-        str | None,
-        Parameter(
-            help="a dataset in any form that vitreous train takes; by default that of the run, or else the "
-            "digits"
-        ),
-    ] = None,
-    /,
-    *,
-    draws: Annotated[Int, Parameter(help="how often the shots are sampled, for the interval")] = 3,
-    json: Json = False,
-    **options: Unpack[ProbeOptions],
-) -> None:
-    """Evaluate frozen features, and print the accuracy of each probe."""
-    from vitreous.api.arguments import is_fresh
-
-    if is_fresh(model):
-        print(
-            f"vitreous: {model} has fresh weights: this is what features are worth untrained", file=sys.stderr
-        )
-    result = vt.probe(model, data, draws=draws, **options)
-    if json:
-        print_json({"model": model, **result.to_json()})
-        return
-    print(
-        f"{model} on {result.data}: {result.width} frozen features, {result.train_count} images to fit, "
-        f"{result.test_count} to evaluate\n"
-    )
-    rows = []
-    for row in result.table():
-        interval = f"{percent(row['low'])} to {percent(row['high'])}"
-        others = (percent(row[name]) for name in result.baselines)
-        rows.append((row["probe"], percent(row["accuracy"]), interval, *others))
-    print_table(("probe", "accuracy", "95 % interval", *result.baselines), rows)
-    print(f"\nfeatures in {result.extracting:.1f} s, probes in {result.fitting:.1f} s")
-    print(f"few-shot intervals: over {draws} samples of the shots; the others: over the test images")

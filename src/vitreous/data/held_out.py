@@ -30,7 +30,7 @@ from vitreous.data.dataset import (
     name_hashes,
     slices,
 )
-from vitreous.data.split import as_recorded, without_excluded
+from vitreous.data.split_file import as_recorded, without_excluded
 from vitreous.errors import InputError
 
 VALIDATED = 300  # images of an automatic validation part

@@ -20,14 +20,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitreous.addons.self_supervision.dino import feature_width
+from vitreous.addons.self_supervision.views import PairConfig, Views, multi_crop
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, Positive, setting
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.dino import feature_width
-from vitreous.tasks.pretraining.views import PairConfig, Views, multi_crop
 from vitreous.training.objectives import Illustration
 
 EPS = 1e-5  # added to variances

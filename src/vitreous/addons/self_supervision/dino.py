@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from vitreous.addons.self_supervision.views import Views, ViewsConfig, multi_crop
 from vitreous.checkpoints.resizing import resized_positions
 from vitreous.checkpoints.weights import compute_positions, meta_model
 from vitreous.errors import InputError
@@ -27,7 +28,6 @@ from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.views import Views, ViewsConfig, multi_crop
 from vitreous.training.learner import move_towards
 from vitreous.training.objectives import Illustration
 from vitreous.training.step import Measures

@@ -9,6 +9,14 @@ import pytest
 import torch
 from PIL import Image
 
+from vitreous.addons.self_supervision.dino import (
+    DINO,
+    DINOConfig,
+    FeaturesAt,
+    cross_view_loss,
+    signs_of_collapse,
+)
+from vitreous.addons.self_supervision.views import MultiCrop, ViewReader, ViewsConfig, multi_crop
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ArrayImages
@@ -17,8 +25,6 @@ from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.tasks.pretraining.dino import DINO, DINOConfig, FeaturesAt, cross_view_loss, signs_of_collapse
-from vitreous.tasks.pretraining.views import MultiCrop, ViewReader, ViewsConfig, multi_crop
 from vitreous.training.config import AdamWConfig
 from vitreous.training.optimizers import parameter_groups
 

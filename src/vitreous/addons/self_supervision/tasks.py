@@ -1,0 +1,150 @@
+"""A task for each objective."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitreous.addons.self_supervision.config import (
+    ContrastiveRunConfig,
+    DINORunConfig,
+    DistillationRunConfig,
+)
+from vitreous.addons.self_supervision.contrastive import Contrastive, ContrastiveConfig
+from vitreous.addons.self_supervision.dino import DINO, DINOConfig
+from vitreous.addons.self_supervision.distillation import (
+    FeatureDistillation,
+    FeatureDistillationConfig,
+    check_teacher,
+)
+from vitreous.addons.self_supervision.views import MultiCrop, ViewReader, Views, ViewsConfig, small_size
+from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.findings import Finding, finding
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import Model
+from vitreous.tasks.pretraining.task import Pretraining
+from vitreous.tasks.task import Tree
+from vitreous.training.config import RunConfig
+from vitreous.training.diagnosis import ENOUGH_STEPS
+from vitreous.training.objectives import Measured, Objective
+
+FOLDER = Path(__file__).parent
+DROP_PATH = 0.1  # of DINO's student
+INFORMATION = 0.05  # nats that an answer of DINO's teacher tells of its image, below which all are the same
+GRAY_VIEWS = ViewsConfig(
+    large_scale=(0.6, 1.0), small_scale=(0.3, 0.6), small_count=4, flip=0.0, blur=0.0, solarize=0.0
+)
+
+
+def of_views(objective: nn.Module, batch: Views, generator: torch.Generator) -> Measured:
+    """Return the loss of an objective that is given views of images."""
+    measured: Measured = objective(batch, generator)
+    return measured
+
+
+def encoder_width(config: RunConfig) -> int:
+    """Return the width of a ViT; of a ResNet that of a middle one."""
+    return config.model.width if isinstance(config.model, ViTConfig) else 768
+
+
+class OfViews(Pretraining):
+    """An objective that learns from several views of each image."""
+
+    def reader(self, config: Any, data: Splits) -> ViewReader:
+        views = config.own.views
+        crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
+        return ViewReader(data.train, config.preprocessing.channels, crops)
+
+    def objective(self, config: Any, data: Splits) -> Objective:
+        return of_views
+
+
+class ContrastiveTask(OfViews):
+    """Contrastive learning."""
+
+    name, config = "contrastive", ContrastiveRunConfig
+    defaults = FOLDER / "contrastive.toml"
+    panels = "pairs"
+    adapting_rate = 0.5  # views change less than what masks hide
+
+    def built(
+        self, model: Model, settings: ContrastiveConfig | None = None, *, steps: int, seed: int = 0
+    ) -> Contrastive:
+        return Contrastive(model, settings, seed=seed)
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        """Views are mirrored where `train` mirrors: a letter is none in the mirror, and `train` knows."""
+        views = {"flip": config.augmentation.flip}
+        if data.channels != 3:
+            views["blur"] = GRAY_VIEWS.blur
+        return {"pretraining": {"contrastive": {"views": views}}}
+
+    def fitted(self, config: RunConfig, data: DataSummary, images: ImageDataset) -> Tree:
+        """Return the width of the head."""
+        return {"pretraining": {"contrastive": {"head_hidden": min(2048, 4 * encoder_width(config))}}}
+
+
+class DINOTask(OfViews):
+    """Self-distillation."""
+
+    name, config = "dino", DINORunConfig
+    defaults = FOLDER / "dino.toml"
+    moving_target = True  # what the student should say moves with its teacher
+
+    def built(self, model: Model, settings: DINOConfig | None = None, *, steps: int, seed: int = 0) -> DINO:
+        return DINO(model, settings, steps=steps, seed=seed)
+
+    def suited(self, config: RunConfig, data: DataSummary) -> Tree:
+        return {"model": {"drop_path": DROP_PATH}} if isinstance(config.model, ViTConfig) else {}
+
+    def fitted(self, config: RunConfig, data: DataSummary, images: ImageDataset) -> Tree:
+        """Return the head and the views, which are larger, neither blurred nor mirrored for gray images:
+        digits and letters as a rule, which lose what they are in a small view."""
+        width = encoder_width(config)
+        dino = DINOConfig(
+            prototypes=min(65_536, max(64, data.images // 4)),
+            head_hidden=min(2048, 4 * width),
+            head_bottleneck=min(256, width),
+            views=ViewsConfig(small_count=4, flip=0.5) if data.channels == 3 else GRAY_VIEWS,
+        )
+        return {"pretraining": {"dino": dino.model_dump()}}
+
+    def configured(self, config: Any, data: Splits, settings: Tree) -> Any:
+        config = super().configured(config, data, settings)
+        views = dict(settings.get("pretraining", {}).get("dino", {}).get("views", {}))
+        idle = sorted({"small_scale", "small_size"} & views.keys())
+        if idle and not config.own.views.small_count:
+            what = f"pretraining.dino.views.{idle[0]} has no effect without small views"
+            raise InputError(f"{what}: set small_count, or leave it out")
+        return config
+
+    def alarms(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+        """The teacher gives every image the same answer: one tells no more than their mean."""
+        last = rows[-1] if rows else {}
+        if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
+            return
+        information = last["marginal_entropy"] - last["teacher_entropy"]
+        if information < INFORMATION:
+            yield from finding("collapse", information=information, entropy=last["teacher_entropy"])
+
+
+class DistillationTask(Pretraining):
+    """The features of a teacher."""
+
+    name, config = "distillation", DistillationRunConfig
+
+    def built(
+        self, model: Model, settings: FeatureDistillationConfig | None = None, *, steps: int, seed: int = 0
+    ) -> FeatureDistillation:
+        return FeatureDistillation(model, settings or FeatureDistillationConfig(), seed=seed)
+
+    def check(self, config: Any) -> None:
+        check_teacher(config.own)
+
+
+DEFINED = (ContrastiveTask(), DINOTask(), DistillationTask())

@@ -1,0 +1,88 @@
+"""`vitreous.evaluate`: a model on data that it did not learn from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitreous.api.arguments import (
+    ImageSize,
+    Settings,
+    computation,
+    data_source,
+    fastest,
+    model_fields,
+    model_name,
+    path_of_run,
+    program_of,
+    progress_bar,
+    say,
+    settings_tree,
+    weights_folder,
+)
+
+if TYPE_CHECKING:
+    from vitreous.evaluation.result import Evaluation
+
+
+def evaluate(
+    model: Any,
+    data: Any = None,
+    *,
+    tta: bool = False,
+    image_size: ImageSize | None = None,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    settings: Settings | None = None,
+    config: str | Path | None = None,
+    progress: bool = True,
+) -> Evaluation:
+    """Evaluate a model on data that it did not learn from, each example once; under torchrun all processes
+    share the examples, and each has the result.
+
+    Args:
+        model: a run, any checkpoint with a head, or a model.
+        data: a dataset in any form that `train` takes; by default the held-out part of the run's data.
+        tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
+            with them, mirror images; five or ten times the work.
+        settings, config: of the data ({"data.test_fraction": 0.3}) and the model's configuration.
+
+    Raises:
+        InputError: no such model or data, nothing was held out, or an option that the task does not have.
+    """
+    from vitreous.data.dataset import ImageDataset
+    from vitreous.evaluation.outputs import automatic_precision
+    from vitreous.tasks import task_named
+    from vitreous.tasks.answerer import open_answerer, task_of
+    from vitreous.tasks.task import module_of
+    from vitreous.training.distributed import process_group
+    from vitreous.training.precision import computing
+
+    model = path_of_run(model)
+    asked = model if settings or config or image_size else program_of(model)
+    task = task_of(asked) or task_named("classification")
+    task.check_options(
+        "evaluate", tta=tta, image_size=image_size, workers=workers, settings=settings, config=config
+    )
+    tree = settings_tree(settings, config)
+    overrides = model_fields({"model": tree.pop("model", {})}, image_size)
+    source = None if data is None else data_source(data, task.targets)
+    quick = asked if tta else fastest(asked, precision, device, overrides)
+    task, answerer = open_answerer(quick, tta=tta, **overrides)
+    name = model_name(model)
+    held = task.held_out(name, answerer, source, tree)
+    how = computation(device, batch_size, workers)
+    with process_group(how["device"]) as (world, here):
+        how |= {"device": here, "world": world}
+        module_of(answerer).to(here)
+        if world.first:
+            images = held.examples if isinstance(held.examples, ImageDataset) else None
+            more: dict[str, Any] = {"folder": weights_folder(model), "workers": how["workers"], "say": say}
+            precision = automatic_precision(answerer, images, precision, here, **more)
+        shown = progress and world.first
+        with computing(world.broadcast(precision), here), progress_bar("evaluating", shown) as advance:
+            evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
+    return replace(evaluation, model=name, source=held.source, part=held.part)

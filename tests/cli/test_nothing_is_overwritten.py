@@ -1,0 +1,75 @@
+"""Every command that writes, aimed at what is there already: it is refused, and what was there stays."""
+
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+OPTIONS = Path(__file__).with_name("options.txt")
+WRITING = r"--(out|report|draw|quarantine|figure|save)$|(OUT|DESTINATION|TARGET)$"
+# How each is called; {} is where it writes.
+LINES = {
+    "calibrate --out": "calibrate runs/mine photos --out {}",
+    "compare --out": "compare runs/mine runs/other --data photos --out {}",
+    "convert DESTINATION": "convert runs/mine {}",
+    "data check --quarantine": "data check broken --quarantine {}",
+    "data check --report": "data check photos --report {}",
+    "data pack OUT": "data pack photos {}",
+    "describe --draw": "describe runs/mine --draw {}",
+    "embed --out": "embed runs/mine photos --out {}",
+    "export --out": "export runs/mine --out {}",
+    "inspect --out": "inspect runs/mine photo.jpg --out {}",
+    "learn --out": "learn runs/mine --out {}",
+    "predict --out": "predict runs/mine photos --out {}",
+    "pretrain --out": "pretrain photos --epochs 1 --out {}",
+    "study --out": "study patch-size --out {}",
+    "train --out": "train photos --epochs 1 --out {}",
+    "translate --out": "translate train pairs.tsv --steps 1 --out {}",
+}
+ADDS_TO_FOLDERS = ("embed --out", "predict --out")  # parts of answers, beside what is there
+# The ending that a command asks for, where it asks for one.
+ENDINGS = ("", ".csv", ".svg", ".html", ".onnx", ".npz", ".json")
+
+
+def test_every_option_that_writes_is_tried():
+    lines = OPTIONS.read_text(encoding="utf-8").splitlines()
+    assert {line for line in lines if re.search(WRITING, line)} == set(LINES)
+
+
+@pytest.fixture
+def there(workplace, tmp_path):
+    """A file of each ending, a folder with such files, and links to both."""
+    (workplace / "pairs.tsv").write_text("one\teins\ntwo\tzwei\n" * 8, encoding="utf-8")
+    if not (workplace / "broken").exists():
+        (workplace / "broken" / "3").mkdir(parents=True)
+        Image.new("RGB", (20, 20)).save(workplace / "broken" / "3" / "1.png")
+        (workplace / "broken" / "3" / "0.png").write_bytes(b"no image")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "3").mkdir()
+    (tmp_path / "folder" / "3" / "0.png").write_text("kept", encoding="utf-8")
+    for ending in ENDINGS:
+        (tmp_path / f"file{ending}").write_text("kept", encoding="utf-8")
+        (tmp_path / f"link{ending}").symlink_to(tmp_path / f"file{ending}")
+        (tmp_path / "folder" / f"file{ending}").write_text("kept", encoding="utf-8")
+    (tmp_path / "link-to-folder").symlink_to(tmp_path / "folder")
+    return tmp_path
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_is_there_stays(line, command, workplace, there):
+    before, images = contents(there), contents(workplace / "broken")
+    targets = [f"{name}{ending}" for name in ("file", "link") for ending in ENDINGS]
+    for target in [*targets, "folder", "link-to-folder"]:
+        done = command(*LINES[line].format(there / target).split())
+        if "folder" in target and line in ADDS_TO_FOLDERS:
+            assert contents(there).items() >= before.items(), target
+            continue
+        assert done.code in (1, 2), (target, done.out)
+        assert re.search(r"vitreous: .", done.err), target
+        assert contents(there) == before, target
+    assert contents(workplace / "broken") == images
