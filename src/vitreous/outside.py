@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import math
 import os
 import stat
@@ -113,3 +114,9 @@ def forms_in(folder: Path, changed: int) -> dict[str, str]:
 def looks(name: str) -> str:
     """Return what is equal for names that a person takes for one: form, case, width and spaces aside."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+
+
+def sha256_of(file: Path) -> str:
+    """Return a hash of all of a file: a calibration changes the head of a model alone."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -177,7 +177,7 @@ def test_both_are_trained_for_a_tenth_and_compared(
         started.append(start(CPU, ALONE))
         raise vt.InputError("begun")
 
-    monkeypatch.setattr(learning, "train_in_processes", begin)
+    monkeypatch.setattr("vitreous.api.training.train_in_processes", begin)
     with pytest.raises(vt.InputError, match="begun"):
         vt.train(photos, init=TRY + "vitreous:tiny", out=tmp_path / "run", minutes=3)
     assert "training.minutes=3" in " ".join(started[0].notes)  # what the user has said
@@ -202,7 +202,7 @@ def test_random_weights_can_be_asked_for(
         raise vt.InputError(f"begun from {begun.run.config.init}")
 
     monkeypatch.setattr(ladder, "climb", climb)
-    monkeypatch.setattr(learning, "train_in_processes", begin)
+    monkeypatch.setattr("vitreous.api.training.train_in_processes", begin)
     with pytest.raises(vt.InputError, match="begun from " + ("None" if asked else "vitreous:tiny")):
         vt.train(photos, init=asked, out=tmp_path / "run", settings={"data": {"validation_fraction": 0.2}})
     assert len(tried) == (asked is None)

@@ -162,7 +162,7 @@ def test_thresholds_of_several_labels(command, workplace):
     assert [*chosen] == ["dark", "red"]
     reached = [each["label"] for each in found["top"] if each["probability"] >= chosen[each["label"]]]
     assert sorted(found["labels"]) == sorted(reached)
-    assert vt.Predictor(out, threshold="best").options["threshold"] == chosen
+    assert vt.Predictor(out, threshold="best").use.options["threshold"] == chosen
     again = command("calibrate", out).out
     printed = {label: float(value) for label, value in re.findall(r"^(dark|red) +(0\.\d+)$", again, re.M)}
     assert printed == pytest.approx(chosen, abs=0.05)  # of a model that has hardly learned anything

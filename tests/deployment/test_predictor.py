@@ -10,13 +10,12 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.data.image_list import Failure, ImageList, find_images
+from vitreous.data.image_list import Failure, find_images
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
-from vitreous.tasks.answerer import predict
 
 
 def make_model(classes: int | None = 3, labels: tuple[str, ...] | None = ("a", "b", "c")) -> ViT:
@@ -70,19 +69,6 @@ def test_a_torn_file_is_a_failure_and_the_others_are_classified(folder: Path) ->
     ((path, reason),) = predictions.failed.items()
     assert Path(path).name == "torn.png"
     assert "truncated" in reason
-
-
-def test_progress_counts_every_file(folder: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    paths, _ = find_images([str(folder)])
-    predict(
-        make_model(),
-        ImageList(paths),
-        device=torch.device("cpu"),
-        batch_size=1,
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    assert seen[-1] == (4, 4)
 
 
 def test_no_more_labels_than_there_are() -> None:

@@ -16,8 +16,8 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.cli import run
-from vitreous.deployment.answering import probabilities
 from vitreous.deployment.programs import open_exported
+from vitreous.deployment.torchless import probabilities
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import scale_head
 
@@ -81,7 +81,7 @@ def test_images_of_a_generator_are_read_once(
 ) -> None:
     photos = sorted(files["photos"].glob("*/*.png"))
     for many in (400, 5):
-        monkeypatch.setattr("vitreous.deployment.answering.MANY", many)
+        monkeypatch.setattr("vitreous.deployment.torchless.MANY", many)
         found = vt.predict(files[ending], iter([*photos, Path("nowhere.png")]), progress=False)
         assert [each.path for each in found] == [str(each) for each in photos]
         assert list(found.failed) == ["nowhere.png"]
@@ -103,7 +103,7 @@ def test_a_program_with_preprocessing_answers_any_number_of_images(
 ) -> None:
     vt.export(files[""], tmp_path / "pixels.onnx", with_preprocessing=True, progress=False)
     program, photos = str(tmp_path / "pixels.onnx"), str(files["photos"])
-    monkeypatch.setattr("vitreous.deployment.answering.MANY", 5)
+    monkeypatch.setattr("vitreous.deployment.torchless.MANY", 5)
     assert len(vt.predict(program, photos, precision="fp32", progress=False)) == 9
     assert run(["predict", program, photos, "--threshold", "0.5"]) == 2
     assert "--threshold, --out and commands but for" in capsys.readouterr().err

@@ -13,16 +13,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from vitreous.api.arguments import progress_bar
-from vitreous.api.predictor import Columns, Predictor
+from vitreous.api.predictor import Predictor
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.image_list import Failure
 from vitreous.data.image_parts import ImagePart, image_parts
+from vitreous.deployment.answer_files import ParquetTables, table_of
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.evaluation.features import model_digest
-from vitreous.tasks.answer_tables import parquet_tables
 
 ABOUT = b"vitreous"  # in a file's metadata: which images of which model it answers, and what failed
 
@@ -96,17 +94,6 @@ def answer_parts(
     return FolderAnswers(images, failed, width_of(folder))
 
 
-def is_folder(out: str | Path) -> bool:
-    """Return whether `out` means a folder: one that is there, or a name without an ending."""
-    return Path(out).is_dir() or not Path(out).suffix
-
-
-def check_for_folder(engine: str | None, actors: int | None) -> None:
-    """Raise InputError for options that are of folders alone."""
-    if engine is not None or actors is not None:
-        raise InputError("`engine` and `actors` are for a folder of answers: give `out` FOLDER")
-
-
 def width_of(folder: Path) -> int:
     """Return the number of features of an image in a folder's files."""
     from pyarrow.parquet import read_schema
@@ -156,13 +143,8 @@ class PartWriter:
 
     def __init__(self, predictor: Predictor, folder: Path) -> None:
         self.predictor, self.folder = predictor, folder
-        about = (
-            model_digest(predictor.opened.model),
-            predictor.labels,
-            predictor.output,
-            predictor.options,
-            predictor.precision,
-        )
+        use, model = predictor.use, predictor.opened.model
+        about = model_digest(model), predictor.labels, predictor.output, use.options, use.precision
         self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -179,17 +161,15 @@ class PartWriter:
         if path.is_file():
             return self.found(part, path)
         images, count, failed = part.open(), 0, dict[str, str]()
-
-        def about() -> dict[bytes, str]:
-            found = {"data": part.key, "model": self.key, "labels": self.predictor.labels, "failed": failed}
-            return {ABOUT: json.dumps(found)}
-
-        with writing_to(path), whole(path) as partial, parquet_tables(partial, about) as add:
-            for columns in self.predictor.opened.answer(images, failed):
-                add(as_table(columns))
+        with writing_to(path), whole(path) as partial:
+            tables = ParquetTables(partial)
+            for columns in self.predictor.opened.columns(images, failed):
+                tables.add(table_of(columns))
                 count += len(columns["path"])
             if not count:  # not one image can be read: the columns are those of any other
-                add(as_table(self.predictor.blank()).slice(0, 0))
+                tables.add(table_of(self.predictor.blank()).slice(0, 0))
+            about = {"data": part.key, "model": self.key, "labels": self.predictor.labels, "failed": failed}
+            tables.close({ABOUT: json.dumps(about)})
         for left in self.folder.glob(f".{path.name}.*.tmp"):  # by a process that was killed
             left.unlink(missing_ok=True)
         return PartAnswers(count, failed)
@@ -211,15 +191,3 @@ class PartWriter:
                 )
                 raise InputError(f"{path} has the answers of {other}: choose another `out`")
         return PartAnswers(stored.num_rows, about["failed"])
-
-
-def as_table(columns: Columns) -> Any:
-    """Return columns as a pyarrow table; arrays as lists of a fixed length."""
-    import pyarrow
-
-    def column(values: Any) -> Any:
-        if not isinstance(values, np.ndarray) or values.ndim == 1:
-            return pyarrow.array(values)
-        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
-
-    return pyarrow.table({name: column(values) for name, values in columns.items()})

@@ -10,6 +10,8 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from vitreous.data.config import Targets
     from vitreous.data.dataset import ImageDataset
+    from vitreous.tasks.task import Task
 
 
 BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
@@ -125,6 +128,44 @@ def program_of(model: Any) -> Any:
     return open_program(Path(model)) if is_program(model) else model
 
 
+@dataclass
+class ModelUse:
+    """A model that is asked about images, and how: it can be pickled, and is opened where it is used.
+
+    Attributes:
+        fields: of the model's configuration, to be changed.
+        options: of the answers: `top`, `threshold`, `tta`.
+    """
+
+    model: Any
+    device: str
+    precision: str
+    batch_size: int | None
+    workers: int | None
+    fields: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("source", "task")}
+
+    @cached_property
+    def source(self) -> Any:
+        """The model; of an exported file the module that it means."""
+        return self.model if self.fields else program_of(self.model)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task of the model; that of a classifier where it does not say."""
+        from vitreous.tasks import task_named
+        from vitreous.tasks.answerer import task_of
+
+        return task_of(self.source) or task_named("classification")
+
+    def computation(self) -> dict[str, Any]:
+        """Return what `computation` does."""
+        return computation(self.device, self.batch_size, self.workers)
+
+
 def is_fresh(model: Any) -> bool:
     """Return whether MODEL is a mere name, whose weights are fresh."""
     return isinstance(model, str) and not Path(model).exists() and ":" not in model
@@ -189,7 +230,7 @@ def check_batch_size(batch_size: int | None) -> None:
 def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
     """Return what computes MODEL fastest: what an add-on has chosen for it, where nothing else is asked for,
     and said on stderr; or MODEL itself."""
-    from vitreous.deployment.answering import substitute
+    from vitreous.deployment.programs import substitute
 
     plain = precision == "auto" and device in ("auto", "cpu") and not fields
     chosen = substitute(model) if plain else None

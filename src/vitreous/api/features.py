@@ -131,9 +131,10 @@ def embed(
     Raises:
         InputError: no such model or image, or no image can be read.
     """
-    from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
+    from vitreous.api.answer_parts import answer_parts
     from vitreous.api.predictor import Predictor
     from vitreous.data.image_list import Failure, image_list
+    from vitreous.deployment.answer_files import check_for_folder, is_folder
     from vitreous.evaluation.features import feature_outputs
     from vitreous.evaluation.outputs import automatic_precision
     from vitreous.training.precision import computing

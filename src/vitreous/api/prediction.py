@@ -1,35 +1,37 @@
-"""`vitreous.evaluate` and `predict`: what a trained model answers."""
+"""`vitreous.predict`: what a trained model answers to images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import (
     ImageSize,
+    ModelUse,
     Settings,
     Threshold,
-    check_batch_size,
-    check_whole,
-    computation,
-    fastest,
-    model_fields,
-    path_of_run,
-    program_of,
     progress_bar,
     say,
-    settings_tree,
-    threshold_of,
-    weights_folder,
 )
-from vitreous.errors import InputError
+from vitreous.api.predictor import Predictor
+from vitreous.data.image_list import ImageList, image_list
+from vitreous.deployment.answer_files import (
+    WRITERS,
+    answer_file,
+    check_answer_file,
+    check_for_folder,
+    is_folder,
+)
+from vitreous.deployment.answers import Predictions
+from vitreous.deployment.programs import is_program, substitute
+from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 
 if TYPE_CHECKING:
-    from vitreous.data.image_list import Failure, ImageList
-    from vitreous.deployment.answering import Predictions
+    from vitreous.api.engines import AnswerEngine
+    from vitreous.results import Answer
+
+FEW = 8  # images, whose progress is not shown
 
 
 def predict(
@@ -51,7 +53,8 @@ def predict(
     config: str | Path | None = None,
     progress: bool = True,
 ) -> Predictions:
-    """Ask a model about images: their classes, numbers, or what else the task of the model gives.
+    """Ask a model about images: their classes, numbers, or what else the task of the model gives. For many
+    calls make one `Predictor`.
 
     Args:
         model: a run, any checkpoint with a head, or a model.
@@ -77,98 +80,79 @@ def predict(
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
     """
-    check_whole("top", top)
-    if top is not None and top < 1:
-        raise InputError(f"`top` {top} names no label: use 1 or more")
-    check_batch_size(batch_size)
-    from vitreous.data.image_list import image_list
+    asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta or None}
+    changed: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
+    how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}
+    predictor = Predictor(model, precision=precision, **how, **asked, **changed)
+    use = predictor.use
+    plain = threshold is None and not any((tta, out, engine, actors, image_size, settings, config))
+    light = torchless(use) if plain else None
+    if light is None:
+        use.task.check_options("predict", **asked, **changed, out=out, workers=workers)
+    table, folder = None, None
+    if out is not None:
+        writes_files = bool(use.task.answer_folder)
+        if is_folder(out) and not writes_files:
+            return answers_of_parts(predictor, images, Path(out), engine, actors, progress)
+        if writes_files and Path(out).suffix not in WRITERS:
+            folder = Path(out)
+        else:
+            table = Path(out)
+            check_answer_file(table)
+    check_for_folder(engine, actors)
+    listed, missing = image_list(images)
+    opened = light if light and not light.is_slow_for(len(listed)) else model_engine(use, listed, folder)
+    answers: list[Answer] = []
+    failed: dict[str, str] = {}
+    count = 0
+    with (
+        progress_bar("predicting", progress and len(listed) > FEW) as advance,
+        answer_file(table) if table else nullcontext(answers.append) as add,
+    ):
+        for count, answer in enumerate(opened.answers(listed, failed), start=1):
+            add(answer)
+            advance(count + len(failed), len(listed))
+    failed = {each.path: each.reason for each in missing} | failed
+    return Predictions(opened.task_name, answers, failed, count, opened.about, table)
 
-    model = path_of_run(model)
-    missing: Sequence[Failure] = ()
-    others = tta, out, engine, actors, settings, config, image_size
-    plain = threshold is None and not any(others) and device in ("auto", "cpu")
-    if plain and (file := torchless_file(model, precision)):
-        images, missing = image_list(images)  # once: they may come from a generator
-        how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "progress": progress}
-        found = predict_without_torch(file, images, top=top or 5, **how)
-        if found is not None:
-            return with_failures(found, missing)
-    from vitreous.api.answer_parts import answer_parts, check_for_folder, is_folder
-    from vitreous.api.predictor import Predictor
-    from vitreous.deployment.answering import Predictions
-    from vitreous.tasks import task_named
-    from vitreous.tasks.answer_tables import ENDINGS, check_table
-    from vitreous.tasks.answerer import predict as ask
-    from vitreous.tasks.answerer import task_of
+
+def torchless(use: ModelUse) -> TorchlessClassifier | None:
+    """Return what classifies without PyTorch: an exported file that the model is, or that was chosen for it;
+    None where PyTorch computes."""
+    if not isinstance(use.model, str | Path) or use.device not in ("auto", "cpu"):
+        return None
+    if use.precision not in ("auto", "fp32"):
+        return None
+    file, sentence = Path(use.model), ""
+    if not is_program(use.model):
+        chosen = substitute(use.model) if use.precision == "auto" else None
+        if chosen is None or chosen.file is None:
+            return None
+        file, sentence = chosen.file, chosen.sentence
+    exported = open_torchless(file)
+    if exported is None:
+        return None
+    if sentence:
+        say(sentence)
+    return TorchlessClassifier(exported, use.options["top"] or 5, use.batch_size, use.workers)
+
+
+def model_engine(use: ModelUse, images: ImageList, folder: Path | None) -> AnswerEngine:
+    """Return a model of PyTorch that is asked once. Where its answers are files they go into `folder`, by
+    default a new one; those of a model in memory stay there."""
+    from vitreous.api.engines import AnswerEngine
     from vitreous.training.run import default_path
 
-    opened = model if settings or config or image_size else program_of(model)
-    task = task_of(opened) or task_named("classification")
-    threshold = threshold_of(model, threshold)
-    asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta, "image_size": image_size}
-    task.check_options("predict", **asked, out=out, workers=workers, settings=settings, config=config)
-    if out is not None and is_folder(out) and not task.answer_folder:
-        asked |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
-        predictor = Predictor(model, settings=settings, config=config, **asked)
-        done = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
-        return Predictions(task.name, (), done.reasons, done.images, out=Path(out))
-    check_for_folder(engine, actors)
-    overrides = model_fields(settings_tree(settings, config), image_size)
-    listed, others_missing = image_list(images)
-    table = Path(out) if out is not None and (Path(out).suffix in ENDINGS or not task.answer_folder) else None
-    folder = Path(out) if out is not None and not table else None
-    if table:
-        check_table(table)
-    if not folder and task.answer_folder and isinstance(model, str | Path):  # of a model itself: in memory
-        folder = default_path(Path(model).name, root=Path(task.answer_folder))
-    named: dict[str, Any] = {"top": top, "threshold": threshold, "out": folder}
-    options = {name: value for name, value in named.items() if value is not None}
-    quick = opened if tta or folder else fastest(opened, precision, device, overrides)
-    with progress_bar("predicting", progress) as advance:
-        options |= computation(device, batch_size, workers) | {"precision": precision}
-        options |= {"overrides": overrides, "table": table, "tta": tta, "weights": weights_folder(model)}
-        found = ask(quick, listed, progress=advance, say=say, **options)
-    return with_failures(found, [*missing, *others_missing])
+    if folder is None and use.task.answer_folder and isinstance(use.model, str | Path):
+        folder = default_path(Path(use.model).name, root=Path(use.task.answer_folder))
+    return AnswerEngine(use, images, folder=folder, reused=False)
 
 
-def with_failures(found: Predictions, missing: Sequence[Failure]) -> Predictions:
-    """Return answers with the images that were not found before those that could not be read."""
-    return replace(found, failed={**{each.path: each.reason for each in missing}, **found.failed})
+def answers_of_parts(
+    predictor: Predictor, data: Any, folder: Path, engine: str | None, actors: int | None, progress: bool
+) -> Predictions:
+    """Answer DATA into a folder, a file for each part."""
+    from vitreous.api.answer_parts import answer_parts
 
-
-def torchless_file(model: Any, precision: str) -> tuple[Path, str] | None:
-    """Return an exported file that MODEL is, or the one that was chosen for it with a sentence that says so;
-    None for what PyTorch computes."""
-    from vitreous.deployment.answering import substitute
-    from vitreous.deployment.programs import is_program
-
-    if not isinstance(model, str | Path) or precision not in ("auto", "fp32"):
-        return None
-    if is_program(model):
-        return Path(model), ""
-    chosen = substitute(model) if precision == "auto" else None
-    return (chosen.file, chosen.sentence) if chosen and chosen.file else None
-
-
-def predict_without_torch(
-    file: tuple[Path, str],
-    images: ImageList,
-    *,
-    top: int,
-    batch_size: int | None,
-    workers: int | None,
-    progress: bool,
-) -> Predictions | None:
-    """Classify images with an exported file, without PyTorch; None where that is not to be had, or for so
-    many images that PyTorch's way of decoding is worth its loading, unless there is no other way."""
-    from vitreous.deployment.answering import BATCH, MANY, open_torchless, predict_exported
-    from vitreous.deployment.programs import PIXELS
-
-    found = open_torchless(file[0])
-    if found is None or (len(images) >= MANY and found.about["inputs"] != PIXELS):
-        return None
-    if file[1]:
-        say(file[1])
-    with progress_bar("predicting", progress) if len(images) > BATCH else nullcontext() as advance:
-        how: dict[str, Any] = {"batch_size": batch_size or BATCH, "workers": workers, "progress": advance}
-        return predict_exported(found, images, top=top, **how)
+    done = answer_parts(predictor, data, folder, engine=engine, actors=actors, progress=progress)
+    return Predictions(predictor.use.task.name, (), done.reasons, done.images, out=folder)

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress, repeat
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.checkpoints.weights import check_finite
 from vitreous.checkpoints.whole_files import write_text
-from vitreous.deployment.answering import Choice, Prediction, sha256_of
+from vitreous.deployment.answers import Choice, Prediction
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.classification import MultiLabelEvaluation
 from vitreous.evaluation.outputs import AveragedViews
@@ -22,6 +24,7 @@ from vitreous.evaluation.result import LabelEvaluation
 from vitreous.evaluation.scores import best_threshold
 from vitreous.models.names import Runnable
 from vitreous.models.with_encoder import WithEncoder
+from vitreous.outside import sha256_of
 
 THRESHOLDS = "thresholds.json"  # beside the weights
 
@@ -92,6 +95,16 @@ class ClassPredictor:
 
     def activated(self, logits: Float[Tensor, "B classes"]) -> Float[Tensor, "B classes"]:
         return logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
+
+    def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, Any]:
+        """Return the most probable label of each preprocessed image, its probability, and those of all."""
+        values = self.probabilities(images).cpu().numpy()
+        best = values.argmax(axis=1)
+        return {
+            "label": [self.labels[number] for number in best],
+            "probability": values[np.arange(len(best)), best],
+            "probabilities": values,
+        }
 
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
         """Return the most probable labels of each preprocessed image, in descending order."""

@@ -75,6 +75,25 @@ class Exported(NamedTuple):
         return list(self.about["labels"] or map(str, range(self.about["model"]["num_classes"])))
 
 
+class Substitute(NamedTuple):
+    """What computes a model in its place, as an add-on has chosen.
+
+    Attributes:
+        sentence: about it.
+        file: an exported model; None where PyTorch computes.
+        open: returns the model as PyTorch computes it then.
+    """
+
+    sentence: str
+    file: Path | None
+    open: Callable[[Any], Any]
+
+
+def substitute(model: Any) -> Substitute | None:
+    """Return what computes MODEL faster, in its place; None where nothing was chosen for it."""
+    return next((found for choose in contributed("substitutes") if (found := choose(model))), None)
+
+
 def is_program(spec: Any) -> bool:
     """Return whether MODEL means an exported file or folder that is there."""
     return isinstance(spec, str | Path) and format_of(Path(spec)) is not None

@@ -1,28 +1,19 @@
-"""Models of every task: which task a model has, opening and asking it."""
+"""Models of every task: which task a model has, and opening it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
-from vitreous.data.dataset import ImageDataset
-from vitreous.deployment.answering import Predictions
 from vitreous.errors import InputError
-from vitreous.evaluation.outputs import AveragedViews, Progress, automatic_precision
+from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import addons, kinds
 from vitreous.outside import local_path
-from vitreous.results import Answer
 from vitreous.tasks import TASKS, task_named
-from vitreous.tasks.answer_tables import answer_table
 from vitreous.tasks.task import Task, module_of
-from vitreous.training.precision import computing, evaluation_mode
 from vitreous.training.run import of_another_command
 
 # What published models of transformers are for, by their model_type.
@@ -105,54 +96,3 @@ def may_mirror(model: Any) -> bool:
         if (folder / "config.toml").is_file():
             return bool(read_tree(folder).get("augmentation", {}).get("flip"))
     return task_of(model) is None
-
-
-def predict(
-    model: Any,
-    images: ImageDataset,
-    *,
-    device: torch.device,
-    precision: str = "fp32",
-    batch_size: int = 64,
-    workers: int = 0,
-    weights: Path | None = None,
-    progress: Progress | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    table: Path | None = None,
-    tta: bool = False,
-    say: Callable[[str], None] = lambda sentence: None,
-    **options: Any,
-) -> Predictions:
-    """Ask a model about images. No more than a batch of them is held in memory.
-
-    Args:
-        model: a run, a checkpoint, or what `open_answerer` gives.
-        images: numbered images, whatever their targets.
-        tta: as of `open_answerer`.
-        weights: the folder of the model's weights, beside which precisions are compared once.
-        table: a file for the answers, which are then not held in memory either.
-        say: is called with a sentence about the precision.
-        options: of the task: `top` labels, a `threshold`, `out` for masks.
-
-    Raises:
-        InputError: the model has no answer to images, or an option cannot be had.
-    """
-    task, answerer = open_answerer(model, tta=tta, **(overrides or {}))
-    module = module_of(answerer)
-    if any(each.is_meta for each in module.parameters()):
-        raise InputError("a model on the meta device has no weights: load it with vitreous.load")
-    module = module.to(device)
-    precision = automatic_precision(
-        answerer, images, precision, device, folder=weights, workers=workers, say=say
-    )
-    answers: list[Answer] = []
-    failed: dict[str, str] = {}
-    count = 0
-    options |= {"device": device, "batch_size": batch_size, "workers": workers}
-    answered = answer_table(table) if table else nullcontext(answers.append)
-    with evaluation_mode(module), computing(precision, device), answered as add:
-        for count, answer in enumerate(task.predict(answerer, images, failed, **options), start=1):
-            add(answer)
-            if progress:
-                progress(count + len(failed), len(images))
-    return Predictions(task.name, answers, failed, count, task.about_answers(answerer), table)

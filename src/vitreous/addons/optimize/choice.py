@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitreous.addons.optimize.engines import ENGINES, Candidate, prepared_module
-from vitreous.deployment.answering import Substitute, sha256_of
-from vitreous.deployment.programs import is_program
+from vitreous.deployment.programs import Substitute, is_program
 from vitreous.errors import is_installed
-from vitreous.outside import local_path
+from vitreous.outside import local_path, sha256_of
 
 CHOICE = "optimized.json"  # beside the weights
 

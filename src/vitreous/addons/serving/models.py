@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitreous.data.decoding import BadImage, EncodedImage, open_image, plain_size
 from vitreous.data.transforms import evaluation_pixels
-from vitreous.deployment.answering import Prediction
+from vitreous.deployment.answers import Prediction
 from vitreous.deployment.classifier import ClassPredictor, output_labels
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import regression_outputs

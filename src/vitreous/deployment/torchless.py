@@ -1,0 +1,122 @@
+"""Exported classifiers that answer without PyTorch: images are prepared by Pillow and NumPy, and computed by
+ONNX Runtime or what an add-on has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage
+from vitreous.data.workers import in_order, worker_count
+from vitreous.deployment.answers import Choice, Prediction
+from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
+from vitreous.models.preprocessing import Preprocessing, upright
+
+TASKS = ("classification", "multilabel")
+MANY = 400  # images: for more, PyTorch's and numba's decoding is worth their loading
+BATCH = 8  # images: what a CPU computes fastest, or nearly so
+
+
+class TorchlessClassifier:
+    """An exported classifier at work; threads decode the next images while the engine computes.
+
+    Attributes:
+        task_name: of its task.
+        about: what its answers have in common.
+    """
+
+    def __init__(self, exported: Exported, top: int, batch_size: int | None, workers: int | None) -> None:
+        self.exported, self.top = exported, top
+        self.batch_size, self.workers = batch_size or BATCH, worker_count(workers) or 1
+        self.takes_pixels = exported.about["inputs"] == PIXELS
+        self.preprocessing, self.labels = exported.preprocessing, exported.labels
+        self.task_name: str = exported.about["task"]
+        self.about: dict[str, Any] = {}
+
+    def is_slow_for(self, images: int) -> bool:
+        """Return whether PyTorch's way of decoding so many images is worth its loading."""
+        return images >= MANY and not self.takes_pixels
+
+    def answers(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Prediction]:
+        """Yield the most probable labels of each image, in order; `failed` takes the unreadable ones."""
+
+        def read(index: int) -> Any:
+            try:
+                return self.prepared(images, index)
+            except BadImage as bad:
+                return bad
+
+        with ThreadPoolExecutor(self.workers) as threads:
+            found = in_order(threads, read, range(len(images)), ahead=2 * self.batch_size)
+            numbered = enumerate(found)
+            while batch := list(islice(numbered, self.batch_size)):
+                names, good = [], []
+                for index, image in batch:
+                    if isinstance(image, BadImage):
+                        failed[image.name] = image.reason
+                    else:
+                        names.append(images.name(index))
+                        good.append(image)
+                if good:
+                    rows = probabilities(self.exported, good)
+                    for name, row in zip(names, rows, strict=True):
+                        yield Prediction.of(name, choices(self.labels, row, self.top))
+
+    def prepared(self, images: ImageDataset, index: int) -> Any:
+        """Return an image as `probabilities` takes it. Raises BadImage."""
+        encoded = images.opened(index, self.preprocessing.channels, self.preprocessing)
+        if self.takes_pixels:
+            return encoded.upright()
+        if encoded.bands is None:
+            return prepared(encoded.upright(), self.preprocessing)
+        encoded.scaled_bands()  # or it is a bad image
+        return prepared(encoded.bands, self.preprocessing)
+
+
+def open_torchless(file: Path) -> Exported | None:
+    """Open an exported classifier that is computed without PyTorch; None for any other file."""
+    format = format_of(file)
+    if format is None or format.package is None:
+        return None
+    found = open_exported(file)
+    return found if found.about["task"] in TASKS and found.about["model"].get("num_classes") else None
+
+
+def prepared(image: Any, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
+    """Return an upright image of Pillow as the model takes it: what `how` makes of it, in NumPy."""
+    if isinstance(image, np.ndarray):
+        pixels = how.pixels(image).permute(1, 2, 0).numpy().astype(np.float32)
+    else:
+        pixels = np.asarray(how.image(image), dtype=np.float32).reshape(*how.size, how.channels)
+    mean, std = (np.array(each, dtype=np.float64) for each in (how.mean, how.std))
+    factor, shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
+    return np.ascontiguousarray((pixels * factor + shift).transpose(2, 0, 1))
+
+
+def probabilities(found: Exported, images: Sequence[Any]) -> Float[np.ndarray, "B classes"]:
+    """Return the probability of each label of upright images."""
+    if found.about["inputs"] == PIXELS:  # of its own size each
+        how = found.preprocessing
+        rows = (np.asarray(upright(each, how.channels)).reshape(1, *each.size[::-1], -1) for each in images)
+        return np.concatenate([found.compute(np.ascontiguousarray(row), 1)[0] for row in rows])
+    how = found.preprocessing
+    batch = np.stack([each if isinstance(each, np.ndarray) else prepared(each, how) for each in images])
+    logits = found.compute(batch, 1)[0].astype(np.float32)
+    if found.about["task"] == "multilabel":
+        return np.exp(-np.logaddexp(0, -logits))  # without an overflow
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def choices(labels: Sequence[str], row: NDArray[np.float32], top: int) -> tuple[Choice, ...]:
+    """Return the most probable labels, in descending order."""
+    order = np.argsort(-row, kind="stable")[:top]
+    return tuple(Choice(labels[number], float(row[number])) for number in order.tolist())
