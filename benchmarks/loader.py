@@ -1,7 +1,6 @@
 """Images a second of one core, beside the usual way: torchvision's ImageFolder with its v1 transforms.
 
     python benchmarks/loader.py [--rounds 8] [--out benchmarks/results/loader.json]
-    python benchmarks/loader.py --workers 1 2 4 8 16 [--out benchmarks/results/loader_workers.json]
 
 The usual way is torchvision's own code where it can be imported. Where not, it is written out below with
 Pillow and torch, operation by operation as RandomResizedCrop, Resize, CenterCrop, RandomHorizontalFlip,
@@ -14,23 +13,16 @@ by it. A ratio is the median of the ratios of neighboring batches; that of the f
 it, since on a busy machine caches and hyperthreads are shared. The
 images are parts of scikit-learn's two photographs, resized and compressed at quality 90; the kilobytes of a
 mean file are in the results, since the more there is to decode, the less the rest weighs.
-
-With --workers, threads and worker processes are compared instead, by their number: images a second of all
-together, and the processor time of an image, of JPEGs and of images of 8 x 8 pixels, which leave little but
-what Python itself does for each image.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import json
 import math
-import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +34,8 @@ from record import write_results
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
-from vitreous.data.dataset import ArrayImages, ImageDataset
+from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
@@ -243,81 +235,21 @@ TARGETS = {
 }
 
 
-def processor_seconds() -> dict[str, float]:
-    """Of this process, and of each worker process that it has now."""
-    spent = {"own": sum(os.times()[:2])}
-    for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-            spent[child] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return spent
-
-
-def with_workers(
-    images: ImageDataset, side: int, more: dict[str, Any], workers: int, *, processes: bool, seconds: float
-) -> dict[str, float]:
-    """Images a second of some workers, and the processor time of an image."""
-    batch = 64
-    loader = image_loader(
-        images,
-        preprocessing=Preprocessing(size=(side, side)),
-        augmentation=TRAINING.model_copy(update=more),
-        batch_size=batch,
-        seed=0,
-        workers=workers,
-        config=DataConfig(in_memory=False, worker_processes=processes),
-    )
-    batches = (each for epoch in itertools.count() for each in loader.epoch(epoch))
-    for _ in range(workers + 2 * WARM_UP):  # all that is read ahead
-        next(batches)
-    wall, before, count = time.perf_counter(), processor_seconds(), 0
-    while time.perf_counter() - wall < seconds:
-        count += len(next(batches).images)
-    wall = time.perf_counter() - wall
-    core = sum(each - before.get(name, 0.0) for name, each in processor_seconds().items())
-    return {"images_per_second": round(count / wall, 1), "core_microseconds": round(1e6 * core / count, 1)}
-
-
-def measure_workers(folder: Path, counts: Sequence[int], seconds: float) -> dict[str, Any]:
-    """All combinations."""
-    write_images(folder / "small", 480, 375, 500)
-    pixels = np.random.default_rng(0).integers(0, 256, (8192, 8, 8, 3), dtype=np.uint8)
-    tiny = ArrayImages(pixels, np.arange(len(pixels)) % 2, ("a", "b"), name="tiny")
-    photos = open_data(str(folder / "small"), DataConfig(test_fraction=0, validation_fraction=0)).train
-    augmentations = {"crop and flip": {}, "RandAugment": {"rand_augment": RandAugmentConfig()}}
-    found: dict[str, Any] = {}
-    for name, images, side in (("500x375 JPEGs", photos, 224), ("8x8 pixels", tiny, 8)):
-        for kind, more in augmentations.items():
-            for workers in counts:
-                for processes in (False, True):
-                    row = with_workers(images, side, more, workers, processes=processes, seconds=seconds)
-                    ways = found.setdefault(f"{name}, {kind}", {}).setdefault(str(workers), {})
-                    ways["processes" if processes else "threads"] = row
-                print(name, kind, workers, json.dumps(ways), flush=True)
-    return found
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--workers", type=int, nargs="+", help="compare threads and processes")
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement with --workers")
     parser.add_argument("--machine", default="", help="what is to be known of it besides its processor")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    about: dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
-        if options.workers:
-            about = {"workers": measure_workers(Path(folder), options.workers, options.seconds)}
-        else:
-            kilobytes, rows = measure(Path(folder), options.rounds)
-            about = {
-                "peer": f"torchvision {PEER.__version__}" if PEER else "its operations, written out",
-                "kilobytes_of_an_image": kilobytes,
-                "rows": {name: {**row, "target": TARGETS.get(name)} for name, row in rows.items()},
-            }
+        kilobytes, rows = measure(Path(folder), options.rounds)
+    about = {
+        "peer": f"torchvision {PEER.__version__}" if PEER else "its operations, written out",
+        "kilobytes_of_an_image": kilobytes,
+        "rows": {name: {**row, "target": TARGETS.get(name)} for name, row in rows.items()},
+    }
     write_results(about, options.out, machine=options.machine, packages=("pillow", "numba"))
 
 

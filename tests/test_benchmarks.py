@@ -149,3 +149,14 @@ def test_every_stored_result_is_explained() -> None:
     explained = (FOLDER / "results" / "README.md").read_text("utf-8")
     stored = {path.name for path in (FOLDER / "results").glob("*.json")}
     assert {name for name in stored if name not in explained} == set()
+
+
+def test_every_stored_result_is_on_a_page() -> None:
+    """What no page cites is not kept."""
+    pages = [
+        *(FOLDER.parent / "docs" / "en").rglob("*.*"),
+        FOLDER.parent / "docs" / "extensions" / "from_program.py",
+    ]
+    text = "".join(page.read_text("utf-8") for page in pages if page.suffix in (".md", ".ipynb", ".py"))
+    stored = {path.name for path in (FOLDER / "results").glob("*.json")}
+    assert {name for name in stored if name not in text} == set()

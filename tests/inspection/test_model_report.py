@@ -241,8 +241,7 @@ def test_a_map_has_its_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_memory_does_not_grow_with_layers_or_images(tmp_path: Path) -> None:
-    """Two layers of ViT-L/16 at 384, 64 images: their whole maps alone would be 2.7 GB. All 24 layers are
-    measured by benchmarks/inspection_memory.py."""
+    """Two layers of ViT-L/16 at 384, 64 images: their whole maps alone would be 2.7 GB."""
     script = """
 import resource, sys
 from pathlib import Path
