@@ -82,7 +82,7 @@ def study(
         return 130
     if json:
         print_json(result.to_json())
-    elif name in ("all", "ledger"):
+    elif name in ("all", "ledger", "vtab"):
         from vitreous.languages import speaking
 
         with speaking(options.get("language")):

@@ -66,7 +66,9 @@ class Findings(Result):
     def runs(self) -> str:
         """The data, the steps and the number of seeds in words."""
         steps = max(row.variant.trial.steps for row in self.rows) * self.share
-        return phrase("study.runs", steps=round(steps), seeds=self.seeds)
+        least, most = (fold(len(row.results) for row in self.rows) for fold in (min, max))
+        seeds = phrase("study.from-to", least=least, most=most) if least < most else least
+        return phrase("study.runs", steps=round(steps), seeds=seeds, several=most > 1)
 
     def markdown(self) -> str:
         """Return the table, how it differs from the paper, and the verdicts."""
@@ -184,6 +186,7 @@ class Ledger(Result):
                 "study": name,
                 **each.to_json(study_named(name).words["claims"][each.claim.name]),
                 "holm": each.holm,
+                "verdict_in_ledger": each.in_ledger,
             }
             for name, each in self.run
         ]
@@ -191,22 +194,26 @@ class Ledger(Result):
     @property
     def counts(self) -> dict[str, int]:
         """How many claims have each verdict, or have not been tried."""
-        tried = Counter[str](each.verdict for _, each in self.run)
+        tried = Counter[str](each.in_ledger for _, each in self.run)
         return {**tried, "not-run": len(self.verdicts) - len(self.run)}
 
     def cells(self) -> list[tuple[str, ...]]:
-        """(claim, source, study, paper, ours, verdict), in the language of the page."""
+        """(claim with its place, study and seeds; ours; verdict), in the language of the page: three columns,
+        which a phone shows."""
         sources, missing = words("study.sources"), words("study.verdicts")["not-run"]
         rows: list[tuple[str, ...]] = []
         for name, each in self.verdicts:
             claim = each.claim
-            sentence = study_named(name).words["claims"][claim.name]
             place, paper = (phrase("study.reference", value=text) for text in (claim.place, claim.paper))
-            source = ", ".join(filter(None, (sources[claim.source], place)))
-            ours = "-", missing
-            if each.seeds:
-                ours = each.difference, each.text + (" *" if each.holm is False else "")
-            rows.append((sentence, source, name, paper or "-", *ours))
+            about = phrase(
+                "study.ledger-about",
+                sentence=study_named(name).words["claims"][claim.name],
+                place=", ".join(filter(None, (sources[claim.source], place))),
+                study=name,
+                seeds=len(each.seeds),
+                paper=paper,
+            )
+            rows.append((about, each.difference if each.seeds else "-", each.text if each.seeds else missing))
         return rows
 
     def markdown(self) -> str:
@@ -230,5 +237,5 @@ class Ledger(Result):
             decided=counts.get("seen", 0) + counts.get("not-seen", 0),
             claims=len(self.verdicts),
             run=len(self.run),
-            starred=sum(each.holm is False for _, each in self.verdicts),
+            alone=sum(each.holm is False for _, each in self.verdicts),
         )

@@ -72,8 +72,8 @@ def few_shot(model: Model, images: Images) -> dict[str, float]:
 
 
 def heads(model: Model, images: Images) -> dict[str, float]:
-    """Return attention distances as shares of that of uniform attention: their slope over the layers, and of
-    the first layer's heads the farthest, less three quarters, and the nearest (Fig. 7, right)."""
+    """Return the slope of the attention distance over the layers, as a share of uniform attention's, and the
+    nearest and the farthest head of the first layer (Fig. 7, right)."""
     assert isinstance(model, ViT)
     grid, patch = model.config.grid, model.config.patch_size
     with capture_attention(model) as attention:
@@ -84,34 +84,20 @@ def heads(model: Model, images: Images) -> dict[str, float]:
     ]  # of each head
     means = [float(layer.mean()) for layer in distances]
     slope = float(np.polyfit(np.arange(len(means)), means, 1)[0])
-    return {
-        "distance-slope": slope,
-        "farthest-beyond-three-quarters": float(distances[0].max()) - 0.75,
-        "nearest-head": float(distances[0].min()),
-    }
+    ends = {"farthest-head": float(distances[0].max()), "nearest-head": float(distances[0].min())}
+    return {"distance-slope": slope, **ends}
 
 
 def position_plane(model: Model, images: Images) -> dict[str, float]:
     """Minus the correlation between the distance of two patches and the similarity of their positions
-    (Fig. 7, center); and how much more alike patches of one row or column are than others as far away."""
+    (Fig. 7, center)."""
     assert isinstance(model, ViT)
     rows, grid = position_rows(model), model.config.grid
     assert rows is not None
     similar = position_similarity(rows, grid).reshape(len(rows), -1).cpu().numpy()
     far = patch_distances(grid, (1, 1)).numpy()
     apart = far > 0
-    y, x = np.divmod(np.arange(len(rows)), grid[1])
-    one_line = (y[:, None] == y) | (x[:, None] == x)
-    gains = [
-        similar[apart & one_line & (np.abs(far - each) < 1e-3)].mean()
-        - similar[apart & ~one_line & near].mean()
-        for each in range(2, max(grid))
-        if (near := np.abs(far - each) < 0.5)[apart & ~one_line].any()
-    ]
-    return {
-        "nearness": -float(np.corrcoef(far[apart], similar[apart])[0, 1]),
-        "rows-and-columns": float(np.mean(gains)),
-    }
+    return {"nearness": -float(np.corrcoef(far[apart], similar[apart])[0, 1])}
 
 
 def shuffled(model: Model, images: Images) -> dict[str, float]:

@@ -32,10 +32,8 @@ def sinusoids() -> Study:
     ]
     none = SequenceTrial(steps=LEARNED["parsing"]).change({"position": "none"})
     variants.append(Variant("none, parsing", none))
-    first = 1, "sinusoidal, parsing"
-    claims = [Claim("any", (first, (-1, "none, parsing")), "2017", "3.5", measure="sequences")]
     terms = (1, "sinusoidal, copy"), (-1, "learned, copy")
-    claims.append(Claim("longer", terms, "2017", "3.5", measure="longer"))
+    claims = [Claim("longer", terms, "2017", "3.5", measure="longer")]
     return study("sinusoids", variants, claims)
 
 
@@ -57,10 +55,8 @@ def key_size() -> Study:
     """Row B: queries and keys of a half and a quarter of the values' size."""
     sizes = {"whole": (None, "25.8"), "half": (4, "25.4"), "quarter": (2, "25.1")}
     variants = [Variant(name, BASE.change(key_size=size), paper) for name, (size, paper) in sizes.items()]
-    claims = [
-        Claim(name, ((1, "whole"), (-1, name)), "2017", "Table 3 (B)", paper, measure="sequences")
-        for name, paper in (("half", "+0.4 (BLEU)"), ("quarter", "+0.7 (BLEU)"))
-    ]
+    terms, gain = ((1, "whole"), (-1, "quarter")), "+0.7 (BLEU)"
+    claims = [Claim("quarter", terms, "2017", "Table 3 (B)", gain, measure="sequences")]
     return study("key-size", variants, claims)
 
 
@@ -69,15 +65,16 @@ def size() -> Study:
     halves: dict[str, tuple[Tree, str, str]] = {
         "depth": ({"depth": 1, "encoder_depth": 1}, "23.7", "+2.1 (BLEU, a third)"),
         "width": ({"width": 32, "mlp_dim": 64}, "24.5", "+1.3 (BLEU)"),
-        "MLP width": ({"mlp_dim": 64}, "25.4", "+0.4 (BLEU)"),
+        "MLP width": ({"mlp_dim": 64}, "25.4", ""),
     }
     base = BASE.change(steps=2 * STEPS)
     variants = [Variant("the base", base, "25.8")]
     claims = list[Claim]()
     for name, (model, paper, gain) in halves.items():
         variants.append(Variant(f"{name}, halved", base.change(model), paper))
-        terms = (1, "the base"), (-1, f"{name}, halved")
-        claims.append(Claim(name, terms, "2017", "Table 3 (C)", gain, measure="sequences"))
+        if gain:
+            terms = (1, "the base"), (-1, f"{name}, halved")
+            claims.append(Claim(name, terms, "2017", "Table 3 (C)", gain, measure="sequences"))
     return study("size", variants, claims)
 
 

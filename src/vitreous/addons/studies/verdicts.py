@@ -60,8 +60,8 @@ class Verdict:
     @property
     def verdict(self) -> Seen:
         """The rule. "more": seen above 0; not seen where the interval ends below the margin. "alike": seen
-        where the interval is within the margin; not seen where it is outside of it, or on one side of 0 with
-        its mean outside. "none": seen where every seed is 0."""
+        where the interval is within the margin; not seen where it is outside of it. "none": seen where every
+        seed is 0."""
         low, high, margin = self.mean - self.half_width, self.mean + self.half_width, self.claim.margin
         match self.claim.rule:
             case "none":
@@ -71,13 +71,17 @@ class Verdict:
             case "alike":
                 if max(abs(low), abs(high)) < margin:
                     return "seen"
-                outside = (low > 0 or high < 0) and abs(self.mean) > margin
-                return "not-seen" if outside else "undecided"
+                return "not-seen" if low > margin or high < -margin else "undecided"
+
+    @property
+    def in_ledger(self) -> Seen:
+        """The verdict among all claims of a ledger: undecided where Holm's correction takes it away."""
+        return "undecided" if self.holm is False else self.verdict
 
     @property
     def p_value(self) -> float:
-        """Of the test of a decided claim, two-sided: Student's, against 0; for "alike" the larger of the
-        two one-sided tests against the margins, doubled."""
+        """Of the test of a decided claim, two-sided: Student's, against 0; for "alike" of the one-sided test
+        against the nearer margin, doubled."""
         from scipy.stats import t
 
         count = len(self.seeds)
@@ -86,8 +90,8 @@ class Verdict:
         if self.claim.rule == "none" or not spread:
             return 0.0 if self.verdict != "undecided" else 1.0
         value = abs(self.mean)
-        if self.claim.rule == "alike" and self.verdict == "seen":
-            value = self.claim.margin - abs(self.mean)
+        if self.claim.rule == "alike" and self.verdict != "undecided":
+            value = abs(self.claim.margin - abs(self.mean))
         elif self.verdict == "not-seen" and self.claim.rule == "more":
             value = self.claim.margin - self.mean
         return float(2 * t.sf(value / spread, count - 1))
@@ -109,16 +113,17 @@ class Verdict:
     @property
     def difference(self) -> str:
         """The mean with its interval, and the unit."""
-        units = words("study.measures")
-        unit = words("study")["points-unit"] if self.claim.points else units[self.claim.measure]
+        unit = words("study")["points-unit" if self.claim.points else "null-unit"]
         margin = f" ± {self.number(self.half_width)}" if len(self.seeds) > 1 else ""
         return phrase("study.difference", value=self.number(self.mean, "+") + margin, unit=unit)
 
     @property
     def text(self) -> str:
         """The verdict in words, with what could have been detected where nothing was decided."""
-        name: str = "one-seed" if len(self.seeds) < 2 else self.verdict
+        name: str = "one-seed" if len(self.seeds) < 2 else self.in_ledger
         text: str = words("study.verdicts")[name]
+        if name == "undecided" and self.verdict != "undecided":
+            return phrase("study.verdicts.alone", verdict=text, alone=words("study.verdicts")[self.verdict])
         if name == "undecided":
             text = phrase("study.verdicts.limit", verdict=text, limit=self.number(self.detectable))
         return text
@@ -134,6 +139,7 @@ class Verdict:
             "measure": claim.measure,
             "rule": claim.rule,
             "margin": claim.margin,
+            "null": claim.null or None,
             "terms": [list(term) for term in claim.terms],
             "chosen": list(self.chosen),
             "seeds": list(self.seeds),
@@ -146,12 +152,16 @@ class Verdict:
 
 
 def verdict(claim: Claim, rows: Sequence[TableRow]) -> Verdict:
-    """The value of the claim for each seed: paired, since the variants of a seed share images and order."""
-    total, chosen = np.zeros(len(rows[0].results)), []
-    for weight, name in claim.terms:
-        row = row_named(name, rows, claim.measure)
-        total += weight * np.array(row.values(claim.measure))
+    """The value of the claim for each seed that all its variants have: paired, since the variants of a seed
+    share images and order."""
+    named = [row_named(name, rows, claim.measure) for _, name in claim.terms]
+    seeds = min(len(row.results) for row in named)
+    total, chosen = np.zeros(seeds), []
+    for (weight, name), row in zip(claim.terms, named, strict=True):
+        total += weight * np.array(row.values(claim.measure)[:seeds])
         chosen += [row.variant.name] if row.variant.name != name else []
+    if claim.null:
+        total /= np.std(row_named(claim.null, rows).values(claim.measure), ddof=1)
     return Verdict(claim, tuple(total.tolist()), tuple(chosen), overlap=rows[0].overlap)
 
 

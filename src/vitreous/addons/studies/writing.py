@@ -101,7 +101,7 @@ def study_plot(study: Study, rows: Sequence[TableRow], runs: str) -> Chart:
     with canvas(6.4, height) as (figure, (axes,)):
         axes.set_title(f"{fill(about['title'], TITLE)}\n{runs}")
         if "axis" in about:
-            curves(axes, rows, study.measure)  # of shares
+            curves(axes, rows, study.measure, 100 if study.points else 1)
             axes.set_xlabel(about["axis"])
         else:
             dots(axes, rows, study.measure, 100 if study.points else 1)
@@ -130,21 +130,22 @@ def dots(axes: Axes, rows: Sequence[TableRow], measure: str, scale: int) -> None
     axes.set_xlabel(phrase("study.dots", measure=words("study.axes")[measure]))
 
 
-def curves(axes: Axes, rows: Sequence[TableRow], measure: str) -> None:
-    """One for each group; a group of a single point is a point of every curve."""
+def curves(axes: Axes, rows: Sequence[TableRow], measure: str, scale: int) -> None:
+    """One for each group; a variant that is called as its group is a point of every curve."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
         groups.setdefault(row.variant.group, []).append(row)
-    shared = [members[0] for members in groups.values() if len(members) == 1]
-    several = {group: [*members, *shared] for group, members in groups.items() if len(members) > 1}
+    shared = [row for row in rows if row.variant.name == row.variant.group]
+    own = {row.variant.name for row in shared}
+    several = {group: [*members, *shared] for group, members in groups.items() if group not in own}
     for (group, members), color in zip(several.items(), COLORS[: len(several)], strict=True):
         members.sort(key=lambda row: row.variant.x)
-        places, means = [row.variant.x for row in members], [100 * row.mean(measure) for row in members]
+        places, means = [row.variant.x for row in members], [scale * row.mean(measure) for row in members]
         axes.plot(places, means, marker="o", ms=5, lw=1.4, color=color, label=variant_label(group))
-        bars = error_bars(members, measure)
+        bars = error_bars(members, measure, scale)
         axes.errorbar(places, means, yerr=bars, fmt="none", ecolor=color, elinewidth=1, alpha=0.6)
     for row in shared:
-        name, at = variant_label(row.variant.name), (row.variant.x, 100 * row.mean(measure))
+        name, at = variant_label(row.variant.name), (row.variant.x, scale * row.mean(measure))
         axes.annotate(name, at, xytext=(5, -11), textcoords="offset points")
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
