@@ -417,10 +417,8 @@ def from_dino(sources: Path) -> Iterator[Setting]:
     with inside(folder), patch.object(torch.hub, "list", lambda name: []):
         program = importlib.import_module("main_dino")
         # 8 processes of the README's first command.
-        args = arguments(
-            lambda: program.argparse.ArgumentParser(parents=[program.get_args_parser()]).parse_args(),
-            "python main_dino.py --arch vit_small",
-        )
+        parser = program.get_args_parser()
+        args = arguments(parser.parse_args, "python main_dino.py --arch vit_small")
         head = importlib.import_module("vision_transformer").DINOHead.__init__
         augment = program.DataAugmentationDINO(
             args.global_crops_scale, args.local_crops_scale, args.local_crops_number
