@@ -142,7 +142,7 @@ class Claim:
     rule: Literal["more", "alike", "none"] = "more"
     margin: float = 0.01  # the smallest difference that matters, in the measure's unit
     points: bool = True  # whether the measure is a share, and printed as points of a hundred
-    # For a measure that is no share: an untrained variant, whose standard deviation over seeds is the unit.
+    # For a measure other than a share: an untrained variant, whose standard deviation over seeds is the unit.
     null: str = ""
 
 
