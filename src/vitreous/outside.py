@@ -47,6 +47,12 @@ def read_regular(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
     return content
 
 
+def read_text(path: str | Path, encoding: str = "utf-8", *, errors: str = "strict") -> str:
+    """Return the text of a regular file, its lines ended by \\n. Raises OSError or UnicodeDecodeError."""
+    text = read_regular(path).decode(encoding, errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def local_path(path: str | Path) -> Path:
     """Return a path with the user's home for ~ (one of an unknown user is a name like any other), and the
     form of its name that is there."""

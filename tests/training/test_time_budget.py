@@ -255,6 +255,7 @@ def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest
     ("options", "words"),
     [
         (["--minutes", "0"], "leaves no time to train"),
+        (["--minutes", "1e308"], "less than or equal to 525600"),
         (["--minutes", "1", "--epochs", "2"], "give one of them"),
     ],
 )

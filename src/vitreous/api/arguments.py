@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import InputError, writing_to
-from vitreous.outside import local_path
+from vitreous.outside import local_path, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def leaves_of(settings: Settings, group: str = "") -> Iterator[tuple[str, Any]]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file. Raises InputError: it cannot be read, or is not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except RecursionError:

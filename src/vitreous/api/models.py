@@ -23,6 +23,7 @@ from vitreous.api.arguments import (
 )
 from vitreous.errors import InputError, check_free, nearest, writing_to
 from vitreous.extensions import addons
+from vitreous.outside import read_text
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -226,11 +227,7 @@ def push_to_hub(
 
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None
-    text = (
-        card.read_text(encoding="utf-8")
-        if card and (card.parent / "config.toml").is_file() and card.is_file()
-        else None
-    )
+    text = read_text(card) if card and (card.parent / "config.toml").is_file() and card.is_file() else None
     address, _ = upload(
         resolve_model(model),
         name,

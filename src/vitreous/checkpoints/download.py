@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, cache_folder, nearest, require_packages
+from vitreous.outside import read_regular
 
 DESCRIPTIONS = [
     *("config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json"),
@@ -175,7 +176,7 @@ def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
     found = []
     for name in fnmatch.filter(encoder_names(), pattern):
         folder = encoder_folder(name)
-        described = json.loads((folder / "config.json").read_bytes())
+        described = json.loads(read_regular(folder / "config.json"))
         tensors = read_safetensors(folder / "model.safetensors")
         found.append(
             ShippedEncoder(

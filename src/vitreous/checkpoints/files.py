@@ -17,6 +17,7 @@ from vitreous.checkpoints.download import SUFFIXES, hub_hint
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, is_npz, read_npz, read_safetensors
 from vitreous.checkpoints.torch_files import Parts, parts_in_memory, read_torch
 from vitreous.errors import InputError
+from vitreous.outside import read_regular
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
@@ -279,7 +280,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_HEADER:
             raise InputError(f"{path} is far larger than any description of a model: it is refused")
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_regular(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):

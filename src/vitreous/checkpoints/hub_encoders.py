@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.errors import is_installed
+from vitreous.outside import read_text
 
 # From the best features to the fewest bytes, each under Apache-2.0.
 OPEN_ENCODERS = (
@@ -48,7 +49,7 @@ def cached_encoders() -> Iterator[Encoder]:
             if not (weights.is_file() and config.is_file()) or weights.stat().st_size > LARGEST:
                 continue
             try:
-                described = json.loads(config.read_text(encoding="utf-8"))
+                described = json.loads(read_text(config))
             except (OSError, ValueError):
                 continue
             if isinstance(described, dict) and described.get("model_type") in KINDS:

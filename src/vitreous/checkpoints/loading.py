@@ -27,7 +27,7 @@ from vitreous.models.bit import BiT
 from vitreous.models.config import Origin
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
-from vitreous.outside import local_path
+from vitreous.outside import local_path, read_text
 
 # A state dict may be wrapped: {"state_dict": ...}; a `Source` is open already.
 Checkpoint = str | Path | Mapping[str, Any] | nn.Module | Source
@@ -220,7 +220,7 @@ def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
     card = folder / "README.md"
     stated = timm.get("license") if isinstance(timm, dict) else described.get("license")
     if not stated and card.is_file():
-        found = re.search(r"(?m)^license: *([\w.-]+) *$", card.read_text(encoding="utf-8", errors="replace"))
+        found = re.search(r"(?m)^license: *([\w.-]+) *$", read_text(card, errors="replace"))
         stated = found[1] if found else None
     return Origin(
         source=str(source) if isinstance(source, str | Path) else opened.where,

@@ -13,6 +13,7 @@ from typing import Any
 
 from vitreous.errors import InputError
 from vitreous.extensions import addons
+from vitreous.outside import read_text
 
 
 def read_tree(path: Path) -> dict[str, Any]:
@@ -24,7 +25,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     if not file.exists():
         raise InputError(f"{path} is not a run directory: it has no config.toml")
     try:
-        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+        tree = tomllib.loads(read_text(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {error}") from None
     if not isinstance(tree.get("task"), str):
@@ -107,7 +108,7 @@ STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is
 def stopped_at(path: Path) -> tuple[int, int] | None:
     """Return the step that the model of a run was stopped at, and the last one; None for a finished run."""
     try:
-        noted = json.loads((path / STOPPED).read_text(encoding="utf-8"))
+        noted = json.loads(read_text(path / STOPPED))
         return int(noted["step"]), int(noted["steps"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

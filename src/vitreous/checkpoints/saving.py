@@ -27,6 +27,7 @@ from vitreous.errors import InputError, check_free, nearest, require_packages, w
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
 from vitreous.models.with_encoder import WithEncoder
+from vitreous.outside import read_text
 
 OVERWRITE = "choose another path, or pass overwrite=True"
 TOLERANCE = 2e-5  # of the largest output, and of 1 where all are smaller
@@ -224,7 +225,7 @@ def upload(
         folder = Path(parent) / name.rpartition("/")[2]
         difference = save(model, folder, format=format, license=license, drop=drop)
         if card is not None:
-            written = (folder / "README.md").read_text(encoding="utf-8")
+            written = read_text(folder / "README.md")
             (folder / "README.md").write_text(written[: written.index("\n# ") + 1] + card, encoding="utf-8")
         api = HfApi(library_name="vitreous", library_version=__version__, token=token)
         try:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import utf8_name
 from vitreous.languages import phrase
+from vitreous.outside import read_text
 from vitreous.results import Result
 
 SHOWN = 100  # images named in a finding
@@ -134,7 +135,7 @@ def write_findings(file: Path, findings: Sequence[Finding]) -> None:
 
 def read_findings(file: Path) -> list[Finding]:
     """Return the findings of a file; none where there is no such file."""
-    rows = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    rows = json.loads(read_text(file)) if file.is_file() else []
     return [Finding(**{**row, "images": tuple(row["images"])}) for row in rows]
 
 

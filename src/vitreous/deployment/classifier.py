@@ -24,7 +24,7 @@ from vitreous.evaluation.result import LabelEvaluation
 from vitreous.evaluation.scores import best_threshold
 from vitreous.models.names import Runnable
 from vitreous.models.with_encoder import WithEncoder
-from vitreous.outside import sha256_of
+from vitreous.outside import read_text, sha256_of
 
 THRESHOLDS = "thresholds.json"  # beside the weights
 
@@ -44,7 +44,7 @@ def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
     """Return the threshold of each label. Raises InputError where none were chosen for these weights."""
     path = (folder or Path("-")) / THRESHOLDS
     with suppress(OSError, ValueError, KeyError):
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
         if found["weights"] == sha256_of(path.with_name("model.safetensors")):
             return dict(found["thresholds"])
     raise InputError(

@@ -27,7 +27,7 @@ from vitreous.models.bit import BiT
 from vitreous.models.names import Runnable
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
-from vitreous.outside import same_name
+from vitreous.outside import read_text, same_name
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.precision import (
     WIDE,
@@ -270,7 +270,7 @@ def automatic_precision(
     known: dict[str, Any] = {}
     if record is not None:
         with suppress(OSError, ValueError):
-            known = json.loads(record.read_text(encoding="utf-8"))
+            known = json.loads(read_text(record))
     few = images is None or len(images) < WORTH
     if few and not known:
         return "fp32"

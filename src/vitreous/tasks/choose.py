@@ -15,6 +15,7 @@ from vitreous.checkpoints.download import encoder_names
 from vitreous.data.dataset import DataSummary
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.outside import read_text
 from vitreous.training.config import RunConfig
 from vitreous.training.learner import scaled_lr
 from vitreous.training.recipes import recipe
@@ -100,7 +101,7 @@ class Choice(NamedTuple):
 def packaged_config(kind: type[AnyConfig], recipe: str | Path, settings: Tree | None = None) -> AnyConfig:
     """Return the configuration of a file, by default recipes/NAME.toml, with what the data decide over it."""
     file = recipe if isinstance(recipe, Path) else Path(__file__).parent / "recipes" / f"{recipe}.toml"
-    text = file.read_text(encoding="utf-8")
+    text = read_text(file)
     return configure(kind(), tomllib.loads(text), settings or {})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.evaluation.scores import Interval
+from vitreous.outside import read_text
 from vitreous.results import duration, percent
 
 RUNGS = "ladder.json"  # in a run
@@ -57,5 +58,5 @@ def write_rungs(folder: Path, rungs: Iterable[Rung]) -> None:
 def read_rungs(folder: Path) -> list[dict[str, Any]]:
     """Return the ladder of a run; nothing where it was not climbed."""
     file = folder / RUNGS
-    found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    found: list[dict[str, Any]] = json.loads(read_text(file)) if file.is_file() else []
     return found

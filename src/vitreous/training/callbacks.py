@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.outside import read_text
 from vitreous.results import byte_size, duration, percent
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.distributed import World
@@ -124,7 +125,7 @@ class MetricsFile(Callback):
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the rows of metrics.jsonl, without lines that a crash truncated."""
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for line in read_text(path).splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
         except ValueError:

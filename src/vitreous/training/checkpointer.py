@@ -27,6 +27,7 @@ from torch import Tensor
 from vitreous.checkpoints.runs import saved_steps
 from vitreous.checkpoints.whole_files import checksum, copy_to_url, flush, whole
 from vitreous.errors import InputError, require_packages
+from vitreous.outside import read_text
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner, State
 from vitreous.training.memory import stager
@@ -267,7 +268,7 @@ class Checkpointer:
     def verified_facts(self, step: int) -> tuple[dict[str, Any], list[tuple[Path, str]]]:
         """Return the facts of a step, and each of its files with its checksum. Raises OSError, ValueError:
         the JSON file is damaged."""
-        facts = json.loads((self.folder / f"{stem_of(step)}.json").read_text(encoding="utf-8"))
+        facts = json.loads(read_text(self.folder / f"{stem_of(step)}.json"))
         sha256 = facts.pop("sha256", None) if isinstance(facts, dict) else None
         if not isinstance(sha256, dict) or not sha256:
             raise ValueError("its JSON file has no checksums")

@@ -146,7 +146,9 @@ class TrainingConfig(Config):
 
     epochs: float = setting(60, "passes over the training part; fractions are allowed", gt=0)
     steps: int | None = setting(None, "wins over epochs; 0: the model stays what it begins with", ge=0)
-    minutes: float | None = setting(None, "of training, over all sessions; wins over steps and epochs", gt=0)
+    minutes: float | None = setting(
+        None, "of training, over all sessions; wins over steps and epochs", gt=0, le=525_600
+    )  # a year
     batch_size: Positive = setting(128, "images in one step, over all processes")
     grad_accum_steps: Positive = setting(1, "micro-batches of a batch, to save memory")
     peak_lr: float = setting(1e-3, "largest learning rate, after the warm-up", gt=0)

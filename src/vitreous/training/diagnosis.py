@@ -11,6 +11,7 @@ from typing import Any
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import REPAIRED
+from vitreous.outside import read_text
 from vitreous.training.config import TrainingConfig
 
 Rows = Sequence[Mapping[str, Any]]
@@ -174,7 +175,7 @@ def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
 def bad_file_findings(run: Path) -> Iterator[Finding]:
     """What bad_files.txt lists."""
     listed = run / "bad_files.txt"
-    lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
+    lines = read_text(listed).splitlines() if listed.is_file() else []
     if lines := [line for line in lines if not line.endswith(f"\t{REPAIRED}")]:
         name, _, reason = lines[0].partition("\t")
         yield from finding("bad files", found=len(lines), name=name, reason=reason, file=listed)

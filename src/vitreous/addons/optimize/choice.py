@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from vitreous.addons.optimize.engines import ENGINES, Candidate, prepared_module
 from vitreous.deployment.programs import Substitute, is_program
 from vitreous.errors import is_installed
-from vitreous.outside import local_path, sha256_of
+from vitreous.outside import local_path, read_text, sha256_of
 
 CHOICE = "optimized.json"  # beside the weights
 
@@ -56,7 +56,7 @@ def optimized(spec: Any) -> Optimized | None:
     path = local_path(spec)
     for folder in (path, path / "model"):
         try:
-            chosen = json.loads((folder / CHOICE).read_text(encoding="utf-8"))
+            chosen = json.loads(read_text(folder / CHOICE))
             weights = folder / "model.safetensors"
             if chosen["stamp"] != stamp_of(weights) and chosen["weights"] != sha256_of(weights):
                 return None

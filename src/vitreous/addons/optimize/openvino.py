@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from vitreous.deployment.programs import PIXELS, Compute, ProgramFormat, damaged
 from vitreous.errors import InputError, cache_folder, require_packages
+from vitreous.outside import read_text
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,7 +39,7 @@ def open_openvino(path: Path) -> tuple[Mapping[str, str], Compute]:
     for the next time."""
     require_packages("openvino", extra="cpu", what=str(path))
     try:
-        described = (path / DESCRIPTION).read_text(encoding="utf-8")
+        described = read_text(path / DESCRIPTION)
         about = {name: json.dumps(value) for name, value in json.loads(described).items()}
     except (OSError, ValueError, AttributeError):
         raise InputError(

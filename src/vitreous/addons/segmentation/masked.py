@@ -26,6 +26,7 @@ from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
+from vitreous.outside import read_text
 
 Mask = UInt8[np.ndarray, "H W"]
 IGNORED = 255  # pixels of a mask that are left out of training and evaluation
@@ -91,7 +92,7 @@ def read_legend(path: Path) -> Legend:
     """classes.txt: a name in each line, the first one class 0; after it, if wanted, its color as #RRGGBB.
     Raises InputError: it cannot be read, is empty, names a class twice, or colors some lines only."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+        lines = [line.strip() for line in read_text(path, "utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}; save it as UTF-8 text") from None
     lines = [line for line in lines if line]

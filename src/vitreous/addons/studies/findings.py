@@ -22,6 +22,7 @@ from vitreous.addons.studies.writing import (
 )
 from vitreous.errors import InputError
 from vitreous.languages import LANGUAGES, phrase, speaking, words
+from vitreous.outside import read_text
 from vitreous.results import Result
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class Ledger(Result):
         found: list[tuple[str, Verdict]] = []
         for name, study in STUDIES.items():
             file = folder / name / "results.json"
-            results = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"claims": []}
+            results = json.loads(read_text(file)) if file.is_file() else {"claims": []}
             if results.get("data") or results.get("settings"):  # of a user's own
                 continue
             if results.get("share_of_steps", share) != share:  # a quick look decides nothing

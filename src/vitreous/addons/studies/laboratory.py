@@ -36,6 +36,7 @@ from vitreous.models.description import describe
 from vitreous.models.names import Model, build_model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
+from vitreous.outside import read_text
 from vitreous.rng import numpy_generator, torch_generator
 from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.task import build_objective
@@ -180,7 +181,7 @@ class Laboratory:
         folder = self.cache / cache_key(trial, seed, self.share, self.precision)
         cached = folder / "result.json"
         with suppress(FileNotFoundError):
-            return folder, TrialResult(**json.loads(cached.read_text(encoding="utf-8")))
+            return folder, TrialResult(**json.loads(read_text(cached)))
         model, result = trial.perform(self, seed)
         with writing_to(self.cache, RESUME):
             folder.mkdir(parents=True, exist_ok=True)

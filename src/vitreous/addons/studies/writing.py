@@ -20,6 +20,7 @@ from vitreous.checkpoints.whole_files import folder_for
 from vitreous.errors import InputError, writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase, words
+from vitreous.outside import read_text
 
 RESULTS = ("table.md", "results.json", "plot.svg", "plot.png")
 ADVICE = "free some space, or choose another `out`"
@@ -44,7 +45,7 @@ def check_replaceable(folder: Path) -> None:
     """Raise InputError where the results of a study would replace files that are not."""
     there = [name for name in RESULTS if (folder / name).exists()]
     try:
-        known = "study" in json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        known = "study" in json.loads(read_text(folder / "results.json"))
     except (OSError, ValueError, TypeError):
         known = False
     if there and not known:

@@ -19,7 +19,7 @@ from vitreous.checkpoints import load
 from vitreous.checkpoints.files import model_folder, read_json
 from vitreous.checkpoints.native import fingerprint, is_native
 from vitreous.errors import InputError
-from vitreous.outside import local_path
+from vitreous.outside import local_path, read_text
 
 IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
 
@@ -186,7 +186,7 @@ def read_tokenizer(folder: str | Path) -> str:
         )
     path = folder / "tokenizer.json"
     try:
-        tokenizer = path.read_text(encoding="utf-8")
+        tokenizer = read_text(path)
     except OSError as error:
         raise InputError(
             f"cannot read the tokenizer {path}: {error.strerror}; it belongs to the model: put it back"

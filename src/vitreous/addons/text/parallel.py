@@ -12,6 +12,7 @@ import numpy as np
 
 from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
 from vitreous.errors import InputError, require_packages
+from vitreous.outside import read_text
 
 LARGEST = 999_999
 
@@ -148,7 +149,7 @@ def numbered_pairs(spec: str) -> Iterator[Pair]:
 def text_lines(path: Path) -> list[str]:
     """The lines of a text file, without their ends. Only line feeds end a line."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path, "utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; give {KINDS}") from None
     except UnicodeDecodeError as error:

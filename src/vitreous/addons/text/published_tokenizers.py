@@ -14,7 +14,7 @@ from vitreous.addons.text.tokenizer import tokenizers_library
 from vitreous.checkpoints.download import local_copy
 from vitreous.checkpoints.files import read_json
 from vitreous.errors import InputError
-from vitreous.outside import local_path
+from vitreous.outside import local_path, read_regular
 
 FILES = ("*.spm", "*.bpe.model", "vocab.json", "merges.txt", "tokenizer.json")
 LANGUAGE = re.compile(r"(>>.+?<<)(.*)", re.S)  # a target language, at the beginning of a source text
@@ -188,7 +188,7 @@ def read_sentencepiece(path: Path) -> SentencePiece:
     """Read a message of protocol buffers. Raises InputError: it is damaged, or not of the unigram kind."""
     try:
         pieces, characters, kind = [], b"", UNIGRAM
-        for number, value in message(path.read_bytes()):
+        for number, value in message(read_regular(path)):
             if number == 1:
                 found = dict(message(value))
                 score = struct.unpack("<f", found[2])[0] if 2 in found else 0.0

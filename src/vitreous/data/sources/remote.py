@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
-from vitreous.outside import local_path, open_regular, whole_number
+from vitreous.outside import local_path, open_regular, read_text, whole_number
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORM = "name-{000..099}.tar"
@@ -168,7 +168,7 @@ def text_beside(location: str, name: str) -> str:
     """Return the text of a file beside another one; "" where there is none."""
     place = location.rpartition("/")[0] + "/" + name if "/" in location else name
     if "://" not in place:
-        return Path(place).read_text(encoding="utf-8") if Path(place).is_file() else ""
+        return read_text(Path(place)) if Path(place).is_file() else ""
     try:
         with reaching(place) as system:
             return bytes(system.cat_file(system._strip_protocol(place))).decode("utf-8")

@@ -22,7 +22,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Parts
 from vitreous.data.held_out import with_own_parts
 from vitreous.errors import InputError, require_packages
-from vitreous.outside import read_regular
+from vitreous.outside import read_regular, read_text
 
 
 def open_digits(config: DataConfig) -> Parts:
@@ -133,7 +133,7 @@ def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> Parts:
             'take the "binary version" from https://www.cs.toronto.edu/~kriz/cifar.html'
         )
     names = root / files.names
-    known = names.read_text(encoding="utf-8").split() if names.exists() else range(files.classes)
+    known = read_text(names).split() if names.exists() else range(files.classes)
     classes = tuple(map(str, known))[: files.classes]
     *rows, held_out = (records(root / name, files.labels, len(classes)) for name in files.parts)
     train, test = cifar(np.concatenate(rows), classes, "train"), cifar(held_out, classes, "test")

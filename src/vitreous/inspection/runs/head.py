@@ -16,6 +16,7 @@ from vitreous.extensions import addons
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.page import Exhibit, LeftOut
 from vitreous.languages import phrase
+from vitreous.outside import read_text
 from vitreous.training.callbacks import add_results, read_metrics
 
 MOST_FINDINGS = 3
@@ -79,7 +80,7 @@ def head_of(
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
         "commands": {name: text.format(**filled) for name, text in COMMANDS[command].items()},
         "command": f"vitreous {command} --config config.toml",
-        "configuration": config.read_text(encoding="utf-8") if config.is_file() else None,
+        "configuration": read_text(config) if config.is_file() else None,
     }
 
 
@@ -89,7 +90,7 @@ def twice_as_long(config: Path, last: Mapping[str, Any]) -> str:
     Args:
         last: row of metrics.jsonl.
     """
-    settings = tomllib.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    settings = tomllib.loads(read_text(config)) if config.is_file() else {}
     minutes = settings.get("training", {}).get("minutes", "none")
     if minutes != "none":
         return f"--minutes {max(round(2 * minutes), 1)}"

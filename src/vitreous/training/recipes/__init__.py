@@ -21,6 +21,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.extensions import addons, folder_of
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
+from vitreous.outside import read_text
 from vitreous.training.config import RunConfig
 from vitreous.training.settings import AnyRun, Tree, configure, leaves
 
@@ -114,7 +115,7 @@ def recipe(name: str) -> Recipe:
 
 def read_recipe(path: Path, defaults: AnyRun) -> Recipe:
     """Return the recipe of a file."""
-    file = path.read_text(encoding="utf-8")
+    file = read_text(path)
     comment = takewhile(lambda line: line.startswith("#"), file.splitlines())
     text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)
     tree = tomllib.loads(file)
