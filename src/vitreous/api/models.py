@@ -125,7 +125,7 @@ def draw(
     if out is None:
         return Drawing(svg)
     path = Path(out)
-    check_free(path)
+    check_free(path, "choose another file")
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, svg)

@@ -27,7 +27,7 @@ def read_tree(path: Path) -> dict[str, Any]:
     try:
         tree = tomllib.loads(read_text(file))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}") from None
+        raise InputError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from None
     if not isinstance(tree.get("task"), str):
         raise InputError(f"{file} names no task: take config.toml as the run wrote it")
     if "source" in tree:

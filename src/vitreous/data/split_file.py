@@ -91,7 +91,9 @@ def read_split(file: Path) -> dict[str, SplitRow]:
             rows = (SplitRow(*row) for row in table)
             return {row.path: row._replace(label=intern(row.label), part=intern(row.part)) for row in rows}
     except (OSError, TypeError, csv.Error) as error:
-        raise InputError(f"cannot read {file}: {error}; give a split.csv as a run wrote it") from None
+        raise InputError(
+            f"cannot read {file}: {getattr(error, 'strerror', error)}; give a split.csv as a run wrote it"
+        ) from None
 
 
 def as_recorded(

@@ -94,7 +94,9 @@ def read_legend(path: Path) -> Legend:
     try:
         lines = [line.strip() for line in read_text(path, "utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}; save it as UTF-8 text") from None
+        raise InputError(
+            f"cannot read {path}: {getattr(error, 'strerror', error)}; save it as UTF-8 text"
+        ) from None
     lines = [line for line in lines if line]
     matches = [re.fullmatch(r"(.*\S)\s+#([0-9a-fA-F]{6})", line) for line in lines]
     names = tuple(match[1] if match else line for line, match in zip(lines, matches, strict=True))
