@@ -15,12 +15,14 @@ from PIL import Image
 import vitreous as vt
 from vitreous.api.inspection import across_folders, right_and_wrong
 from vitreous.checkpoints import hub_encoders
+from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import try_mirroring
 from vitreous.evaluation.scores import Interval
 from vitreous.tasks import task_named
-from vitreous.tasks.ladder import MINUTES, is_open, merit, minutes_of
+from vitreous.tasks.doctor import below_baseline
+from vitreous.tasks.ladder import MINUTES, better_classical, is_open, merit, minutes_of
 from vitreous.tasks.linear_start import fit_linear
 from vitreous.tasks.rungs import Rung
 
@@ -226,3 +228,33 @@ def test_what_train_makes_by_default_can_leave(format: str, tmp_path: Path) -> N
     model = vt.load("vitreous:small")
     with pytest.raises(vt.InputError, match=r"export RUN --out model.onnx.*train DATA --model ViT-Ti/16"):
         vt.save(model, tmp_path / "out", format=format)
+
+
+def test_a_classical_method_that_is_ahead_is_named_before_the_training() -> None:
+    classical = Rung("SVM on HOG and color", 0.7, Interval(0.6, 0.8), 100, "cross-fitted")
+    rungs = [classical, rung(0.5, 1.0)]
+    found = better_classical(rungs)
+    assert found is not None
+    assert found.startswith("so far SVM on HOG and color is ahead with 70.0 %")
+    assert better_classical([classical, rung(0.7, 1.0)]) is None
+    assert better_classical([rung(0.5, 1.0)]) is None
+
+
+def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads one line reads this one."""
+
+    class Below:
+        task, evaluation, seconds, waiting, train_count, parameters = "classification", None, 1.0, 0.0, 1, 1
+        bad, report = (), None
+        run = type("Folder", (), {"path": Path("nowhere")})
+        findings = tuple(
+            below_baseline(0.5, [{"name": "majority class", "accuracy": 0.6, "interval": (0, 1)}])
+        )
+
+        def to_json(self) -> dict[str, Any]:
+            return {}
+
+    print_result(Below())  # type: ignore[arg-type]
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "50.0 %" in first
+    assert "60.0 %" in first

@@ -99,12 +99,12 @@ def print_result(result: RunResult) -> None:
     from vitreous.tasks import task_named
 
     numbers = result.to_json()
+    for each in result.findings:  # first: a number below its own baseline is not read alone
+        print(f"{each.severity}: {each.sentence}")
     if result.evaluation:
         print_metrics(result.evaluation, numbers.get("baselines", ()))
     for line in task_named(result.task).summary(numbers):
         print(line)
-    for each in result.findings:
-        print(f"{each.severity}: {each.sentence}")
     waiting = f" ({percent(result.waiting)} of them waiting for data)" if result.waiting >= 0.001 else ""
     print(
         f"\ntrained in {result.seconds:.1f} s{waiting}, {result.train_count} examples, "

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.classical import fit_classical, folds_of
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.settings import merged
+from vitreous.results import percent
 from vitreous.tasks.choose import SMALL
 from vitreous.tasks.machine import with_precision
 from vitreous.tasks.rungs import Rung
@@ -118,12 +119,28 @@ def climb(
         note = f"kept: frozen features of {best.init} with a linear classifier"
     else:
         note = f"training {best.name}, which did best"
+    if ahead := better_classical(rungs):
+        tell(ahead)
     left = left_of(total, began)
     if left and not settings.get("training", {}).get("minutes"):
         config, _, data, _ = task.plan(source, settings, init=best.init, base=chosen)
         if trial.speed and config.training.epochs * len(data.train) / trial.speed < 60 * left:
             left = None  # all epochs of the recipe fit into it
     return Climbed(best.init, chosen, left, tuple(rungs), note)
+
+
+def better_classical(rungs: Sequence[Rung]) -> str | None:
+    """Return a sentence where a classical method is ahead of every trial of a model: before the training, so
+    that its user knows what it has to reach."""
+    classical = [each for each in rungs if each.measured_on == "cross-fitted" and each.loss is None]
+    models = [each for each in rungs if each.loss is not None]
+    best = max(classical, key=merit, default=None)
+    if best is None or not models or best.accuracy <= max(each.accuracy for each in models):
+        return None
+    return (
+        f"so far {best.name} is ahead with {percent(best.accuracy)}: where the training does not pass it, "
+        "the output says so first"
+    )
 
 
 def has_validation(data: Splits) -> bool:
