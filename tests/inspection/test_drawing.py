@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import runpy
 import xml.etree.ElementTree as ET
@@ -105,7 +106,10 @@ def test_themes_files_and_bad_input(tmp_path: Path) -> None:
     assert "prefers-color-scheme" not in light + dark
     drawing = vt.draw("ViT-Ti/16", out=tmp_path / "deep" / "vit.svg")
     assert drawing.path
-    assert drawing.path.read_text("utf-8") == drawing.svg == drawing._repr_svg_()
+    assert drawing.path.read_text("utf-8") == drawing.svg
+    shown = drawing._repr_html_()
+    assert base64.b64decode(shown.split("base64,")[1].rstrip('">')).decode() == drawing.svg
+    assert shown.startswith('<img alt="')
     with pytest.raises(vt.InputError, match="did you mean 'block'"):
         vt.draw("ViT-Ti/16", "blok")
     with pytest.raises(vt.InputError, match="theme 'drak'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -87,8 +88,11 @@ class Drawing(Result):
     svg: str
     path: Path | None = None
 
-    def _repr_svg_(self) -> str:
-        return self.svg
+    def _repr_html_(self) -> str:
+        """Return an image of its own, whose style and text are not mixed with those of the notebook."""
+        found = re.search("<title>(.*?)</title>", self.svg)
+        data = base64.b64encode(self.svg.encode()).decode("ascii")
+        return f'<img alt="{found[1] if found else ""}" src="data:image/svg+xml;base64,{data}">'
 
 
 def draw(
