@@ -140,6 +140,29 @@ def test_files_that_a_page_points_to_exist(page: str, language: str) -> None:
     assert not [path for path in pointed if not (folder / path).exists()]
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("page", PAGES)
+def test_anchors_and_contents_of_a_page_exist(page: str, language: str) -> None:
+    """What is after a # is a heading of the page before it; what a toctree lists is a page."""
+    text, path = text_of(page, language), DOCS / language / page
+    lost = []
+    for target, anchor in re.findall(r"\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", text):
+        other = (path.parent / target).resolve().relative_to(DOCS / language) if target else Path(page)
+        if other.suffix != ".html" and anchor not in headings(str(other.with_suffix("")), language):
+            lost.append(f"{target}#{anchor}")
+    for listed in re.findall(r"^```\{toctree\}\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        names = [line for line in listed.split() if not line.startswith(":") and not line.isdecimal()]
+        lost += [name for name in names if not list(path.parent.glob(f"{name}.*"))]
+    assert not lost
+
+
+def headings(page: str, language: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(r"^```.*?^```", "", text_of(page, language), flags=re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^#{1,3} (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
 @pytest.mark.parametrize("page", [README, *PAGES])
 def test_what_is_not_run_has_a_known_reason(page: str) -> None:
     for reason, _ in NOT_RUN.findall(text_of(page)):
