@@ -22,7 +22,7 @@ from vitreous.evaluation.classical import try_mirroring
 from vitreous.evaluation.scores import Interval
 from vitreous.tasks import task_named
 from vitreous.tasks.doctor import below_baseline
-from vitreous.tasks.ladder import MINUTES, better_classical, is_open, merit, minutes_of
+from vitreous.tasks.ladder import MINUTES, ahead_of_models, better_classical, is_open, merit, minutes_of
 from vitreous.tasks.linear_start import fit_linear
 from vitreous.tasks.rungs import Rung
 
@@ -234,8 +234,11 @@ def test_a_classical_method_that_is_ahead_is_named_before_the_training() -> None
     classical = Rung("SVM on HOG and color", 0.7, Interval(0.6, 0.8), 100, "cross-fitted")
     rungs = [classical, rung(0.5, 1.0)]
     found = better_classical(rungs)
-    assert found is not None
-    assert found.startswith("so far SVM on HOG and color is ahead with 70.0 %")
+    assert found == classical
+    said = ahead_of_models(found, taught=True)
+    assert said.startswith(
+        "so far SVM on HOG and color is ahead with 70.0 %; the model learns its answers, too"
+    )
     assert better_classical([classical, rung(0.7, 1.0)]) is None
     assert better_classical([rung(0.5, 1.0)]) is None
 

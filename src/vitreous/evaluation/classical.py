@@ -31,6 +31,7 @@ SMALL = 32  # pixels of the shorter side, up to which the pixels themselves are 
 SMALLEST = 16  # pixels, below which there are no gradients to speak of
 TOGETHER = 256  # images whose gradients are in memory at once
 
+SVM = "SVM on HOG and color"
 COSTS = (1.0, 10.0)
 GAMMAS = (1.0, 2.0, 4.0)  # times scikit-learn's own, 1 / (features * variance): of pixels
 NEIGHBORS = (1, 3, 5)
@@ -252,7 +253,7 @@ def fit_pixels(pixels: Any, targets: Rows, splits: Splits, count: int) -> Classi
     if few and shorter <= SMALL:
         fit.append(("SVM on pixels", vector_machine, plain_pixels))
     if few and shorter >= SMALLEST:
-        fit.insert(0, ("SVM on HOG and color", vector_machine, shape_and_color))
+        fit.insert(0, (SVM, vector_machine, shape_and_color))
     described = {each: each(pixels) for each in {describe for _, _, describe in fit}}
     known = {each: distances(values, values) for each, values in described.items()}
     of = f", on {len(targets):,} of {count:,} images" if len(targets) < count else ""

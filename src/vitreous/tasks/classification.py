@@ -26,6 +26,7 @@ from vitreous.extensions import task_of_folders
 from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
+from vitreous.tasks.classical_teacher import CLASSICAL, ClassicalTeacher
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.linear_start import begin_with_linear
 from vitreous.tasks.rungs import read_rungs
@@ -35,6 +36,7 @@ from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import (
     LOSSES,
+    KnowsBatches,
     Objective,
     Teacher,
     accuracy,
@@ -102,8 +104,18 @@ class Classification(ImageTask):
         return super().configured(config, data, {**settings, "task": task})
 
     def objective(self, config: RunConfig, data: Splits) -> Objective:
-        teacher = None
-        if name := config.training.distillation.teacher:
+        teacher: KnowsBatches | None = None
+        name = config.training.distillation.teacher
+        if name == CLASSICAL:
+            if data.summary.multi_label:
+                raise InputError(f"training.distillation.teacher={CLASSICAL} is for one label an image")
+            teacher = ClassicalTeacher(
+                data.train,
+                config.preprocessing,
+                classes=len(data.train.classes),
+                mirrored=config.augmentation.flip > 0,
+            )
+        elif name:
             teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
         several = config.task == "multilabel"
         return classification(config.training, teacher, ACCURACY[config.task], several_labels=several)

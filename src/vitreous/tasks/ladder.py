@@ -18,11 +18,12 @@ from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.evaluation.classical import fit_classical, folds_of
+from vitreous.evaluation.classical import SVM, fit_classical, folds_of
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.settings import merged
 from vitreous.results import percent
 from vitreous.tasks.choose import SMALL
+from vitreous.tasks.classical_teacher import CLASSICAL, MOST_TAUGHT
 from vitreous.tasks.machine import with_precision
 from vitreous.tasks.rungs import Rung
 from vitreous.tasks.running import learn
@@ -36,6 +37,12 @@ SHARE = 0.07  # of the time, for each beginning that is tried
 FEWEST = 30  # validation images, of 300 in all; with fewer, folds of the training part decide
 DETAILED = 128  # pixels of the shorter side, from which on a model that sees as many is tried, too
 FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2, 1, 2, 1)}}
+# What changes where the SVM is ahead: its answers for the images as they are changed are learned, too. It
+# knows no mixed images.
+TAUGHT: Tree = {
+    "training": {"distillation": {"teacher": CLASSICAL, "form": "soft", "temperature": 1.0, "weight": 0.5}},
+    "augmentation": {"mixup": 0.0},
+}
 
 
 class Way(NamedTuple):
@@ -120,7 +127,11 @@ def climb(
     else:
         note = f"training {best.name}, which did best"
     if ahead := better_classical(rungs):
-        tell(ahead)
+        taught = (
+            ahead.name == SVM and len(data.train) <= MOST_TAUGHT and "steps" not in chosen.get("training", {})
+        )
+        chosen = merged(TAUGHT, chosen) if taught else chosen
+        tell(ahead_of_models(ahead, taught=taught))
     left = left_of(total, began)
     if left and not settings.get("training", {}).get("minutes"):
         config, _, data, _ = task.plan(source, settings, init=best.init, base=chosen)
@@ -129,17 +140,22 @@ def climb(
     return Climbed(best.init, chosen, left, tuple(rungs), note)
 
 
-def better_classical(rungs: Sequence[Rung]) -> str | None:
-    """Return a sentence where a classical method is ahead of every trial of a model: before the training, so
-    that its user knows what it has to reach."""
+def better_classical(rungs: Sequence[Rung]) -> Rung | None:
+    """Return the classical method that is ahead of every trial of a model, if there is one."""
     classical = [each for each in rungs if each.measured_on == "cross-fitted" and each.loss is None]
     models = [each for each in rungs if each.loss is not None]
     best = max(classical, key=merit, default=None)
     if best is None or not models or best.accuracy <= max(each.accuracy for each in models):
         return None
+    return best
+
+
+def ahead_of_models(best: Rung, *, taught: bool) -> str:
+    """Return a sentence, before the training, about what it has to reach."""
+    learns = "; the model learns its answers, too" if taught else ""
     return (
-        f"so far {best.name} is ahead with {percent(best.accuracy)}: where the training does not pass it, "
-        "the output says so first"
+        f"so far {best.name} is ahead with {percent(best.accuracy)}{learns}: where the training does not "
+        "pass it, the output says so first"
     )
 
 

@@ -125,7 +125,9 @@ Schedule = Annotated[
 class DistillationConfig(Config):
     """A teacher whose outputs are learned besides the labels (DeiT, 2012.12877, section 4)."""
 
-    teacher: str = setting("", "any model or run; empty: no distillation")
+    teacher: str = setting(
+        "", "any model or run; classical:svm: an SVM on gradients and colors; empty: no distillation"
+    )
     form: Literal["hard", "soft"] = setting("hard", "the teacher's most probable class, or all probabilities")
     weight: Share = setting(0.5, "of the teacher's part of the loss")
     temperature: float = setting(3.0, "of the soft form", gt=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +35,7 @@ class Illustration(NamedTuple):
 
 def classification(
     config: TrainingConfig,
-    teacher: Teacher | None = None,
+    teacher: KnowsBatches | None = None,
     measure: Callable[[Tensor, Tensor], Tensor] | None = None,
     *,
     several_labels: bool = False,
@@ -62,7 +62,7 @@ def classification(
         loss = loss_of(logits, batch.targets, config.label_smoothing)
         measured = {"accuracy": (measure or accuracy)(logits, batch.targets)}
         if teacher:
-            learned = teacher_loss(distilled, teacher(batch.images), config.distillation)
+            learned = teacher_loss(distilled, teacher.of(batch), config.distillation)
             loss = (1 - weight) * loss + weight * learned
             measured["distillation_loss"] = learned.detach()
         return loss, measured
@@ -165,6 +165,13 @@ def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) ->
     ) * (t * t)
 
 
+class KnowsBatches(Protocol):
+    """A teacher."""
+
+    def of(self, batch: Batch) -> Logits:
+        """Return its outputs for a batch."""
+
+
 class Teacher(nn.Module):
     """Any classifier, with outputs for the student's classes and images (section 4). Raises InputError: the
     teacher does not know a class."""
@@ -182,6 +189,11 @@ class Teacher(nn.Module):
         self.to(images.device)
         logits: Tensor = self.model(self.images(images)).float()
         return logits[:, self.columns]
+
+    def of(self, batch: Batch) -> Logits:
+        """Return the outputs for a batch."""
+        outputs: Logits = self(batch.images)
+        return outputs
 
 
 class TeachersImages(nn.Module):
