@@ -22,7 +22,7 @@ from vitreous.training.config import (
 from vitreous.training.initial_model import add_lora, freeze
 from vitreous.training.learner import Learner
 from vitreous.training.optimizers import (
-    PackedMuon,
+    Muon,
     layer_of,
     make_optimizers,
     packed_weights,
@@ -206,9 +206,9 @@ def test_muon_orthogonalizes_query_key_and_value_apart() -> None:
     packed = nn.ModuleDict({"qkv": nn.Linear(8, 24, bias=False)})
     weight = packed["qkv"].weight
     apart = [nn.Parameter(part.clone()) for part in weight.detach().chunk(3)]
-    settings: dict[str, Any] = {"lr": 0.1, "momentum": 0.9, "adjust_lr_fn": "match_rms_adamw"}
-    one = PackedMuon([{"params": [weight]}], packed_weights(packed), **settings)
-    three = torch.optim.Muon(apart, **settings)
+    settings: dict[str, Any] = {"lr": 0.1, "momentum": 0.9}
+    one = Muon([{"params": [weight], "weight_decay": 0.1}], packed_weights(packed), **settings)
+    three = torch.optim.Muon(apart, weight_decay=0.1, adjust_lr_fn="match_rms_adamw", **settings)
     for _ in range(2):
         weight.grad = torch.randn(24, 8)
         for parameter, gradient in zip(apart, weight.grad.chunk(3), strict=True):

@@ -15,7 +15,7 @@ from vitreous.errors import InputError
 from vitreous.layers.embedding import LearnedPositions
 from vitreous.training.config import AnySchedule, OptimizerConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
-from vitreous.training.parallel import Shards
+from vitreous.training.parallel import Shards, sharded_as
 
 FACTORED = ("/row_var", "/col_var")  # Adafactor's sums, smaller than their weight
 
@@ -179,12 +179,9 @@ class Learner:
     def sharded_weight(self, name: str, size: torch.Size) -> Any:
         """Return the sharded weight that a tensor of a checkpoint belongs to and is as large as; None for a
         count of steps, the meter, and where weights are not sharded."""
-        if not self.shards:
-            return None
-        from torch.distributed.tensor import DTensor
-
-        weight = self.weights_of([name]).get(name)
-        return weight if isinstance(weight, DTensor) and weight.shape == size else None
+        weight: Any = self.weights_of([name]).get(name) if self.shards else None
+        sharded = hasattr(weight, "full_tensor") and weight.shape == size
+        return weight if sharded else None
 
     def empty_like(self, name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:
         """Return an uninitialized tensor to read `name` of a checkpoint into, sharded as its weight."""
@@ -193,12 +190,8 @@ class Learner:
 
     def shard(self, name: str, tensor: Tensor) -> Tensor:
         """Return a whole tensor of a checkpoint sharded as its weight."""
-        from torch.distributed.tensor import distribute_tensor
-
-        if (weight := self.sharded_weight(name, tensor.shape)) is None:
-            return tensor
-        mesh, placements = weight.device_mesh, weight.placements  # every process has all of the tensor
-        return distribute_tensor(tensor.to(self.device), mesh, placements, src_data_rank=None)
+        weight = self.sharded_weight(name, tensor.shape)
+        return tensor if weight is None else sharded_as(weight, tensor.to(self.device))
 
     def gradient_masks(self) -> list[tuple[Tensor, Tensor]]:
         """Return the weights of which some rows are frozen, whole or sharded, each with 0 for these rows and

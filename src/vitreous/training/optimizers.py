@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.models.with_encoder import encoder_of
 from vitreous.training.config import AdamWConfig, AnyOptimizer, MuonConfig, OptimizerConfig
+from vitreous.training.parallel import sharded_as, whole_tensor
 
 Group = dict[str, Any]
 IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective
@@ -33,7 +34,8 @@ def make_optimizers(
         case "sgd":
             # Here the decay is a penalty: torch adds it to the gradient, before the momentum. PyTorch has no
             # fused SGD for shards.
-            return [MomentumSGD(groups, lr=peak_lr, momentum=config.momentum, fused=not sharded)]
+            sgd = torch.optim.SGD(groups, lr=peak_lr, momentum=config.momentum, fused=not sharded)
+            return [begin_momentum(sgd)]
         case "adafactor":
             return [torch.optim.Adafactor(groups, lr=peak_lr)]
         case "muon":
@@ -43,67 +45,65 @@ def make_optimizers(
                     "Muon is for the matrices of encoder layers, and none of them learns here: use another "
                     "training.optimizer.kind"
                 )
-            muon = PackedMuon(
-                hidden,
-                packed_weights(model),
-                lr=peak_lr,
-                momentum=config.momentum,
-                adjust_lr_fn="match_rms_adamw",
-            )
+            muon = Muon(hidden, packed_weights(model), lr=peak_lr, momentum=config.momentum)
             return [muon, adamw(rest, config)] if rest else [muon]
 
 
-class MomentumSGD(torch.optim.SGD):
-    """SGD whose momentum begins at zero, so that a GPU can skip the first step, too."""
+def begin_momentum(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Let the momentum of SGD begin at zero, so that a GPU can skip the first step, too."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
 
-    def _init_group(self, group: Any, params: Any, grads: Any, moments: list[Any]) -> Any:
-        has_sparse = super()._init_group(group, params, grads, moments)  # type: ignore[no-untyped-call]
-        moments[:] = [torch.zeros_like(g) if m is None else m for g, m in zip(grads, moments, strict=False)]
-        return has_sparse
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of a step, as Muon's authors have them
+NEWTON_SCHULZ_STEPS = 5
 
 
-class PackedMuon(torch.optim.Muon):
-    """Muon (2502.16982), which orthogonalizes each of the matrices that are stacked in one weight, such as
-    query, key and value in `qkv`, instead of all of them as one.
+class Muon(torch.optim.Optimizer):
+    """Muon (2502.16982): the momentum of each matrix is orthogonalized, and scaled to the size of AdamW's
+    steps. Of matrices that are stacked in one weight, such as query, key and value in `qkv`, each by itself.
 
     Args:
         packed: how many matrices are stacked in a weight, by its id.
     """
 
-    def __init__(self, groups: list[Group], packed: Mapping[int, int], **settings: Any) -> None:
-        super().__init__(groups, **settings)
+    def __init__(self, groups: list[Group], packed: Mapping[int, int], *, lr: float, momentum: float) -> None:
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
         self.packed = dict(packed)
-        self.gathered: list[tuple[Tensor, Tensor]] = []  # shards, and all of them as one tensor
-
-    def _init_group(
-        self,
-        group: Any,
-        params_with_grad: list[Tensor],
-        grads: list[Tensor],
-        muon_momentum_bufs: list[Tensor],
-    ) -> bool:
-        found: tuple[list[Tensor], list[Tensor], list[Tensor]] = [], [], []
-        has_complex = super()._init_group(group, *found)
-        for parameter, gradient, momentum in zip(*found, strict=True):
-            count, whole = self.packed.get(id(parameter), 1), (parameter, gradient, momentum)
-            # Gathered once: a chunk of shards is a copy, and what the step adds to it is lost.
-            if type(gradient) is not Tensor:
-                whole = tuple(each.full_tensor() for each in whole)  # type: ignore[attr-defined]
-                self.gathered += [(parameter, whole[0]), (momentum, whole[2])]
-            for target, tensor in zip((params_with_grad, grads, muon_momentum_bufs), whole, strict=True):
-                target.extend(tensor.chunk(count))
-        return has_complex
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        loss = super().step(closure)  # type: ignore[no-untyped-call]
-        for shards, whole in self.gathered:
-            from torch.distributed.tensor import distribute_tensor
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no second evaluation
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
+                momentum = state["momentum_buffer"].lerp_(parameter.grad, 1 - group["momentum"])
+                moved = parameter.grad.lerp(momentum, group["momentum"])  # Nesterov's
+                whole = whole_tensor(moved)
+                matrices = whole.chunk(self.packed.get(id(parameter), 1))
+                change = torch.cat([orthogonalized(each) for each in matrices])
+                size = max(matrices[0].shape) ** 0.5
+                change = sharded_as(parameter, change.to(parameter.dtype))
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.add_(change, alpha=-0.2 * size * group["lr"])
 
-            mesh, placements = shards.device_mesh, shards.placements  # type: ignore[attr-defined]
-            shards.copy_(distribute_tensor(whole, mesh, placements, src_data_rank=None))
-        self.gathered.clear()
-        return loss
+
+def orthogonalized(matrix: Tensor) -> Tensor:
+    """Return about U V^T of a matrix U S V^T, by steps of Newton and Schulz in bf16."""
+    a, b, c = NEWTON_SCHULZ
+    x = matrix.bfloat16()
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = x / x.norm().clamp(min=1e-7)
+    for _ in range(NEWTON_SCHULZ_STEPS):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if tall else x
 
 
 def packed_weights(model: nn.Module) -> dict[int, int]:

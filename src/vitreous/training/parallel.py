@@ -79,8 +79,6 @@ class Shards:
         Args:
             weights: of the model in the first process, before it was sharded.
         """
-        from torch.distributed.tensor import DTensor, distribute_tensor
-
         if next(model.parameters()).is_meta:
             model.to_empty(device=self.device)
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
@@ -88,10 +86,7 @@ class Shards:
             if name in weights:
                 whole.copy_(weights[name])
             dist.broadcast(whole, src=0)
-            if isinstance(tensor, DTensor):
-                shards: Any = tensor.placements
-                whole = distribute_tensor(whole, tensor.device_mesh, shards, src_data_rank=None)
-            tensor.copy_(whole)
+            tensor.copy_(sharded_as(tensor, whole))
         for mine, theirs in zip(self.architecture.modules(), model.modules(), strict=True):
             mine._buffers = dict(theirs._buffers)
 
@@ -125,15 +120,24 @@ class Shards:
     @torch.no_grad()
     def full_model(self, model: nn.Module) -> nn.Module:
         """Return an unsharded model with all of `model`'s weights, in every process; all of them call it."""
-        from torch.distributed.tensor import DTensor
-
-        weights = {
-            name: parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
-            for name, parameter in model.named_parameters()
-        }
+        weights = {name: whole_tensor(parameter) for name, parameter in model.named_parameters()}
         full = copy.deepcopy(self.architecture)
         full.load_state_dict({**full.state_dict(), **weights}, assign=True)
         return full.to(self.device)
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """Return a tensor, gathered where it is sharded: all processes call this."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def sharded_as(weight: Any, whole: Tensor) -> Tensor:
+    """Return this process's share of a tensor of which each process has all, where `weight` is sharded."""
+    if not hasattr(weight, "full_tensor"):
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(whole, weight.device_mesh, weight.placements, src_data_rank=None)
 
 
 class Root(nn.Module):

@@ -23,7 +23,7 @@ from vitreous.rng import torch_generator, torch_seed
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner
-from vitreous.training.parallel import Shards
+from vitreous.training.parallel import Shards, whole_tensor
 
 Measured = tuple[Tensor, Mapping[str, Tensor]]
 Objective = Callable[[nn.Module, Any, torch.Generator], Measured]
@@ -46,17 +46,12 @@ class ParallelLoss:
     """The loss of a micro-batch, whose gradient ends up as the mean over all processes.
 
     Shards reduce gradients in the backward pass. Replicas are PyTorch's DistributedDataParallel, which waits
-    for a gradient of every parameter, or searches the graph for those that get none: the first step is
-    synchronized here and shows which it has to be. (Attention pooling gets none from a masked objective.)
+    for a gradient of every parameter that learns: an objective freezes those that it does not use.
 
     Gradients are divided by the number of processes and then added up. A sum of two does not depend on the
     order, so with two processes a resumed run is equal to the bit; with more up to the rounding of the sum,
     whose order depends on DDP's buckets. A `deterministic` sum is made here in every step, parameter by
     parameter.
-
-    Code that is compiled for DDP is divided where a bucket is full, so that gradients are exchanged while the
-    others are computed. Without DDP it would stay whole, also in the steps after it: so the first step of
-    replicas is not compiled.
     """
 
     def __init__(
@@ -68,10 +63,16 @@ class ParallelLoss:
         deterministic: bool = False,
         compile: bool = False,
     ) -> None:
-        self.loss, self.world, self.deterministic = loss, world, deterministic
-        self.root, self.compile = shards.root if shards else None, compile
-        if compile and (world.size == 1 or deterministic):
+        replicated = world.size > 1 and not shards
+        self.loss, self.world = loss, world
+        self.root = shards.root if shards else None
+        self.averaged: list[nn.Parameter] = []
+        if compile:
             loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
+        if replicated and deterministic:
+            self.averaged = [p for p in loss.parameters() if p.requires_grad]
+        elif replicated:  # buffers are constants of the architecture: sending them each step would be waste
+            self.loss = DistributedDataParallel(loss, broadcast_buffers=False)
 
     def __call__(self, part: Any, generator: torch.Generator) -> Measured:
         return self.root(self.loss, part, generator) if self.root else self.loss(part, generator)
@@ -87,22 +88,12 @@ class ParallelLoss:
 
     def finish(self) -> None:
         """Complete the gradient of a batch."""
-        if self.world.size == 1 or self.root or isinstance(self.loss, DistributedDataParallel):
-            return
-        some_unused = average_gradients([p for p in self.loss.parameters() if p.requires_grad], self.world)
-        if self.deterministic:
-            return
-        if self.compile:
-            self.loss.compile(dynamic=False)
-        # Buffers are constants of the architecture: sending them each step would be waste.
-        buffers = [name for name, _ in self.loss.named_buffers()]
-        ignore: Any = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
-        ignore(self.loss, buffers)
-        self.loss = DistributedDataParallel(self.loss, find_unused_parameters=some_unused)
+        if self.averaged:
+            average_gradients(self.averaged, self.world)
 
 
-def average_gradients(parameters: list[nn.Parameter], world: World) -> bool:
-    """Make `.grad` the mean over all processes. Return whether a parameter has a gradient in none of them."""
+def average_gradients(parameters: list[nn.Parameter], world: World) -> None:
+    """Make `.grad` the mean over all processes, where any of them has one."""
     device = parameters[0].device
     used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32, device=device)
     dist.all_reduce(used, op=dist.ReduceOp.MAX)
@@ -112,7 +103,6 @@ def average_gradients(parameters: list[nn.Parameter], world: World) -> bool:
             gradient.div_(world.size)  # before the sum, as DDP does
             dist.all_reduce(gradient)
             parameter.grad = gradient
-    return not all(used.tolist())
 
 
 class Pending(NamedTuple):
@@ -284,8 +274,7 @@ def micro_batches(batch: Any, count: int, device: torch.device) -> Iterator[tupl
 
 def global_norm(gradients: Sequence[Tensor | None]) -> Float[Tensor, ""]:
     """Return the norm of all gradients as one vector; of shards the whole vector's: all processes call it."""
-    norm = torch.nn.utils.get_total_norm([each for each in gradients if each is not None])
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return whole_tensor(torch.nn.utils.get_total_norm([each for each in gradients if each is not None]))
 
 
 def sharpness_aware(

@@ -13,13 +13,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
-from vitreous.errors import InputError
 from vitreous.training.callbacks import Callback, Row, RowFunction, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
 from vitreous.training.memory import keep_freed_memory
+from vitreous.training.rollback import NotFinite as NotFinite
+from vitreous.training.rollback import Rollback, WentBack
 from vitreous.training.step import Objective, TrainStep
 from vitreous.training.time_budget import TimeBudget
 
@@ -27,10 +28,6 @@ SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
 SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
-PART_OF_RUN = 10  # of its steps: so many bad ones at the end of a run are too many
-PATIENCE = 5  # non-finite steps in a row that are skipped before training goes back
-MAX_SETBACKS = 2  # times that it goes back before it stops
-SLOWER = 0.5  # the factor of the learning rate each time
 
 
 @runtime_checkable
@@ -40,10 +37,6 @@ class Loader(Protocol):
     @property
     def steps_per_epoch(self) -> int: ...
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
-
-
-class NotFinite(InputError):
-    """Training stopped because its loss was not finite anymore. The learner holds the last good weights."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -87,19 +80,23 @@ class Trainer:
         name: str = "training",
     ) -> None:
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
-        self.checkpointer, self.bad = checkpointer, bad
+        self.checkpointer, self.bad, self.clock = checkpointer, bad, clock
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
         self.validate, self.validate_every = validate, validate_every
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
         self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, objective, config, seed=seed, world=world)
-        self.interrupted, self.stop_requested, self.ended = False, False, False
-        self.clock, self.name = clock, name
+        self.rollback = Rollback(self.train_step, checkpointer, world)
+        self.budget: TimeBudget | None = None
+        if config.minutes and config.steps != 0:
+            self.budget = TimeBudget(config.minutes, learner, clock, name)
+        self.planned_at = 0  # the step from which on the length is estimated again
+        self.interrupted, self.stop_requested = False, False
         self.saved_at = clock()
         self.saving, self.waited = 0.0, 0.0  # seconds, for the last checkpoint and for the loader
-        self.budget: TimeBudget | None = None
-        self.planned_at = 0  # the step from which on the length is estimated again
         self.start_row()
+
+    # ---- The loop
 
     def fit(self) -> None:
         """Train to the last step.
@@ -109,19 +106,24 @@ class Trainer:
             NotFinite: the loss stays non-finite (training went back twice before).
             InputError: a checkpoint cannot be saved, or too many images cannot be read.
         """
-        if self.learner.device.type == "cpu":
+        learner = self.learner
+        if learner.device.type == "cpu":
             keep_freed_memory()
         with self.signals():
             try:
                 self.call("on_train_begin")
-                if self.config.minutes and self.config.steps != 0:
-                    self.budget = TimeBudget(self.config.minutes, self.learner, self.clock, self.name)
-                    self.plan()
-                self.ended = self.learner.is_out_of_patience(self.config)
-                if self.learner.step == 0:
+                self.plan()
+                ended = learner.is_out_of_patience(self.config)
+                if learner.step == 0:
                     self.save()  # something to go back to, and proof that the disk takes it
-                while self.learner.step < self.total and not self.ended:
-                    self.run_epoch()
+                while learner.step < self.total and not ended:
+                    try:
+                        ended = self.run_epoch()
+                    except WentBack as back:
+                        self.planned_at = 0
+                        self.start_row()
+                        self.call("on_restore")
+                        warnings.warn(str(back), stacklevel=2)
                 self.save()
                 if self.bad:
                     self.bad.exchange()
@@ -129,6 +131,59 @@ class Trainer:
                 self.call("on_train_end")
                 if self.checkpointer and self.checkpointer.writing:
                     self.checkpointer.finish()
+
+    def run_epoch(self) -> bool:
+        """Train for the rest of the epoch that the learner is in. Return whether training ends before its
+        last step. Raises WentBack, Interrupted."""
+        learner, clock = self.learner, self.clock()
+        epoch, start = divmod(learner.step, self.loader.steps_per_epoch)
+        for batch in self.loader.epoch(epoch, start):
+            self.waited += self.clock() - clock
+            lr = learner.set_learning_rate(self.config, self.total)
+
+            # The step; its outcome is asked for now, or where the device is late when it is needed.
+            self.train_step.prepare(batch)
+            self.rollback.settle(self.total)  # the step before this one
+            self.train_step.take()
+            self.plan()
+            row_due = self.row_is_due()
+            try:
+                if row_due or not self.train_step.late:
+                    self.rollback.settle(self.total)
+            finally:
+                now = self.clock()
+                learner.seconds += now - clock
+                clock = now  # from here on the next batch is waited for
+            self.call("on_step_end")
+
+            # Its row, with a validation at the end of an epoch.
+            if row_due:
+                measured = self.write_row(lr)
+                self.plan(least=learner.step + (not measured))  # a validation takes time
+                clock = self.clock()
+
+            # Saving, and the end.
+            interrupted, saving, ending = self.agree()
+            saving = saving or bool(self.config.keep_every and learner.step % self.config.keep_every == 0)
+            if interrupted or saving or ending:
+                self.rollback.settle(self.total)
+            if interrupted and learner.step < self.total:
+                self.save()
+                raise Interrupted(learner.step)
+            if saving and not learner.bad_steps:
+                self.save(wait=False)
+                clock = self.clock()
+            if learner.step == self.total or ending:
+                return ending
+        return False
+
+    def stop(self) -> None:
+        """End training after this step, as though it were the last: for callbacks, in any process."""
+        self.stop_requested = True
+
+    def call(self, hook: str, *values: Any) -> None:
+        for callback in self.callbacks:
+            getattr(callback, hook)(self, *values)
 
     @contextmanager
     def signals(self) -> Iterator[None]:
@@ -148,104 +203,6 @@ class Trainer:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def stop(self) -> None:
-        """End training after this step, as though it were the last: for callbacks, in any process."""
-        self.stop_requested = True
-
-    def call(self, hook: str, *values: Any) -> None:
-        for callback in self.callbacks:
-            getattr(callback, hook)(self, *values)
-
-    def run_epoch(self) -> None:
-        """Train for the rest of the epoch that the learner is in, or until training goes back."""
-        learner = self.learner
-        epoch, start = divmod(learner.step, self.loader.steps_per_epoch)
-        clock = self.clock()
-        for batch in self.loader.epoch(epoch, start):
-            self.waited += self.clock() - clock
-            lr = learner.set_learning_rate(self.config, self.total)
-            self.train_step.prepare(batch)
-            if self.went_back():  # for the step before this one, if its outcome comes late
-                return
-            self.train_step.take()
-            self.plan()
-            row_due = self.row_is_due()
-            gone_back = (row_due or not self.train_step.late) and self.went_back()
-            now = self.clock()
-            learner.seconds += now - clock
-            clock = now  # from here on the next batch is waited for
-            if gone_back:
-                return
-            self.call("on_step_end")
-            if row_due:
-                measured = self.write_row(lr)
-                self.plan(least=learner.step + (not measured))  # a validation takes time
-                clock = self.clock()
-            interrupted, saving, ending = self.agree()
-            every = self.config.keep_every
-            milestone = every is not None and learner.step % every == 0
-            if (interrupted or saving or ending or milestone) and self.went_back():
-                return
-            if interrupted and learner.step < self.total:
-                self.save()
-                raise Interrupted(learner.step)
-            if (saving or milestone) and not learner.bad_steps:
-                self.save(wait=False)
-                clock = self.clock()
-            if learner.step == self.total or ending:
-                self.ended = ending
-                return
-
-    def plan(self, *, least: int = 0) -> None:
-        """Estimate the number of steps where training ends after a time, at least so many: after every step;
-        with several processes the first one does, and the others hear of it, about a hundred times in all."""
-        step = self.learner.step
-        if self.budget and (self.world.size == 1 or step >= self.planned_at):
-            total = max(self.budget.total(self.total, self.loader.steps_per_epoch), least)
-            self.total, self.planned_at = self.world.broadcast(
-                (total, step + self.budget.interval(SYNC_EVERY))
-            )
-            self.learner.set_total(self.total)
-
-    def went_back(self) -> bool:
-        """Count the step that was taken, unless it is counted. Return whether training went back.
-
-        Steps whose gradient is not finite are skipped: they change no weight. After several in a row training
-        goes back to the newest checkpoint before them at a lower learning rate, then it stops. The gradient
-        is reduced over all processes, so that all of them do the same. Raises NotFinite: it went back often
-        enough before.
-        """
-        finite, learner = self.train_step.outcome(), self.learner
-        if finite is not None:
-            learner.bad_steps = 0 if finite else learner.bad_steps + 1
-        patience = PATIENCE
-        if learner.step >= self.total:  # nothing follows that could show that it was an exception
-            patience = min(PATIENCE, max(self.total // PART_OF_RUN, 1))
-        if finite is None or learner.bad_steps < patience:
-            return False
-        good = learner.step - learner.bad_steps
-        setbacks, lr_factor = learner.setbacks + 1, learner.lr_factor * SLOWER
-        skipped, seconds = learner.skipped, learner.seconds
-        may, checkpointer = setbacks <= MAX_SETBACKS, self.checkpointer
-        if not (may and checkpointer and checkpointer.restore(learner, self.world, upto=good)):
-            raise NotFinite(
-                f"the loss is not finite since step {good + 1}, at learning rate factor "
-                f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
-                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
-                "labels that are not numbers"
-            )
-        learner.setbacks, learner.lr_factor = setbacks, lr_factor
-        learner.skipped, learner.seconds = skipped, seconds
-        learner.bad_steps, self.planned_at = 0, 0
-        self.start_row()
-        self.call("on_restore")
-        warnings.warn(
-            f"the loss is not finite since step {good + 1}: back to step {learner.step}, with "
-            f"{learner.lr_factor:g} of the learning rate",
-            stacklevel=2,
-        )
-        return True
-
     def agree(self) -> tuple[bool, bool, bool]:
         """Return whether any process was interrupted, wants to save, or ends: at steps where they exchange
         that."""
@@ -258,6 +215,19 @@ class Trainer:
         if self.bad and exchanging:
             self.bad.exchange()
         return interrupted, saving, ending
+
+    def plan(self, *, least: int = 0) -> None:
+        """Estimate the number of steps where training ends after a time, at least so many: after every step;
+        with several processes the first one does, and the others hear of it, about a hundred times in all."""
+        step = self.learner.step
+        if self.budget and (self.world.size == 1 or step >= self.planned_at):
+            total = max(self.budget.total(self.total, self.loader.steps_per_epoch), least)
+            self.total, self.planned_at = self.world.broadcast(
+                (total, step + self.budget.interval(SYNC_EVERY))
+            )
+            self.learner.set_total(self.total)
+
+    # ---- Rows of metrics
 
     def row_is_due(self) -> bool:
         within = self.learner.step % self.loader.steps_per_epoch
@@ -296,6 +266,22 @@ class Trainer:
             self.compare(metrics, cheap)
         return ended or self.validate is None
 
+    def start_row(self) -> None:
+        """Begin a row of metrics."""
+        self.row_start = self.learner.seconds, self.waited, self.learner.step
+
+    def means(self) -> dict[str, float]:
+        """Return the means since the last row, and the speed since then."""
+        sums = {name: float(total) for name, total in self.learner.meter.items()}
+        images = sums.pop("images", 0.0)
+        means = {name: total / images for name, total in sums.items()} if images else {}
+        before_seconds, before_waited, before_step = self.row_start
+        seconds = self.learner.seconds - before_seconds
+        if seconds > 0:
+            means["images_per_second"] = (self.learner.step - before_step) * self.config.batch_size / seconds
+            means["waiting"] = min((self.waited - before_waited) / seconds, 1.0)
+        return means
+
     def compare(self, metrics: Row, cheap: bool) -> None:
         """Keep the checkpoint of the best validation, where that is asked for or `cheap`; end training after
         `patience` validations that are not better."""
@@ -309,21 +295,7 @@ class Trainer:
             learner.worse += 1
             self.stop_requested |= learner.is_out_of_patience(self.config)
 
-    def start_row(self) -> None:
-        """Begin a row of metrics."""
-        self.row_start = self.learner.seconds, self.waited, self.learner.step
-
-    def means(self) -> dict[str, float]:
-        """Return the means since the last row, and the speed since then."""
-        sums = {name: float(total) for name, total in self.learner.meter.items()}
-        images = sums.pop("images", 0.0)
-        means = {name: total / images for name, total in sums.items()} if images else {}
-        now = self.learner.seconds, self.waited, self.learner.step
-        seconds, waited, steps = (end - start for end, start in zip(now, self.row_start, strict=True))
-        if seconds > 0:
-            means["images_per_second"] = steps * self.config.batch_size / seconds
-            means["waiting"] = min(waited / seconds, 1.0)
-        return means
+    # ---- Checkpoints
 
     def save_interval(self) -> float:
         """Return the seconds between checkpoints: by default so many that training waits for them for 3 % of
