@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.embedding import LearnedPositions
+from vitreous.models.with_encoder import WithEncoder
 from vitreous.training.config import AnySchedule, OptimizerConfig, TrainingConfig
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.parallel import Shards, sharded_as
@@ -98,6 +99,8 @@ class Learner:
         averaging: AverageWeight | None = None,
     ) -> Learner:
         """Return the learner before its first step; `averaging` holds where `config` has no `ema_decay`."""
+        if isinstance(model, WithEncoder):  # which uses the tokens of its encoder, and pools nothing
+            model.encoder.pool.requires_grad_(False)
         if config.ema_decay:
             averaging = exponential(config.ema_decay, warmup=config.ema_warmup)
         weights = {n: t.detach() for n, t in (*model.named_parameters(), *model.named_buffers())}

@@ -7,6 +7,7 @@ averaged and saved is the same.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -72,7 +73,8 @@ class ParallelLoss:
         if replicated and deterministic:
             self.averaged = [p for p in loss.parameters() if p.requires_grad]
         elif replicated:  # buffers are constants of the architecture: sending them each step would be waste
-            self.loss = DistributedDataParallel(loss, broadcast_buffers=False)
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name in PyTorch 2.11
+                self.loss = DistributedDataParallel(loss, broadcast_buffers=False)
 
     def __call__(self, part: Any, generator: torch.Generator) -> Measured:
         return self.root(self.loss, part, generator) if self.root else self.loss(part, generator)

@@ -62,7 +62,8 @@ class MaskedPrediction(nn.Module, ABC):
         if not isinstance(model, ViT):
             raise InputError("a BiT has no patch tokens to mask: pretrain a ViT, or use another `objective`")
         self.model = model
-        self.model.pooling.requires_grad_(False)  # patches are predicted, and nothing is pooled
+        for unused in (self.model.pool, self.model.representation, self.model.head):
+            unused.requires_grad_(False)  # patches are predicted, and nothing is pooled
         height, width = self.model.config.grid
         self.num_patches = height * width
 
