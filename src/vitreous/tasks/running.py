@@ -1,4 +1,5 @@
-"""Runs of every task: start, resume and train them. Nothing here prints or reads a command line."""
+"""A run of any task, from its beginning to its report: `start_run` or `resume_run`, then `train_run`, which
+calls `learn`. Each reads from top to bottom. Nothing here prints or reads a command line."""
 
 from __future__ import annotations
 
@@ -169,28 +170,43 @@ def train_run(
         InputError: the loss stays non-finite, a file cannot be written, or too many examples cannot be read.
     """
     task, run, data, config = started.task, started.run, started.data, started.run.config
+    say = tell or silent
+
+    # ---- The model
+
     try:
         trained = learn(run, data, device=device, world=world, callbacks=callbacks, tell=tell)
     except InputError:
         run.forget_failed_start()
         raise
     trained, settled = task.settle(trained, device=device, world=world)
-    if settled and tell:
-        tell(settled)
+    if settled:
+        say(settled)
     answerer = task.answerer(trained)
+
+    # ---- Calibration and evaluation, in all processes
+
+    batches = getattr(config, "evaluation", config.training)
+    workers = loading_workers(config.data.workers if hasattr(config, "data") else 0)
+    options |= {"device": device, "batch_size": batches.batch_size, "workers": workers, "world": world}
+    options["progress"] = progress
     held_out, examples = task.held_out_part(data)
-    batches = config.evaluation if hasattr(config, "evaluation") else config.training
-    options |= {"device": device, "batch_size": batches.batch_size, "progress": progress, "world": world}
-    options["workers"] = loading_workers(getattr(getattr(config, "data", None), "workers", 0))
     calibrated = task.calibrate(trained, answerer, **options)  # in fp32, as `vitreous calibrate`
-    with autocast(with_precision(config, device).training.precision, device):
-        evaluation = task.evaluate(answerer, examples, **options) if held_out else None
+    evaluation = None
+    if held_out:
+        with autocast(with_precision(config, device).training.precision, device):
+            evaluation = task.evaluate(answerer, examples, **options)
+
+    # ---- Findings, report and card, by the first process
+
     if not world.first:
         return None
-    if calibrated and tell:
-        tell(f"calibration: {calibrated}")
+    if calibrated:
+        say(f"calibration: {calibrated}")
     bad = BadFiles()
-    bad.reasons.update(dict(trained.material.bad) | dict(evaluation.failed if evaluation else {}))
+    bad.reasons.update(trained.material.bad.reasons)
+    if evaluation:
+        bad.reasons.update(evaluation.failed)
     bad.write(run.path / "bad_files.txt")
     more = task.more(trained)
     findings = course_of(run, data, evaluation, more.get("baselines", ()))
@@ -214,6 +230,10 @@ def train_run(
     return result
 
 
+def silent(sentence: str) -> None:
+    """Say nothing."""
+
+
 def learn(
     run: Run,
     data: Any,
@@ -234,50 +254,58 @@ def learn(
         NotFinite: the loss stays non-finite; the last good weights are saved.
         InputError: as `train_run`.
     """
-    task = task_named(run.config.task)
+    task, say = task_named(run.config.task), tell or silent
+
+    # ---- Configuration: what is left to this machine
+
     run = Run(run.path, without_lost_init(run.config, bool(run.states.steps())))
     run = run.with_training(precision=with_precision(run.config, device).training.precision)
+
+    # ---- Data
+
     material = task.prepare(run.config, data, device=device, world=world)
-    for note in material.notes if tell else ():
-        tell(note)  # type: ignore[misc]
+    for note in material.notes:
+        say(note)
+    bad = BadFileSync(material.bad, material.examples, world)
     total = run.config.training.total_steps(material.loader.steps_per_epoch)
     run = run.with_training(compile=compiles(task, run.config, device, total))
-    config = run.config
-    sharded = config.training.shard and world.size > 1
-    with torch.device("meta") if sharded and not world.first else nullcontext():
-        model = task.build(config, data, steps=total)  # the first process shares its weights out
-    averaging = task.averaging(config, total)
-    objective, validate = task.objective(config, data), validate or task.validation(config, data, world)
-    if not validate and (config.training.patience or config.training.keep_best):
+    config, training = run.config, run.config.training
+
+    # ---- Model
+
+    elsewhere = training.shard and world.size > 1 and not world.first
+    with torch.device("meta") if elsewhere else nullcontext():  # the first process shares its weights out
+        model = task.build(config, data, steps=total)
+
+    # ---- Objective, and what measures the model while it learns
+
+    objective, averaging = task.objective(config, data), task.averaging(config, total)
+    validate = validate or task.validation(config, data, world)
+    if not validate and (training.patience or training.keep_best):
         raise InputError(
             "training.patience and keep_best need a validation part: set data.validation_fraction=0.1"
         )
-    sync = BadFileSync(material.bad, material.examples, world)
-
-    def finish(trained: nn.Module, stopped: int | None = None) -> nn.Module:
-        result = finished(trained).cpu()
-        if world.first:
-            run.note_stop(stopped or trainer.total, trainer.total)  # until the model is saved
-            task.save(run, result, material)
-            if stopped is None:
-                run.note_stop(None, trainer.total)
-        return result
 
     with ExitStack() as stack:
-        training = config.training
         stack.enter_context(numerics(device, training.precision, deterministic=training.deterministic))
         if world.first:
             stack.enter_context(run.locked())
+
+        # ---- Optimizer and average, at the newest checkpoint
+
         learner = run.learner(model, device=device, world=world, averaging=averaging)
-        before = learner.seconds
+        seconds_before = learner.seconds
 
         def where_it_stood() -> str:
             return f"training stopped at step {learner.step}; {run.states.advice()}"
 
         stack.enter_context(naming_the_lost(world, where_it_stood))
-        stack.callback(sync.write, run.path)
+        stack.callback(bad.write, run.path)
         if training.checkpointing:
             stack.enter_context(activation_checkpointing(model))
+
+        # ---- Loop
+
         trainer = Trainer(
             learner,
             material.loader,
@@ -289,31 +317,47 @@ def learn(
             callbacks=[*(run.callbacks(learner.step) if world.first else ()), *callbacks],
             validate=validate,
             validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
-            bad=sync,
+            bad=bad,
             name=task.training_words,
         )
+        stopped: Interrupted | NotFinite | None = None
         try:
             trainer.fit()
         except (Interrupted, NotFinite) as error:
-            # The mean of the last checkpoints is still to come.
-            so_far = learner.full_model(learner.model) if averaging else learner.result
-            finish(so_far, error.step if isinstance(error, Interrupted) else None)
-            if isinstance(error, Interrupted):
-                raise
-            raise NotFinite(f"{error}; they are in {run.path / 'model'}") from None
-        spent = (seconds := learner.seconds) - before
-        if tell and learner.is_out_of_patience(training):
-            tell(
+            stopped = error
+        seconds = learner.seconds
+        spent = seconds - seconds_before
+        waiting = trainer.waited / spent if spent else 0.0
+
+        # ---- The model that is kept
+
+        if stopped is None and learner.is_out_of_patience(training):
+            say(
                 f"early stopping: ended at step {learner.step} of {trainer.total}, since {learner.worse} "
                 f"validations in a row were not better than that at step {learner.best_step}; a higher "
                 "training.patience in config.toml goes on"
             )
-        if training.keep_best and learner.best_step not in (None, learner.step):
+        if stopped is None and training.keep_best and learner.best_step not in (None, learner.step):
             run.states.restore_best(learner, world)
-            if tell:
-                tell(f"the model is that of the best validation, at step {learner.step}")
-        waiting = trainer.waited / spent if spent else 0.0
-        return Trained(run, data, material, finish(learner.result), seconds, waiting)
+            say(f"the model is that of the best validation, at step {learner.step}")
+        if stopped is not None and averaging:  # the mean of the last checkpoints is still to come
+            result = finished(learner.full_model(learner.model)).cpu()
+        else:
+            result = finished(learner.result).cpu()
+
+        # ---- Saving it
+
+        interrupted = isinstance(stopped, Interrupted)
+        if world.first:
+            run.note_stop(learner.step if interrupted else trainer.total, trainer.total)
+            task.save(run, result, material)
+            if not interrupted:
+                run.note_stop(None, trainer.total)
+        if isinstance(stopped, NotFinite):
+            raise NotFinite(f"{stopped}; they are in {run.path / 'model'}") from None
+        if stopped is not None:
+            raise stopped
+        return Trained(run, data, material, result, seconds, waiting)
 
 
 def open_run(path: Path) -> Run:
