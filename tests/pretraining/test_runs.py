@@ -338,7 +338,7 @@ def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
     monkeypatch.setattr(Checkpointer, "restore", lambda *_: False)
     run, splits = tiny_run(tmp_path / "run")
     for rank in range(2):
-        learn(run, splits, device=CPU, world=World(rank=rank, size=2))
+        learn(run.with_training(deterministic=True), splits, device=CPU, world=World(rank=rank, size=2))
     assert {path.name for path in run.path.glob("bad_files*")} == {"bad_files.txt", "bad_files-1.txt"}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from vitreous.addons.text.task import averaging
 from vitreous.cli import run as vitreous
 from vitreous.tasks import running, task_named
 from vitreous.training import trainer as loop
@@ -121,8 +122,7 @@ def test_the_seconds_of_a_run_by_epochs_count_when_it_gets_a_time(trained: Fit) 
 
 
 def test_texts_are_averaged_where_the_last_checkpoints_are_not_known() -> None:
-    task = task_named("captioning")
-    weight = task.averaging(with_training(task.config(), minutes=1.0), 1000)
+    weight = averaging(with_training(task_named("captioning").config(), minutes=1.0), 1000)
     assert weight is not None
     assert 0 < weight(5) < 1
 

@@ -166,7 +166,7 @@ def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any])
 
     task, answerer = open_answerer(spec)
     if not isinstance(task, Classification):
-        raise InputError(f"{task.noun} has no {wanted}: give a classifier")
+        raise InputError(f"{task.about.noun} has no {wanted}: give a classifier")
     source = None if data is None else data_source(data)
     return answerer, task.to_calibrate(spec, answerer, source, settings)
 
@@ -178,6 +178,6 @@ def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Seq
     from vitreous.tasks.answerer import task_of
 
     task: Any = task_of(opened) or task_named("classification")
-    source = None if data is None else data_source(data, task.targets)
+    source = None if data is None else data_source(data, task.about.targets)
     held = task.to_calibrate(model_name(model), opened, source, {})
     return calibration_images(opened, held.examples, pixels=pixels)

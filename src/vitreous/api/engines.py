@@ -95,7 +95,7 @@ class AnswerEngine(Engine):
         super().__init__(use)
         options = {name: value for name, value in use.options.items() if value is not None}
         tta, source = options.pop("tta", False), use.source
-        if not (tta or use.task.answer_folder):
+        if not (tta or use.task.about.answer_folder):
             source = fastest(source, use.precision, use.device, use.fields)
         self.task, self.answerer = open_answerer(source, tta=tta, **use.fields)
         self.task_name = self.task.name
@@ -107,7 +107,7 @@ class AnswerEngine(Engine):
         if reused and self.model is self.answerer:
             self.model = self.answerer = self.cast(self.model)
         self.classifier: ClassPredictor | None = None
-        if reused and self.task.gives_probabilities and not options:
+        if reused and self.task.about.gives_probabilities and not options:
             self.classifier = ClassPredictor(self.answerer, self.device)
             self.labels = self.classifier.labels
         self.about = self.task.about_answers(self.answerer)
@@ -121,8 +121,10 @@ class AnswerEngine(Engine):
 
     def columns(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Columns]:
         """Yield the probabilities of a classifier, or rows as `vitreous predict --out` has them."""
-        if self.task.answer_folder:
-            raise InputError(f"the answers of {self.task.noun} are files: use vitreous predict --out FOLDER")
+        if self.task.about.answer_folder:
+            raise InputError(
+                f"the answers of {self.task.about.noun} are files: use vitreous predict --out FOLDER"
+            )
         if self.classifier is not None:
             yield from self.computed(self.answerer, images, failed, self.classifier.columns)
             return

@@ -69,7 +69,7 @@ def evaluate(
     )
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
-    source = None if data is None else data_source(data, task.targets)
+    source = None if data is None else data_source(data, task.about.targets)
     quick = asked if tta else fastest(asked, precision, device, overrides)
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)

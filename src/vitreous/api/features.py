@@ -232,7 +232,7 @@ def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)
-    if not (task := task_of_run(Path(path))).has_classes:
+    if not (task := task_of_run(Path(path))).about.has_classes:
         raise InputError(
             f"{path} is a run of `task` {task.name}, whose data have no class for each image: name the data "
             "to probe it on"

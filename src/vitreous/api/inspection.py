@@ -21,6 +21,7 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
 from vitreous.results import Result
 
@@ -292,12 +293,14 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
     digits. Raises InputError: not one image can be read."""
     from vitreous.data.decoding import BadImage
     from vitreous.data.image_list import Failure, image_list
+    from vitreous.tasks.task import module_of
 
     about = ""
     failed: list[Failure] = []
     found: Any
     if given is not None:
-        if task.takes == "texts":
+        kind = kind_of(module_of(answerer).config)
+        if kind and not kind.sees:
             return Shown([given] if isinstance(given, str) else list(given))
         found, failed = image_list(given)
         rows: Sequence[int] = range(len(found))
@@ -307,7 +310,7 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
         found, about = held_out_examples(task, model, answerer)
         if isinstance(found, list):  # of texts
             return Shown(found)
-        rows = found.sample(task.inspected)
+        rows = found.sample(task.about.inspected)
     size = getattr(answerer, "model", answerer).preprocessing.size
     read, labels = [], []
     for row in rows:

@@ -62,7 +62,7 @@ def compare(
         raise InputError(f"`data` does not apply to runs of {task.name}, which have no answers: leave it out")
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
-    source = None if data is None else data_source(data, task.targets)
+    source = None if data is None else data_source(data, task.about.targets)
     how = computation(device, batch_size, workers) | {"precision": precision}
     compared: list[ComparedRun] = []
     shown: Shown | None = None
@@ -74,7 +74,7 @@ def compare(
         found = compare_runs(task.name, compared)
         with writing_to(page):
             page.parent.mkdir(parents=True, exist_ok=True)
-            return write_comparison(found, page, task.panels, shown)
+            return write_comparison(found, page, task.about.panels, shown)
 
 
 def check_tasks(paths: Sequence[Path], tasks: Sequence[Task]) -> None:
@@ -101,6 +101,7 @@ def compared_run(
 ) -> tuple[ComparedRun, Shown | None]:
     """Return a run with its evaluation, and the images of it, where it answers to images."""
     from vitreous.checkpoints import load
+    from vitreous.data.dataset import ImageDataset
     from vitreous.evaluation.comparison import ComparedRun
     from vitreous.inspection.runs.comparison import Shown
     from vitreous.tasks.answerer import open_answerer
@@ -121,7 +122,8 @@ def compared_run(
         with computing(precision, how["device"]):
             evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
         model.to("cpu")
-        if task.takes == "images":
-            shown = Shown(task.to_inspect(held.examples), model.preprocessing)
+        examples = task.to_inspect(held.examples)
+        if isinstance(examples, ImageDataset):
+            shown = Shown(examples, model.preprocessing)
     size = sum(each.numel() for each in model.parameters())
     return ComparedRun(name, path, size, run.metrics(), leaves(run.config), evaluation), shown

@@ -91,7 +91,7 @@ def predict(
         use.task.check_options("predict", **asked, **changed, out=out, workers=workers)
     table, folder = None, None
     if out is not None:
-        writes_files = bool(use.task.answer_folder)
+        writes_files = bool(use.task.about.answer_folder)
         if is_folder(out) and not writes_files:
             return answers_of_parts(predictor, images, Path(out), engine, actors, progress)
         if writes_files and Path(out).suffix not in WRITERS:
@@ -143,8 +143,8 @@ def model_engine(use: ModelUse, images: ImageList, folder: Path | None) -> Answe
     from vitreous.api.engines import AnswerEngine
     from vitreous.training.run import default_path
 
-    if folder is None and use.task.answer_folder and isinstance(use.model, str | Path):
-        folder = default_path(Path(use.model).name, root=Path(use.task.answer_folder))
+    if folder is None and use.task.about.answer_folder and isinstance(use.model, str | Path):
+        folder = default_path(Path(use.model).name, root=Path(use.task.about.answer_folder))
     return AnswerEngine(use, images, folder=folder, reused=False)
 
 

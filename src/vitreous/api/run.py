@@ -123,7 +123,7 @@ class Run(Result):
 
         check_shard(shard)
         check_length(minutes=minutes, steps=steps, epochs=epochs)
-        check_known("resume", evaluation, task_named(self.task).evaluation_options)
+        check_known("resume", evaluation, task_named(self.task).about.evaluation_options)
 
         def start(here: torch.device, world: World) -> Started:
             return resume_run(
@@ -213,7 +213,7 @@ def train_in_processes(
 
         for note in (*started.notes, *data_notes(started.data)):
             tell(note)
-        shown = [Display(started.task.training_words)] if progress and world.first else []
+        shown = [Display(started.task.about.training)] if progress and world.first else []
         run = started.run
         try:
             with (

@@ -150,7 +150,7 @@ def train(
     named = task_to_train(task, tree)
     given = {name: options[name] for name in OF_IMAGES}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
-    source = None if data is None else data_source(data, named.targets)
+    source = None if data is None else data_source(data, named.about.targets)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 

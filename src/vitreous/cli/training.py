@@ -96,15 +96,13 @@ def train_or_resume(
 
 def print_result(result: RunResult) -> None:
     """Print what came out, for people."""
-    from vitreous.tasks import task_named
-
     numbers = result.to_json()
     for each in result.findings:  # first: a number below its own baseline is not read alone
         print(f"{each.severity}: {each.sentence}")
     if result.evaluation:
         print_metrics(result.evaluation, numbers.get("baselines", ()))
-    for line in task_named(result.task).summary(numbers):
-        print(line)
+    if "objective" in numbers:
+        print(f"{numbers['objective']}: loss {numbers['loss']:.4f} in training")
     waiting = f" ({percent(result.waiting)} of them waiting for data)" if result.waiting >= 0.001 else ""
     print(
         f"\ntrained in {result.seconds:.1f} s{waiting}, {result.train_count} examples, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from vitreous.tasks.classical_teacher import CLASSICAL, ClassicalTeacher
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.linear_start import begin_with_linear
 from vitreous.tasks.rungs import read_rungs
-from vitreous.tasks.task import Trained, Tree
+from vitreous.tasks.task import About, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
@@ -53,25 +53,26 @@ ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}
 class Classification(ImageTask):
     """Labels for images."""
 
-    name = "classification"
-    noun = "a classifier"
-    card = Card(
-        "An image classifier: a Vision Transformer",
-        {"Classes": "{classes}", **IMAGES},
-        "predict RUN image.jpg",
-        "logits = model(model.preprocessing([image]))  # a PIL image; the classes are model.labels",
-        "The accuracy holds for images like those it was measured on. The model gives one of its classes for "
-        "every image, also for one that shows none of them.",
+    name, config = "classification", RunConfig
+    about = About(
+        noun="a classifier",
+        card=Card(
+            "An image classifier: a Vision Transformer",
+            {"Classes": "{classes}", **IMAGES},
+            "predict RUN image.jpg",
+            "logits = model(model.preprocessing([image]))  # a PIL image; the classes are model.labels",
+            "The accuracy holds for images like those it was measured on. The model gives one of its classes "
+            "for every image, also for one that shows none of them.",
+        ),
+        source="digits",
+        gives_probabilities=True,
+        options={
+            "train": TRAINING | {"recipe", "batch_size auto"},
+            "evaluate": READING | {"config", "tta"},
+            "predict": READING | {"top", "out", "tta", "threshold"},
+            "inspect": INSPECTING,
+        },
     )
-    config = RunConfig
-    default_source = "digits"
-    gives_probabilities = True
-    options: ClassVar = {
-        "train": TRAINING | {"recipe", "batch_size auto"},
-        "evaluate": READING | {"config", "tta"},
-        "predict": READING | {"top", "out", "tta", "threshold"},
-        "inspect": INSPECTING,
-    }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_data(source, config)
@@ -126,7 +127,15 @@ class Classification(ImageTask):
             begin_with_linear(model, data.train, workers=config.data.workers)
         return cast(nn.Module, model)
 
-    def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
+    def settle(self, trained: Trained, **options: Any) -> tuple[Trained, list[str]]:
+        trained, kept = self.better_of(trained, device=options["device"], world=options["world"])
+        calibrated = self.calibrate(trained, trained.model, **options)
+        sentences = [kept] if kept else []
+        return trained, [*sentences, f"calibration: {calibrated}"] if calibrated else sentences
+
+    def better_of(
+        self, trained: Trained, *, device: torch.device, world: World
+    ) -> tuple[Trained, str | None]:
         """Frozen features with a linear classifier are kept where fine-tuning is no better on the validation
         part: by accuracy, and by the loss where that is equal."""
         config, data = trained.run.config, trained.data
@@ -167,6 +176,8 @@ class Classification(ImageTask):
         return dict(zip(("validation_loss", "validation_accuracy"), means, strict=True))
 
     def calibrate(self, trained: Trained, answerer: Any, **options: Any) -> str | None:
+        """Calibrate the probabilities of a trained model on the validation part, and save it again. Return a
+        sentence about it; None where it is not asked for."""
         validation, asked, after = trained.data.validation, trained.run.config.evaluation, None
         if not asked.calibrate or trained.data.test is None:
             return None

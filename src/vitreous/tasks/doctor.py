@@ -82,7 +82,10 @@ def examine_run(path: Path) -> list[Finding]:
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
         findings += findings_of(data)
-        images = task.sample_images(data, SAMPLE)
+        some = data.train if isinstance(data.train, ImageDataset) else task.to_inspect(data.test)
+        images = []
+        if isinstance(some, ImageDataset):
+            images = [image for _, image in some.readable(some.sample(SAMPLE))]
         if images:
             model = load(path / "model")
             seeing: Model = getattr(model, "encoder", model)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor, nn
 
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import DataSummary, ImageDataset, named_parts
+from vitreous.data.dataset import DataSummary, ImageDataset
 from vitreous.data.image_samples import image_loader
 from vitreous.data.split_file import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
@@ -92,7 +91,7 @@ class ImageTask(Task):
     ) -> Plan:
         check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
         settings = without_none_words(settings)
-        source = source or settings.get("source") or self.default_source
+        source = source or settings.get("source") or self.about.source
         data = self.open_source(source, data_config(settings))
         init = init or settings.get("init")
         choice = self.choose(source, data, settings, recipe=recipe, init=init)
@@ -167,9 +166,6 @@ class ImageTask(Task):
     def open_data(self, config: Any, split: Path | None = None) -> Any:
         return self.open_source(config.source, config.data.with_split(split))
 
-    def parts_to_record(self, data: Any) -> Mapping[str, ImageDataset]:
-        return named_parts(data.train, data.validation, data.test)
-
     def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
         loader = image_loader(
             data.train,
@@ -226,11 +222,6 @@ class ImageTask(Task):
     def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
         """Measure a model while it learns; `options` are those of `Batching`."""
 
-    def held_out_part(self, data: Any) -> tuple[str | None, Any]:
-        if data.test:
-            return "test", data.test
-        return ("validation", data.validation) if data.validation else (None, None)
-
     def predict(
         self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[Answer]:
@@ -244,9 +235,6 @@ class ImageTask(Task):
     ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what answers a batch of prepared images with these names; `options` are the task's own."""
         raise NotImplementedError
-
-    def sample_images(self, data: Any, count: int) -> list[Image.Image]:
-        return [image for _, image in data.train.readable(data.train.sample(count))]
 
     def open(self, spec: str, **overrides: Any) -> Any:
         return open_image_model(spec, **overrides)

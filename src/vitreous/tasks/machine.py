@@ -11,7 +11,7 @@ import torch
 from vitreous.data.workers import processes_here
 from vitreous.errors import is_installed
 from vitreous.models.config import ViTConfig
-from vitreous.tasks.task import Task
+from vitreous.tasks.task import Material, Task
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
@@ -29,11 +29,11 @@ def with_precision(config: Any, device: torch.device) -> Any:
     return with_training(config, precision=pick_precision(config.training.precision, device, width))
 
 
-def compiles(task: Task, config: Any, device: torch.device, total: int) -> bool:
+def compiles(material: Material, config: Any, device: torch.device, total: int) -> bool:
     """Return whether a step of a run is compiled: where nothing is set, on a GPU if that pays."""
     if config.training.compile is not None:
         return bool(config.training.compile)
-    return device.type == "cuda" and task.fixed_shapes and total >= LONG_RUN and is_installed("triton")
+    return device.type == "cuda" and material.fixed_shapes and total >= LONG_RUN and is_installed("triton")
 
 
 def may_not_fit(config: Any, device: torch.device) -> bool:

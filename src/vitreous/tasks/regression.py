@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from vitreous.models.config_parts import Config, setting
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
-from vitreous.tasks.task import Material, Trained, Tree
+from vitreous.tasks.task import About, Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective
@@ -156,25 +156,27 @@ class PredictedNumber(BaseModel):
 class Regression(ImageTask):
     """Numbers for images."""
 
-    name = "regression"
-    noun = "a regression model"
-    card = Card(
-        "An image regression model: a Vision Transformer that gives each image a number",
-        IMAGES,
-        "predict RUN image.jpg",
-        "number = model(model.preprocessing([image]))  # (1, 1), in the unit of the training labels",
-        "The errors hold for images like those it was measured on; numbers outside the range of the training "
-        "labels are extrapolated.",
+    name, config = "regression", RegressionConfig
+    about = About(
+        noun="a regression model",
+        card=Card(
+            "An image regression model: a Vision Transformer that gives each image a number",
+            IMAGES,
+            "predict RUN image.jpg",
+            "number = model(model.preprocessing([image]))  # (1, 1), in the unit of the training labels",
+            "The errors hold for images like those it was measured on; numbers outside the range of the "
+            "training labels are extrapolated.",
+        ),
+        targets="numbers",
+        panels="regression",
+        has_classes=False,
+        options={
+            "train": TRAINING | {"recipe"},
+            "evaluate": READING | {"config", "tta"},
+            "predict": READING | {"out", "tta"},
+            "inspect": INSPECTING,
+        },
     )
-    config = RegressionConfig
-    default_source, panels, has_classes = "", "regression", False
-    targets = "numbers"
-    options: ClassVar = {
-        "train": TRAINING | {"recipe"},
-        "evaluate": READING | {"config", "tta"},
-        "predict": READING | {"out", "tta"},
-        "inspect": INSPECTING,
-    }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         if not source:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.findings import write_findings
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
@@ -99,7 +100,7 @@ def start_run(
         config = with_training(config, grad_accum_steps=parts)
         if fit_memory or parts > 1:
             notes.append(f"memory: batches of {size} in {parts} micro-batches of {size // parts} images")
-    run = Run.shared(path, config, world, task.parts_to_record(data), begun=begun)
+    run = Run.shared(path, config, world, recorded_parts(data), begun=begun)
     return Started(task, run, data, tuple(notes))
 
 
@@ -179,19 +180,16 @@ def train_run(
     except InputError:
         run.forget_failed_start()
         raise
-    trained, settled = task.settle(trained, device=device, world=world)
-    if settled:
-        say(settled)
-    answerer = task.answerer(trained)
 
-    # ---- Calibration and evaluation, in all processes
+    # ---- What is kept of it, and its evaluation, in all processes
 
     batches = getattr(config, "evaluation", config.training)
     workers = loading_workers(config.data.workers if hasattr(config, "data") else 0)
     options |= {"device": device, "batch_size": batches.batch_size, "workers": workers, "world": world}
     options["progress"] = progress
+    trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
+    answerer = task.answerer_of(trained.model, trained.material.beside)
     held_out, examples = task.held_out_part(data)
-    calibrated = task.calibrate(trained, answerer, **options)  # in fp32, as `vitreous calibrate`
     evaluation = None
     if held_out:
         with autocast(with_precision(config, device).training.precision, device):
@@ -201,8 +199,8 @@ def train_run(
 
     if not world.first:
         return None
-    if calibrated:
-        say(f"calibration: {calibrated}")
+    for sentence in sentences:
+        say(sentence)
     bad = BadFiles()
     bad.reasons.update(trained.material.bad.reasons)
     if evaluation:
@@ -226,8 +224,15 @@ def train_run(
         more=more,
         findings=tuple(findings),
     )
-    write_card(task.card, result)
+    write_card(task.about.card, result)
     return result
+
+
+def recorded_parts(data: Any) -> Mapping[str, ImageDataset]:
+    """Return the images that a run's split.csv lists, by part; none for data of another kind."""
+    if not isinstance(data.train, ImageDataset):
+        return {}
+    return named_parts(data.train, data.validation, data.test)
 
 
 def silent(sentence: str) -> None:
@@ -268,7 +273,7 @@ def learn(
         say(note)
     bad = BadFileSync(material.bad, material.examples, world)
     total = run.config.training.total_steps(material.loader.steps_per_epoch)
-    run = run.with_training(compile=compiles(task, run.config, device, total))
+    run = run.with_training(compile=compiles(material, run.config, device, total))
     config, training = run.config, run.config.training
 
     # ---- Model
@@ -279,7 +284,7 @@ def learn(
 
     # ---- Objective, and what measures the model while it learns
 
-    objective, averaging = task.objective(config, data), task.averaging(config, total)
+    objective, averaging = task.objective(config, data), material.averaging
     validate = validate or task.validation(config, data, world)
     if not validate and (training.patience or training.keep_best):
         raise InputError(
@@ -318,7 +323,7 @@ def learn(
             validate=validate,
             validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
             bad=bad,
-            name=task.training_words,
+            name=task.about.training,
         )
         stopped: Interrupted | NotFinite | None = None
         try:

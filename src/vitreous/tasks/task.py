@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from PIL import Image
 from torch import nn
 
 from vitreous.checkpoints.runs import check_data_present, run_folder
@@ -50,6 +49,8 @@ class Material:
     beside: Mapping[str, str] = field(default_factory=dict)  # names and texts of files of the model
     skipped: Mapping[str, int] = field(default_factory=dict)  # examples that were left out, by reason
     notes: tuple[str, ...] = ()  # sentences about them
+    fixed_shapes: bool = True  # whether all batches have one shape, for which a step is compiled once
+    averaging: AverageWeight | None = None  # of the weights, where the configuration does not ask for it
 
 
 class HeldOut(NamedTuple):
@@ -73,6 +74,45 @@ class Trained(NamedTuple):
     waiting: float  # the share of this session's training time in which it waited for data
 
 
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What messages, commands and pages need to know of a task.
+
+    Attributes:
+        noun: a model of this task, in messages.
+        card: what the model card says of its models.
+        options: for each command those that it understands beyond those of every task.
+        instead: of an option of `train` that it does not understand; else "leave it out".
+        source: the data where none are given.
+        targets: what the labels of its data are.
+        held_out: the parts of its data that a model is evaluated on, the first that there is.
+        training: what training is called in messages.
+        panels: the kind of learning curves of its runs, in the catalog of the pages.
+        inspected: held-out examples that `vitreous inspect` shows where it is given none.
+        answer_folder: where folders of answers are made, if answers are files.
+        gives_probabilities: whether an answer is a probability for each class.
+        has_classes: whether its data have a class for each image, which probes need.
+        no_images: what to do with a model that has no answer to images.
+        evaluation_options: of `evaluate`, which training takes as well.
+    """
+
+    noun: str
+    card: Card
+    options: Mapping[str, frozenset[str]]
+    instead: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    targets: Targets = "classes"
+    held_out: tuple[str, ...] = ("test", "validation")
+    training: str = "training"
+    panels: str = "images"
+    inspected: int = 24
+    answer_folder: str = ""
+    gives_probabilities: bool = False
+    has_classes: bool = True
+    no_images: str = "give another model"
+    evaluation_options: frozenset[str] = frozenset()
+
+
 class Task(ABC):
     """A task. There is one object of each, in the registry.
 
@@ -80,34 +120,18 @@ class Task(ABC):
     """
 
     name: str  # in the registry, in config.toml and in model/config.json
-    noun: ClassVar[str]  # a model of this task, in messages
-    card: ClassVar[Card]  # what the model card says of its models
     config: ClassVar[type[CommandConfig]]  # the configuration of its runs; its `command` trains them
-    default_source: ClassVar[str]  # the data where none are given
-    # for each command those that it understands beyond those of every task
-    options: ClassVar[Mapping[str, frozenset[str]]]
-    # of an option of `train` that it does not understand; else "leave it out"
-    instead: ClassVar[Mapping[str, str]] = {}
-    training_words: ClassVar[str] = "training"  # what training is called in messages
-    takes: ClassVar[Literal["images", "texts"]] = "images"  # what a model is asked about
-    inspected: ClassVar[int] = 24  # held-out examples that `vitreous inspect` shows where it is given none
-    answer_folder: ClassVar[str] = ""  # where folders of answers are made, if answers are files
-    gives_probabilities: ClassVar[bool] = False  # whether an answer is a probability for each class
-    no_images: ClassVar[str] = "give another model"  # what to do with a model that has no answer to images
-    panels: ClassVar[str] = "images"  # the kind of learning curves of its runs, in the catalog of the pages
-    evaluation_options: ClassVar[frozenset[str]] = frozenset()  # of `evaluate`, which training takes as well
-    has_classes: ClassVar[bool] = True  # whether its data have a class for each image, which probes need
-    targets: ClassVar[Targets] = "classes"  # what the labels of its data are
-    fixed_shapes: bool = True  # whether all batches have one shape, for which a step is compiled once
+    about: ClassVar[About]
 
     def check_options(self, command: str, **given: object) -> None:
         """Raise InputError for the first option that is given (not None, False or {}) and not understood."""
-        known = self.options.get(command, frozenset())
+        known = self.about.options.get(command, frozenset())
         for name, value in given.items():
             automatic = " auto" if value == "auto" else ""
             option = name + automatic
             if value is not None and value is not False and value != {} and option not in known:
-                instead = self.instead.get(option, "leave it out") if command == "train" else "leave it out"
+                instead = self.about.instead.get(option) if command == "train" else None
+                instead = instead or "leave it out"
                 raise InputError(f"`{name}`{automatic} does not apply to `task` {self.name}: {instead}")
 
     # Training, in the order of a run.
@@ -129,10 +153,6 @@ class Task(ABC):
     def open_data(self, config: Any, split: Path | None = None) -> Any:
         """Open the data of a run that is resumed. split: its split.csv, where it has one."""
 
-    def parts_to_record(self, data: Any) -> Mapping[str, ImageDataset]:
-        """Return the images that a run's split.csv lists, by part."""
-        return {}
-
     @abstractmethod
     def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
         """Make the training batches of this process."""
@@ -145,10 +165,6 @@ class Task(ABC):
     def objective(self, config: Any, data: Any) -> Objective:
         """Return the loss of a model on a batch."""
 
-    def averaging(self, config: Any, steps: int) -> AverageWeight | None:
-        """Return how the weights are averaged where the configuration does not ask for it."""
-        return None
-
     def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
         """Return what measures the model while it learns, called by all processes of `world` together; None
         without a validation part."""
@@ -158,24 +174,18 @@ class Task(ABC):
         """Write the model into the run's model/."""
         run.save_model(result, material.beside)
 
-    def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
-        """Return what is kept of a training, where it can be worse than what it began with, and a sentence
-        about it."""
-        return trained, None
+    def settle(self, trained: Trained, **options: Any) -> tuple[Trained, list[str]]:
+        """Return what is kept of a training, where it can be worse than what it began with, calibrated where
+        it gives probabilities, and sentences about that. options: those of `Batching`."""
+        return trained, []
 
-    def answerer(self, trained: Trained) -> Any:
-        """Return what answers with the trained model."""
-        return trained.model
-
-    def calibrate(self, trained: Trained, answerer: Any, **options: Any) -> str | None:
-        """Calibrate the probabilities of a trained model on the validation part, and save it again. Return a
-        sentence about it; None for a task without probabilities."""
-        return None
-
-    @abstractmethod
     def held_out_part(self, data: Any) -> tuple[str | None, Any]:
         """Return the name of the part of a run's data that it does not learn from ("test" or "validation"),
         and its examples; None twice where there is none."""
+        for name in self.about.held_out:
+            if examples := getattr(data, name, None):
+                return name, examples
+        return None, None
 
     @abstractmethod
     def evaluate(self, answerer: Any, examples: Any, **options: Any) -> Evaluation:
@@ -190,22 +200,15 @@ class Task(ABC):
         """Return what else a training command's JSON has."""
         return {}
 
-    def sample_images(self, data: Any, count: int) -> list[Image.Image]:
-        """Return some images of a run's data, for `vitreous doctor`."""
-        return []
-
-    def summary(self, result: Mapping[str, Any]) -> list[str]:
-        """Return lines for people that a training command prints besides the metrics."""
-        return []
-
     # A model that is trained.
 
     @abstractmethod
     def open(self, spec: str, **overrides: Any) -> Any:
         """Open the answerer that MODEL means."""
 
-    def answerer_of(self, model: Any) -> Any:
-        """Return what answers with a model that is loaded already: by default itself."""
+    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> Any:
+        """Return what answers with a model that is loaded already, by default itself. beside: the files of a
+        model that was trained just now."""
         return model
 
     @abstractmethod
@@ -218,7 +221,7 @@ class Task(ABC):
     ) -> Iterator[Answer]:
         """Yield the answer to each image, in order; `failed` takes those that cannot be read. options:
         device, batch_size and workers, and the task's own."""
-        raise InputError(f"{self.noun} has no answer to images: {self.no_images}")
+        raise InputError(f"{self.about.noun} has no answer to images: {self.about.no_images}")
 
     def to_inspect(self, examples: Any) -> Any:
         """Return what `vitreous inspect` shows of held-out examples: numbered images, or a few texts."""

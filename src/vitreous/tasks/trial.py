@@ -86,7 +86,7 @@ def better_beginning(
                 except NotFinite:  # this beginning is not the best; another may learn
                     score = None
             scores[init] = -math.inf if score is None else score
-    found = decided(scores, task_named(config.task).gives_probabilities, len(data.validation))
+    found = decided(scores, task_named(config.task).about.gives_probabilities, len(data.validation))
     if minutes:
         left = max(minutes - (time.monotonic() - began) / 60, SHARE * minutes)
         note = f"{found.note}; {duration(60 * left)} of {duration(60 * minutes)} are left"

@@ -43,7 +43,7 @@ from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice, packaged_config
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
-from vitreous.tasks.task import Trained, Tree
+from vitreous.tasks.task import About, Trained, Tree
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Measured, Objective
@@ -138,36 +138,39 @@ class Segmented:
 class Segmentation(ImageTask):
     """Masks for images."""
 
-    name = "segmentation"
-    noun = "a segmenter"
-    card = Card(
-        "A Segmenter (arXiv 2105.05633): a Vision Transformer that gives each pixel a class",
-        {
-            "Classes": "{classes}",
-            **IMAGES,
-            "Patches": "{model.patch_size[0]}x{model.patch_size[1]}",
-            "Decoder": "{model.decoder}, {model.cells}x{model.cells} logits of a class in a patch",
+    name, config = "segmentation", SegmentationConfig
+    about = About(
+        noun="a segmenter",
+        card=Card(
+            "A Segmenter (arXiv 2105.05633): a Vision Transformer that gives each pixel a class",
+            {
+                "Classes": "{classes}",
+                **IMAGES,
+                "Patches": "{model.patch_size[0]}x{model.patch_size[1]}",
+                "Decoder": "{model.decoder}, {model.cells}x{model.cells} logits of a class in a patch",
+            },
+            "predict RUN image.jpg --out masks/",
+            "logits = model(model.preprocessing([image]))  # (1, classes, H, W) by model.labels",
+            "The figures hold for images like those it was measured on. Every pixel gets one of the classes, "
+            "also where it shows none of them. An image is resized to {model.image_size[0]}x"
+            "{model.image_size[1]} whatever its shape: what is smaller than a pixel there is lost.",
+        ),
+        source=DIGIT_PAGES,
+        panels="segmentation",
+        has_classes=False,
+        inspected=12,
+        answer_folder="segmented",
+        options={
+            "train": TRAINING,
+            "evaluate": READING | {"config"},
+            "predict": OPENING | {"out"},
+            "inspect": frozenset({"patch", "image_size"}),
         },
-        "predict RUN image.jpg --out masks/",
-        "logits = model(model.preprocessing([image]))  # (1, classes, H, W) by model.labels",
-        "The figures hold for images like those it was measured on. Every pixel gets one of the classes, "
-        "also where it shows none of them. An image is resized to {model.image_size[0]}x"
-        "{model.image_size[1]} whatever its shape: what is smaller than a pixel there is lost.",
+        instead={
+            "recipe": "use `settings`",
+            "batch_size auto": "use `settings` training.grad_accum_steps=2",
+        },
     )
-    config = SegmentationConfig
-    default_source, panels, has_classes = DIGIT_PAGES, "segmentation", False
-    options: ClassVar = {
-        "train": TRAINING,
-        "evaluate": READING | {"config"},
-        "predict": OPENING | {"out"},
-        "inspect": frozenset({"patch", "image_size"}),
-    }
-    inspected = 12
-    answer_folder = "segmented"
-    instead: ClassVar = {
-        "recipe": "use `settings`",
-        "batch_size auto": "use `settings` training.grad_accum_steps=2",
-    }
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> MaskSplits:
         """Open DATA; where a model is evaluated on it, with the model's classes."""

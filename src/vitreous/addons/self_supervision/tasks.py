@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
-from vitreous.tasks.pretraining.task import Pretraining
+from vitreous.tasks.pretraining.task import ABOUT, Pretraining
 from vitreous.tasks.task import Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import ENOUGH_STEPS
@@ -69,7 +70,7 @@ class ContrastiveTask(OfViews):
 
     name, config = "contrastive", ContrastiveRunConfig
     defaults = FOLDER / "contrastive.toml"
-    panels = "pairs"
+    about = replace(ABOUT, panels="pairs")
     adapting_rate = 0.5  # views change less than what masks hide
 
     def built(

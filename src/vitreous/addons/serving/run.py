@@ -56,7 +56,9 @@ def load(spec: str, *, device: str, precision: str, limits: Limits, language: st
     if isinstance(model, Program) and precision == "bf16":
         raise InputError(f"{model.path} computes in the precision it was written in: use fp32")
     chosen = automatic_precision(model, None, precision, place, folder=folder, say=say)
-    served = served_model(task.name, task.noun, model, place, precision=chosen, most_pixels=limits.pixels)
+    served = served_model(
+        task.name, task.about.noun, model, place, precision=chosen, most_pixels=limits.pixels
+    )
     counted = meta_model(model.config) if isinstance(model, Program) else model
     about = {
         "task": task.name,

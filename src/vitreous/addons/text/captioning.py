@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from PIL import Image
 from torch import nn
@@ -29,7 +29,7 @@ from vitreous.data.workers import loading_workers
 from vitreous.evaluation.outputs import image_batches
 from vitreous.tasks.card import Card
 from vitreous.tasks.choose import packaged_config
-from vitreous.tasks.task import Trained
+from vitreous.tasks.task import About, Trained
 
 INSTEAD = "use `settings` model.encoder.width=96 and its like"
 
@@ -52,28 +52,30 @@ class Caption:
 class Captioning(TextTask):
     """Texts for images."""
 
-    name = "captioning"
-    noun = "a model that writes text"
-    card = Card(
-        "A Vision Transformer of {model.encoder.depth} layers, width {model.encoder.width}, patches of "
-        "{model.encoder.patch_size[0]}x{model.encoder.patch_size[1]} pixels, and a decoder (arXiv "
-        "1706.03762) of {model.decoder.depth} layers that writes {model.decoder.vocabulary} byte-pair tokens",
-        TRAINING_FACTS,
-        "predict RUN image.png",
-        "print(vt.predict(model, [image]))",
-        "The figures hold for images like those it was measured on.",
+    name, config, answers = "captioning", CaptioningConfig, Reader
+    about = About(
+        noun="a model that writes text",
+        card=Card(
+            "A Vision Transformer of {model.encoder.depth} layers, width {model.encoder.width}, patches of "
+            "{model.encoder.patch_size[0]}x{model.encoder.patch_size[1]} pixels, and a decoder (arXiv "
+            "1706.03762) of {model.decoder.depth} layers that writes {model.decoder.vocabulary} byte-pair "
+            "tokens",
+            TRAINING_FACTS,
+            "predict RUN image.png",
+            "print(vt.predict(model, [image]))",
+            "The figures hold for images like those it was measured on.",
+        ),
+        source=DIGIT_LINES,
+        panels="text",
+        inspected=4,
+        options={"train": frozenset({"minutes"}), "predict": frozenset({"out"})},
+        instead={
+            **dict.fromkeys(("model", "init", "recipe", "image_size"), INSTEAD),
+            "batch_size auto": "give a number, and `settings` training.grad_accum_steps=2 splits it",
+            "group_by": "give the manifest a column split",
+            "strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
+        },
     )
-    config = CaptioningConfig
-    answers = Reader
-    default_source = DIGIT_LINES
-    options: ClassVar = {"train": frozenset({"minutes"}), "predict": frozenset({"out"})}
-    inspected = 4
-    instead: ClassVar = {
-        **dict.fromkeys(("model", "init", "recipe", "image_size"), INSTEAD),
-        "batch_size auto": "give a number, and `settings` training.grad_accum_steps=2 splits such a batch",
-        "group_by": "give the manifest a column split",
-        "strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
-    }
 
     def open_source(self, source: str, config: CaptioningConfig) -> CaptionSplits:
         return open_captions(source, **config.split_options)
@@ -110,16 +112,13 @@ class Captioning(TextTask):
     def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
         from vitreous.addons.text.figures import Measured, write_reading_report
 
-        first, path = first_images(trained.data.test, self.inspected), trained.run.path
+        first, path = first_images(trained.data.test, self.about.inspected), trained.run.path
         images = [(image, Path(name).name) for image, name in first]
         measured = Measured(evaluation, more["findings"])
         return write_reading_report(answerer, images, path, path, measured).report
 
     def to_inspect(self, examples: Captions) -> ImageDataset:
         return examples.images
-
-    def sample_images(self, data: CaptionSplits, count: int) -> list[Image.Image]:
-        return [image for image, _ in first_images(data.test, count)]
 
     def predict(
         self, answerer: Reader, images: ImageDataset, failed: dict[str, str], **options: Any

@@ -171,9 +171,7 @@ class TextTask(Task):
     """A task whose model writes text with a tokenizer that is trained on the training texts."""
 
     config: ClassVar[type[SequenceConfig]]
-    fixed_shapes = False
     answers: ClassVar[type[TextModel]]  # what has the model and the tokenizer
-    panels = "text"
 
     def plan(
         self,
@@ -185,7 +183,7 @@ class TextTask(Task):
         base: Tree | None = None,
     ) -> Plan:
         settings = merged(base or {}, settings)
-        source = absolute_sources(str(source or settings.get("source") or self.default_source))
+        source = absolute_sources(str(source or settings.get("source") or self.about.source))
         settings = {**settings, "task": self.name, "source": source}
         # Those of model and training are set over the recipe, which the data decide.
         of_data = {name: value for name, value in settings.items() if name not in ("model", "training")}
@@ -236,22 +234,19 @@ class TextTask(Task):
         skipped = {"empty": data.empty, "too_long": too_long}
         reasons = {"empty": "without text", "too_long": f"of more than {config.decoder.max_length} tokens"}
         notes = tuple(f"skipped {n}: {reasons[key]}" for key, n in skipped.items() if n)
-        return Material(loader, examples, loader.bad, {TOKENIZER: tokenizer.to_json()}, skipped, notes)
+        return Material(
+            loader,
+            examples,
+            loader.bad,
+            {TOKENIZER: tokenizer.to_json()},
+            skipped,
+            notes,
+            fixed_shapes=False,
+            averaging=averaging(config, config.training.total_steps(loader.steps_per_epoch)),
+        )
 
     def objective(self, config: Any, data: Any) -> Objective:
         return next_token(config.training.label_smoothing)
-
-    def averaging(self, config: Any, steps: int) -> AverageWeight | None:
-        if config.training.minutes:  # which checkpoints will be the last ones is not known
-            return exponential(WITHOUT_LAST)
-        return last_checkpoints(steps, config.averaging.checkpoints, config.averaging.every)
-
-    def answerer(self, trained: Trained) -> TextModel:
-        tokenizer = tokenizer_from_json(trained.material.beside[TOKENIZER], where="the run")
-        return self.answers(trained.model, tokenizer)
-
-    def held_out_part(self, data: Any) -> tuple[str | None, Any]:
-        return "test", data.test
 
     def more(self, trained: Trained) -> dict[str, Any]:
         return {"skipped": dict(trained.material.skipped)}
@@ -261,7 +256,9 @@ class TextTask(Task):
             raise InputError(f"{spec} writes text: its {next(iter(overrides))} cannot be changed")
         return self.answers.load(spec)
 
-    def answerer_of(self, model: Any) -> Any:
+    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> Any:
+        if beside:
+            return self.answers(model, tokenizer_from_json(beside[TOKENIZER], where="the run"))
         return self.answers.of(model) if isinstance(model, nn.Module) else model
 
     def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
@@ -277,6 +274,14 @@ class TextTask(Task):
     @abstractmethod
     def not_learned(self, data: Any) -> Any:
         """Return what to evaluate on of data that the model has not learned from."""
+
+
+def averaging(config: Any, steps: int) -> AverageWeight:
+    """Return how the weights are averaged: the last checkpoints, unless it is not known which these will
+    be."""
+    if config.training.minutes:
+        return exponential(WITHOUT_LAST)
+    return last_checkpoints(steps, config.averaging.checkpoints, config.averaging.every)
 
 
 def last_checkpoints(total: int, count: int, every: int) -> AverageWeight:

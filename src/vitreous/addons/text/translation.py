@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
@@ -17,7 +17,7 @@ from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.addons.text.transformer import Transformer
 from vitreous.tasks.card import Card
 from vitreous.tasks.choose import packaged_config
-from vitreous.tasks.task import Trained
+from vitreous.tasks.task import About, Trained
 
 SHORT = 80  # characters: a page holds the maps of every head
 
@@ -25,25 +25,25 @@ SHORT = 80  # characters: a page holds the maps of every head
 class Translation(TextTask):
     """Texts for texts."""
 
-    name = "translation"
-    noun = "a translator"
-    card = Card(
-        "A Transformer (arXiv 1706.03762): {model.encoder_depth} encoder and {model.depth} decoder layers of "
-        "width {model.width}, {model.heads} heads, {model.norm}-norm; one byte-pair vocabulary of "
-        "{model.vocabulary} tokens",
-        {**TRAINING_FACTS, "BLEU signature": "{bleu_signature}"},
-        'translate RUN "..."',
-        "ids = model(source, target)  # see vt.Translator for texts",
-        "The figures hold for texts like those it was measured on.",
+    name, config, answers = "translation", TranslationConfig, Translator
+    about = About(
+        noun="a translator",
+        card=Card(
+            "A Transformer (arXiv 1706.03762): {model.encoder_depth} encoder and {model.depth} decoder "
+            "layers of width {model.width}, {model.heads} heads, {model.norm}-norm; one byte-pair vocabulary "
+            "of {model.vocabulary} tokens",
+            {**TRAINING_FACTS, "BLEU signature": "{bleu_signature}"},
+            'translate RUN "..."',
+            "ids = model(source, target)  # see vt.Translator for texts",
+            "The figures hold for texts like those it was measured on.",
+        ),
+        source=NUMBERS,
+        panels="text",
+        inspected=4,
+        no_images="use vitreous translate",
+        evaluation_options=frozenset({"beams", "length_penalty"}),
+        options={},
     )
-    config = TranslationConfig
-    answers = Translator
-    default_source = NUMBERS
-    no_images = "use vitreous translate"
-    options: ClassVar = {}
-    evaluation_options = frozenset({"beams", "length_penalty"})
-    takes = "texts"
-    inspected = 4
 
     def open_source(self, source: str, config: TranslationConfig) -> Parallel:
         return open_parallel(source, **config.split_options)
@@ -87,7 +87,7 @@ class Translation(TextTask):
         """Return the sources of a few pairs, spread over all; short ones where there are some."""
         sources = [pair.source for pair in examples]
         few = [source for source in sources if len(source) <= SHORT] or sources
-        return few[:: max(len(few) // self.inspected, 1)][: self.inspected]
+        return few[:: max(len(few) // self.about.inspected, 1)][: self.about.inspected]
 
     def more(self, trained: Trained) -> dict[str, Any]:
         return {**super().more(trained), "example": trained.data.test[0].source}

@@ -61,9 +61,8 @@ from vitreous.tasks.pretraining.rules import (
     reason,
     sampled,
 )
-from vitreous.tasks.task import Material, Plan, Trained, Tree
+from vitreous.tasks.task import About, Material, Plan, Trained, Tree
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
 from vitreous.training.objectives import Measured, Objective
@@ -129,25 +128,27 @@ class PretrainingEvaluation(Evaluation):
         return {"trivial_loss": self.trivial}
 
 
-class Pretraining(ImageTask):
-    """An encoder without labels."""
-
-    noun = "a pre-trained encoder without classes"
-    card = Card(
+ABOUT = About(
+    noun="a pre-trained encoder without classes",
+    card=Card(
         "An encoder that was pre-trained without labels ({task}), to be fine-tuned or probed",
         IMAGES,
         "train DATA --init RUN",
         "features = model.features(model.preprocessing([image]))",
         "A lower loss is not always a better encoder: probe it on labels, with vitreous probe.",
-    )
-    default_source = "digits"
-    targets = "unlabeled"
-    training_words = "pre-training"
-    options: ClassVar = {
-        "pretrain": frozenset({"model", "init", "image_size", "recipe"}),
-        "inspect": INSPECTING,
-    }
+    ),
+    source="digits",
+    targets="unlabeled",
+    held_out=("validation", "test"),
+    training="pre-training",
+    options={"pretrain": frozenset({"model", "init", "image_size", "recipe"}), "inspect": INSPECTING},
+)
 
+
+class Pretraining(ImageTask):
+    """An encoder without labels."""
+
+    about = ABOUT
     defaults: ClassVar[Path] = DEFAULTS  # settings for any data
     moving_target: ClassVar[bool] = False  # whether the loss can climb while the model learns
     adapting_rate: ClassVar[float] = 0.1  # of a trained encoder, as a share of that for random weights
@@ -277,11 +278,12 @@ class Pretraining(ImageTask):
     def save(self, run: Run, result: Any, material: Material) -> None:
         run.save_model(result.encoder)
 
-    def settle(self, trained: Trained, *, device: torch.device, world: World) -> tuple[Trained, str | None]:
+    def settle(self, trained: Trained, **options: Any) -> tuple[Trained, list[str]]:
         """An encoder that was adapted is kept where its features are better than those it began with."""
         config, data = trained.run.config, trained.data
+        device, world = options["device"], options["world"]
         if not config.init:
-            return trained, None
+            return trained, []
         measure, begun = feature_measure(data), self.build(config, data, steps=1)
         workers = loading_workers(config.data.workers)
         before, after = (
@@ -293,14 +295,11 @@ class Pretraining(ImageTask):
             f"{measure.name}: {percent(float(before.mean()))} before, {percent(float(after.mean()))} after"
         )
         if is_better(after, before):
-            return trained, f"kept: the adapted encoder; {count}"
+            return trained, [f"kept: the adapted encoder; {count}"]
         kept = finished(begun.cpu())
         if world.first:
             self.save(trained.run, kept, trained.material)
-        return trained._replace(model=kept), f"kept: the encoder as it was; {count}"
-
-    def held_out_part(self, data: Splits) -> tuple[str | None, Any]:
-        return ("validation", data.validation) if data.validation else super().held_out_part(data)
+        return trained._replace(model=kept), [f"kept: the encoder as it was; {count}"]
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> PretrainingEvaluation:
         """Measure the objective, always with the same masks or views."""
@@ -335,7 +334,7 @@ class Pretraining(ImageTask):
             run.path,
             encoder=answerer.encoder,
             objective=self.name,
-            panels=self.panels,
+            panels=self.about.panels,
             illustrate=answerer.illustration,
             images=images,
             evaluation=evaluation,
@@ -349,9 +348,6 @@ class Pretraining(ImageTask):
             "loss": last["loss"],
             "held_out_loss": last.get("validation_loss"),
         }
-
-    def summary(self, result: Mapping[str, Any]) -> list[str]:
-        return [f"{self.name}: loss {result['loss']:.4f} in training"]
 
 
 def adapted(config: Any) -> str:
