@@ -69,7 +69,7 @@ def test_a_missing_image_makes_no_training_image_count(run, folder, command, cap
     Image.new("RGB", (16, 16)).save(folder / "a" / "new.png")
     found = command("evaluate", run, "--json")
     assert json.loads(found.out)["test_count"] == len(held)
-    assert "data: 1 images are new since the run began, and are left out (such as a/new.png)" in caplog.text
+    assert "data: 1 image is new since the run began, and is left out (such as a/new.png)" in caplog.text
 
 
 def test_a_renamed_folder_is_recognized(run, folder, command):
@@ -104,7 +104,7 @@ def test_a_resumed_run_learns_from_the_images_that_it_had(run, folder, command):
     assert done.code == 0, done.err
     assert json.loads(done.out)["train_count"] == trained_on
     assert "data: 2 images are new since the run began, and are left out" in done.err
-    assert "data: 1 images have another label than when the run began; the present one is used" in done.err
+    assert "data: 1 image has another label than when the run began; the present one is used" in done.err
     found = json.loads(command("doctor", copy, "--json").out)["findings"]
     assert {"new images", "relabeled images"} <= {each["kind"] for each in found}
     shutil.rmtree(copy)

@@ -194,12 +194,16 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
     (photos / "__MACOSX" / "cat").mkdir(parents=True)
     (photos / "emu").mkdir()
     (photos / "cat" / "._0.jpg").write_bytes(b"of a Mac")
-    for name in ("a.HEIC", "b.heif", "c.jxl"):
+    for name in ("a.HEIC", "b.heif", "c.jxl", "drawing.svg"):
         (photos / "cat" / name).write_bytes(b"an image of a phone")
     found = kinds(photos)
+    assert found["other format"] == (
+        "1 image is in formats that nothing here reads (.svg), and left out "
+        f"(such as {photos}/cat/drawing.svg): convert them to PNG or JPEG"
+    )
     assert open_data(str(photos), DataConfig()).train.classes == ("cat", "dog")
     assert found["system"].startswith(
-        f"1 folders of the operating system are not looked at (such as {photos}/__MACOSX): remove"
+        f"1 folder of the operating system is not looked at (such as {photos}/__MACOSX): remove"
     )
     assert found["hidden"].startswith(f"1 hidden images are not looked at (such as {photos}/cat/._0.jpg)")
     assert found["empty"].startswith(f"1 class folder holds no image, and is left out (such as {photos}/emu)")

@@ -98,7 +98,7 @@ def test_new_gone_changed_and_relabeled_images_are_named(recorded, make_jpeg):
     notes = data_notes(splits)[0]
     assert parts[moved] == "test"
     assert "cat/new.jpg" not in parts
-    assert "1 images are new since the run began, and are left out (such as cat/new.jpg): " in notes
+    assert "1 image is new since the run began, and is left out (such as cat/new.jpg): " in notes
     assert parts_of(photos, split_file=str(file), new_images=True)["cat/new.jpg"] in ("train", "test")
 
 

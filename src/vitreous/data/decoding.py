@@ -99,6 +99,11 @@ EXTENSIONS = (
     *(".avif", ".jp2", ".j2k", ".jpx", ".npy"),
     *(suffix for suffix in PLUGINS if suffix not in UNREADABLE),
 )
+# Images, too, but nothing here reads them.
+FOREIGN = (
+    *(".svg", ".svgz", ".psd", ".xcf", ".exr", ".tga", ".pgm", ".pbm", ".pnm"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
+)
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; more is what Pillow calls a decompression bomb
 LONGEST_REASON = 300  # characters
 ORIENTATION = 0x0112  # the EXIF tag

@@ -28,6 +28,7 @@ WARNINGS = {
         "near-leak",
         "empty",
         "format",
+        "other format",
         "loose",
         "beside",
         "loop",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts
-from vitreous.data.decoding import EXTENSIONS, INSTALL, UNREADABLE, file_digest, read_file
+from vitreous.data.decoding import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
@@ -113,7 +113,7 @@ def list_class(root: Path, name: str) -> FolderIndex:
                 path, lower = f"{folder}/{entry.name}", entry.name.lower()
                 if lower.endswith(EXTENSIONS) and lower[0] != "." and not is_visible_folder(entry):
                     (names if may_be_image(entry) else skipped).append(path)
-                elif lower.endswith((*EXTENSIONS, *UNREADABLE)):
+                elif lower.endswith((*EXTENSIONS, *UNREADABLE, *FOREIGN)):
                     skipped.append(path)
                 elif is_visible_folder(entry):
                     waiting.append(path)
@@ -146,7 +146,7 @@ def unchanged(root: Path, index: FolderIndex) -> bool:
 
 def cache_file(root: Path, classes: Sequence[str]) -> Path:
     """Where the index of a folder with these classes is kept."""
-    key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS]).encode("utf-8", "surrogateescape")
+    key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS, *FOREIGN]).encode("utf-8", "surrogateescape")
     return cache_folder() / "indexes" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
@@ -288,8 +288,9 @@ def folder_findings(root: Path, skipped: Paths, others: Mapping[str, Sequence[st
     """Yield what was left out of a folder. others: by kind of finding."""
     names = [os.path.join(root, os.fsdecode(name)) for name in skipped]
     unreadable = [name for name in names if is_unreadable(name)]
-    formats = ", ".join(sorted({os.path.splitext(name)[1].lower() for name in unreadable}))
-    yield from finding("format", unreadable, formats=formats, install=INSTALL)
+    foreign = [name for name in names if is_unreadable(name, FOREIGN)]
+    yield from finding("format", unreadable, formats=endings(unreadable), install=INSTALL)
+    yield from finding("other format", foreign, formats=endings(foreign))
     yield from finding("loop", [name for name in names if name.endswith("/")])
     yield from finding("hidden", [name for name in names if os.path.basename(name).startswith(".")])
     yield from finding("special", [name for name in names if is_special(name)])
@@ -302,9 +303,13 @@ def is_special(name: str) -> bool:
     return os.path.exists(name) and not (os.path.isfile(name) or os.path.isdir(name))
 
 
-def is_unreadable(name: str) -> bool:
-    """Return whether a name is that of an image whose format is not read here."""
-    return name.lower().endswith(UNREADABLE) and not os.path.basename(name).startswith(".")
+def is_unreadable(name: str, formats: tuple[str, ...] = UNREADABLE) -> bool:
+    """Return whether a name is that of an image in one of the formats that are not read here."""
+    return name.lower().endswith(formats) and not os.path.basename(name).startswith(".")
+
+
+def endings(names: Sequence[str]) -> str:
+    return ", ".join(sorted({os.path.splitext(name)[1].lower() for name in names}))
 
 
 def classes_below(root: Path) -> set[str]:
