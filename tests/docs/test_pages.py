@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tokenize
+import tomllib
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +23,7 @@ import pytest
 from rich.console import Console
 
 from vitreous.cli import COMMANDS, app
+from vitreous.extensions import ADDONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(
@@ -314,3 +316,17 @@ def test_commands_and_programs_run_as_printed(page: str, world: Path, tmp_path: 
         call = ["bash", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
         done = subprocess.run(call, cwd=here, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}:\n{text}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_architecture_is_that_of_the_tree(language: str) -> None:
+    """Every file and folder that the page names exists; its tables have the layers and the add-ons."""
+    text, package = text_of("explanation/architecture", language), DOCS.parent / "src" / "vitreous"
+    names = set(re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?|\w+\.py)`", text))
+    assert not [name for name in names if not ((package / name).exists() or (DOCS.parent / name).exists())]
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (layers,) = [each["layers"] for each in contracts if each["type"] == "layers"]
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)?` \|", text, re.MULTILINE)
+    assert rows == [*(layer.strip("()") for layer in layers), *rows[len(layers) :]]
+    assert set(rows[len(layers) :]) == set(ADDONS)
