@@ -49,6 +49,7 @@ _CORE = {
     "list_encoders": "vitreous.checkpoints.download",
     "resize": "vitreous.checkpoints.resizing",
     "InputError": "vitreous.errors",
+    "NativeAspect": "vitreous.evaluation.native_aspect",
     "capture_attention": "vitreous.inspection.capture",
     "BiT": "vitreous.models.bit",
     "BiTConfig": "vitreous.models.bit",

@@ -31,6 +31,7 @@ from vitreous.checkpoints import save as save
 from vitreous.checkpoints.download import list_encoders as list_encoders
 from vitreous.checkpoints.resizing import resize as resize
 from vitreous.errors import InputError as InputError
+from vitreous.evaluation.native_aspect import NativeAspect as NativeAspect
 from vitreous.inspection.capture import capture_attention as capture_attention
 from vitreous.models.bit import BiT as BiT
 from vitreous.models.bit import BiTConfig as BiTConfig

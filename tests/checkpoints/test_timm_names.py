@@ -29,7 +29,7 @@ def described(model: vt.ViT, folder: Path, **changes: Any) -> Path:
     [
         ("vit_large_patch16_sapiens2", "grouped-query attention"),
         ("vit_base_patch16_xp_224", "attention and MLP in parallel"),
-        ("naflexvit_base_patch16_gap", "NaFlex"),
+        ("cait_s24_224", "class attention"),
     ],
 )
 def test_an_architecture_with_an_unknown_part(name: str, part: str, tiny: Any, tmp_path: Path) -> None:

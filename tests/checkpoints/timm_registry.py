@@ -36,7 +36,6 @@ ACTIVATIONS = {"GELU": "gelu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh
 # By the name of a class of timm: the part of it that is not known here.
 UNKNOWN = {
     "Cait": "class attention",
-    "NaFlexVit": "sequences of any shape (NaFlex)",
     "VisionTransformerRelPos": "relative positions",
     "VisionTransformerSAM": "windowed attention",
     "ParallelScalingBlock": "attention and MLP in parallel",
@@ -144,8 +143,11 @@ def facts(model: Any) -> dict[str, Any]:
         "num_heads": block.attn.num_heads,
         "global_pool": model.global_pool,
         "norm_eps": block.norm1.eps,
-        "default_size": list(model.patch_embed.img_size),
     }
+    if embeds := getattr(model, "embeds", None):
+        found |= naflex_facts(embeds)
+    else:
+        found["default_size"] = list(model.patch_embed.img_size)
     activation = ACTIVATIONS[type(block.mlp.act).__name__]
     if type(block.mlp).__name__ == "Mlp":
         found["act_layer"] = activation
@@ -153,6 +155,23 @@ def facts(model: Any) -> dict[str, Any]:
         if getattr(model, name, False):
             found[name] = True
     return found | eva_arguments(model)
+
+
+# Of NaFlexVit's positions, where they are not as usual.
+USUAL = {
+    "pos_embed_interp_mode": "bicubic",
+    "pos_embed_ar_preserving": False,
+    "pos_embed_antialias": True,
+    "pos_embed_align_corners": False,
+}
+
+
+def naflex_facts(embeds: Any) -> dict[str, Any]:
+    """What no weight of NaFlexVit's patches and positions shows."""
+    found = {"patch_size": list(embeds.patch_size), "no_embed_class": True}
+    if embeds.pos_embed_type != "learned":
+        found["pos_embed"] = embeds.pos_embed_type
+    return found | {name: v for name, usual in USUAL.items() if (v := getattr(embeds, name)) != usual}
 
 
 def preprocessing_of(cfg: Any) -> dict[str, Any]:

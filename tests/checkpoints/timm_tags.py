@@ -69,7 +69,8 @@ def examine(timm: ModuleType, name: str, folder: Path, *, outputs: bool) -> dict
     draw(peer)
     save_file(peer.state_dict(), folder / "model.safetensors")
     ours = vt.load(folder)
-    size = tuple(peer.patch_embed.img_size)
+    stem = getattr(peer, "patch_embed", None)  # a NaFlexViT takes images of any size
+    size = ours.config.image_size if stem is None else tuple(stem.img_size)
     images = torch.randn(1, 3, *size, generator=torch.Generator().manual_seed(1)).double()
     peer, ours = peer.double(), ours.double()
     tokens = peer.forward_features(images)

@@ -86,6 +86,17 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 
+def native_aspect(model: Any, patches: int, fields: Mapping[str, Any]) -> Any:
+    """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError: as
+    `resolve_model`; or it cannot."""
+    from vitreous.evaluation.native_aspect import NativeAspect
+
+    check_whole("patches", patches)
+    if patches < 1:
+        raise InputError(f"`patches` {patches} leaves nothing of an image: use 1 or more")
+    return NativeAspect(resolve_model(model, **fields), patches=patches)
+
+
 def resolve_model(model: Any, **fields: Any) -> Any:
     """Return the model that MODEL means, in evaluation mode.
 

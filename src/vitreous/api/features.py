@@ -12,6 +12,7 @@ from vitreous.api.arguments import (
     Settings,
     computation,
     model_fields,
+    native_aspect,
     path_of_run,
     progress_bar,
     resolve_model,
@@ -107,6 +108,7 @@ def embed(
     actors: int | None = None,
     batch_size: int | None = None,
     image_size: ImageSize | None = None,
+    patches: int | None = None,
     workers: int | None = None,
     device: str = "auto",
     precision: str = "auto",
@@ -125,6 +127,8 @@ def embed(
         engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
             folder.
         actors: number of Ray actors, each with a model; by default one for each GPU or machine.
+        patches: take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with
+            learned positions. By default every image is brought to the one size of the model.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: show a progress bar.
 
@@ -139,6 +143,9 @@ def embed(
     from vitreous.evaluation.outputs import automatic_precision
     from vitreous.training.precision import computing
 
+    if patches is not None:
+        model = native_aspect(model, patches, model_fields(settings_tree(settings, config), image_size))
+        settings, config, image_size = None, None, None
     if out is not None and is_folder(out):
         options: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
         options |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}

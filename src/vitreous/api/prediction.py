@@ -11,8 +11,11 @@ from vitreous.api.arguments import (
     ModelUse,
     Settings,
     Threshold,
+    model_fields,
+    native_aspect,
     progress_bar,
     say,
+    settings_tree,
 )
 from vitreous.api.predictor import Predictor
 from vitreous.data.image_list import ImageList, image_list
@@ -26,6 +29,7 @@ from vitreous.deployment.answer_files import (
 from vitreous.deployment.answers import Predictions
 from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
+from vitreous.errors import InputError
 
 if TYPE_CHECKING:
     from vitreous.api.engines import AnswerEngine
@@ -45,6 +49,7 @@ def predict(
     engine: str | None = None,
     actors: int | None = None,
     image_size: ImageSize | None = None,
+    patches: int | None = None,
     batch_size: int | None = None,
     workers: int | None = None,
     device: str = "auto",
@@ -73,6 +78,8 @@ def predict(
         engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
             folder.
         actors: number of Ray actors, each with a model; by default one for each GPU or machine.
+        patches: take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with
+            learned positions. By default every image is brought to the one size of the model.
 
     Returns:
         The answers, but for those that are in `out`.
@@ -80,6 +87,11 @@ def predict(
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
     """
+    if patches is not None:
+        if tta:
+            raise InputError("`tta` changes images of one size: leave out `patches` or `tta`")
+        model = native_aspect(model, patches, model_fields(settings_tree(settings, config), image_size))
+        settings, config, image_size = None, None, None
     asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta or None}
     changed: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
     how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.files import Source, open_source
 from vitreous.checkpoints.format import ACTIVATION_NAMES
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.formats import formats, timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
@@ -80,6 +80,9 @@ def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
         "no_embed_class": getattr(module, "no_embed_class", None),
         "pool_include_prefix": getattr(module, "pool_include_prefix", None),
     } | eva_arguments(module)
+    if embeds := getattr(module, "embeds", None):
+        args = {name: value for name, value in args.items() if name in timm_naflex.ARGUMENTS}
+        args |= timm_naflex.arguments_of_module(embeds)
     return {
         "architecture": cfg.get("architecture", ""),
         "global_pool": getattr(module, "global_pool", None),

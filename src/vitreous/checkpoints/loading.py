@@ -17,7 +17,7 @@ from torch import nn
 from vitreous.checkpoints.detection import convert
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
-from vitreous.checkpoints.format import Converted, Format, as_pair
+from vitreous.checkpoints.format import Converted, as_pair
 from vitreous.checkpoints.formats import formats, timm_registry, torchvision
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.torch_files import parts_in_memory
@@ -123,7 +123,10 @@ def load(
     chosen, converted = convert(opened, format, key)
     model = model_of_checkpoint(converted, device, dtype)
     native = chosen.name == "vitreous" and isinstance(model, Model)
-    model.origin = converted.origin if native else origin_of(source, converted.source, chosen)
+    interpolation = interpolation or converted.interpolation or chosen.interpolation
+    model.origin = (
+        converted.origin if native else origin_of(source, converted.source, chosen.name, interpolation)
+    )
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
 
@@ -131,7 +134,7 @@ def load(
     if converted.used_size and overrides.get("image_size") is None:
         overrides["image_size"] = converted.used_size
     if isinstance(model, Model):
-        model = adapted(model, overrides, interpolation or converted.interpolation or chosen.interpolation)
+        model = adapted(model, overrides, interpolation)
     if kind is not None and not isinstance(model, kind):
         raise InputError(f"{opened.where} holds a {type(model).__name__}, where a {kind.__name__} is needed")
     return model
@@ -208,7 +211,7 @@ def described_like(opened: Source, like: str) -> Source:
     return replace(opened, config=config, preprocessor=preprocessor)
 
 
-def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
+def origin_of(source: Checkpoint, opened: Source, format: str, interpolation: str) -> Origin:
     """Where the weights come from, and what had to be assumed of them."""
     described = opened.config
     timm = described.get("pretrained_cfg")
@@ -224,9 +227,10 @@ def origin_of(source: Checkpoint, opened: Source, format: Format) -> Origin:
         stated = found[1] if found else None
     return Origin(
         source=str(source) if isinstance(source, str | Path) else opened.where,
-        format=format.name,
+        format=format,
         architecture=str(named) if named else None,
         license=str(stated) if stated else None,
+        interpolation=interpolation,
         assumed=tuple(opened.assumed),
     )
 

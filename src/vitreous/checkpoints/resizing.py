@@ -66,8 +66,20 @@ def beit_matrix(old: int, new: int) -> np.ndarray:
     return np.stack([np.interp(wanted, places, unit) for unit in np.eye(old)], axis=1)
 
 
+def of_a_square(interpolate: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Resampled for a square of the longer side, whose upper left part is taken: NaFlexViT and RADIO keep the
+    aspect ratio of their positions so."""
+
+    def resample(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
+        side = max(size)
+        return interpolate(grid, (side, side))[..., : size[0], : size[1]]
+
+    return resample
+
+
+SQUARE = "-square"  # the ending of the names of these
 # From maps (B, D, h, w) and a size to the maps of that size.
-INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
+PLAIN_INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
     # vit_jax, big_vision: scipy.ndimage.zoom(order=1)
     "google": partial(F.interpolate, mode="bilinear", align_corners=True),
     "timm-npz": partial(F.interpolate, mode="bilinear"),  # timm, when it reads Google's .npz
@@ -78,6 +90,13 @@ INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
     "beit": interpolate_as_beit,
     # jax.image.resize(..., "linear")
     "flexivit": partial(F.interpolate, mode="bilinear", antialias=True),
+}
+INTERPOLATIONS = {
+    **PLAIN_INTERPOLATIONS,
+    **{
+        f"{name}{SQUARE}": of_a_square(PLAIN_INTERPOLATIONS[name])
+        for name in ("google", "timm-npz", "timm", "torchvision", "huggingface", "flexivit")
+    },
 }
 
 

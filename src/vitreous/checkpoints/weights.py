@@ -140,6 +140,18 @@ def linear_stem(theirs: str, patch: tuple[int, int]) -> Row:
     )
 
 
+def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> Row:
+    """The convolution of patches of ours, which is a matrix on flat patches (row, column, channel) of
+    theirs."""
+    p, q = patch
+    return converted(
+        "stem.projection.weight",
+        theirs,
+        lambda matrix: rearrange(matrix, "D (p q C) -> D C p q", p=p, q=q, C=channels),
+        lambda kernel: rearrange(kernel, "D C p q -> D (p q C)").contiguous(),
+    )
+
+
 def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
     """Weight and bias of one projection of ours, stacked from several of theirs: q, k and v."""
     return [stacked(f"{ours}.{kind}", [f"{each}.{kind}" for each in theirs]) for kind in ("weight", "bias")]

@@ -20,6 +20,7 @@ from vitreous.cli.options import (
     ImageSize,
     Int,
     Json,
+    Patches,
     Precision,
     Settings,
     TrainedModel,
@@ -60,6 +61,7 @@ class PredictOptions(TypedDict, total=False):
     engine: Engine
     actors: Actors
     image_size: ImageSize
+    patches: Patches
     batch_size: BatchSizes
     workers: Workers
     device: Device
@@ -110,6 +112,7 @@ class EmbedOptions(TypedDict, total=False):
     actors: Actors
     batch_size: BatchSizes
     image_size: ImageSize
+    patches: Patches
     workers: Workers
     device: Device
     precision: Precision

@@ -26,7 +26,9 @@ from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
 from vitreous.data.workers import processes_here
+from vitreous.errors import InputError
 from vitreous.languages import percentage
+from vitreous.models.native_aspect import NativePreprocessing, padded
 from vitreous.models.preprocessing import Preprocessing
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
@@ -119,6 +121,8 @@ def evaluation_loader(
     """Return every image exactly once and in order, as `Preprocessing` shows it; those that cannot be read
     are left out and listed in `bad`. Of several processes each has every `world_size`-th batch, so that all
     together compute what one process would, to the bit."""
+    if isinstance(preprocessing, NativePreprocessing):
+        reader = reader or NativeReader(images, preprocessing)
     reader = reader or PixelReader(images, preprocessing, compiled=len(images) >= MANY)
     rows = np.arange(len(images))
     mine = rows[rows // batch_size % world_size == rank]
@@ -258,6 +262,28 @@ class PixelReader:
         if not self.augmentation.random_resized_crop:
             areas = [self.preprocessing.size[0] * self.preprocessing.size[1]]
         return float(np.mean(areas or [0])) * self.preprocessing.channels * len(self.images)
+
+
+class NativeReader:
+    """The images of a dataset in their own aspect ratio, padded to a batch with NaN."""
+
+    def __init__(self, images: ImageDataset, preprocessing: NativePreprocessing) -> None:
+        self.images, self.preprocessing = images, preprocessing
+
+    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
+        return False
+
+    def read(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"]:
+        """Return one image at its own size. Raises BadImage."""
+        image = self.images.image(index)
+        try:
+            return self.preprocessing.pixels(image)
+        except InputError as error:
+            raise BadImage(self.images.name(index), str(error)) from None
+
+    def collate(self, samples: Sequence[UInt8[Tensor, "C H W"]], indices: Indices, rows: Rows) -> Batch:
+        targets = torch.from_numpy(dense(self.images.targets[indices]))
+        return Batch(padded(samples), targets, torch.from_numpy(indices))
 
 
 class ImageCache:

@@ -35,6 +35,7 @@ class Origin(Config):
     format: str  # as `vitreous.list_formats` names it
     architecture: str | None = None  # its name in that format's code
     license: str | None = None  # as the file or the card beside it says
+    interpolation: str | None = None  # how that code resamples positions, by the name that `resize` knows
     assumed: tuple[str, ...] = ()  # what the file did not say and a reader had to assume
 
 

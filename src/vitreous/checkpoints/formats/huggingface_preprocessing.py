@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from vitreous.checkpoints.files import Source
@@ -160,6 +161,19 @@ def geometry(source: Source, described: dict[str, Any], size: tuple[int, int]) -
         "resize": "crop" if shorter else "squash",
         "crop_fraction": fraction,
         "crop_start": "floored" if shorter or fraction < 1 else "rounded",
+    }
+
+
+def naflex_preprocessor_config(look: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
+    """The description of images as SigLIP 2 takes them, each in its own aspect ratio."""
+    shared = {name: look[name] for name in ("do_normalize", "image_mean", "image_std", "resample")}
+    return shared | {
+        "image_processor_type": "Siglip2ImageProcessor",
+        "do_resize": True,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "patch_size": config.patch_size[0],
+        "max_num_patches": config.grid[0] * config.grid[1],
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +26,13 @@ from vitreous.checkpoints.format import Format, hidden_act_of
 from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.huggingface import huggingface_rows, read_huggingface
-from vitreous.checkpoints.formats.huggingface_preprocessing import label_fields, preprocessor_config
+from vitreous.checkpoints.formats.huggingface_preprocessing import (
+    label_fields,
+    naflex_preprocessor_config,
+    preprocessor_config,
+)
 from vitreous.checkpoints.torch_files import write_state_dict
-from vitreous.checkpoints.weights import Row, with_unused, write_rows
+from vitreous.checkpoints.weights import Row, linear_kernel, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig, TokenPoolingConfig
@@ -59,7 +64,10 @@ def write_huggingface(model: Model, path: Path) -> None:
         kind = described["architectures"][0]
         log.warning("the folder is for vitreous: transformers' %s takes square images alone", kind)
     labels = {} if form.family is families.CLIP else label_fields(model)
-    write_folder(path, named, described | labels, config, preprocessor_config(model.preprocessing))
+    look = preprocessor_config(model.preprocessing)
+    if described["model_type"] == "siglip2_vision_model":
+        look = naflex_preprocessor_config(look, config)
+    write_folder(path, named, described | labels, config, look)
 
 
 def write_folder(
@@ -189,6 +197,21 @@ def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
     return config, weights, described | {"architectures": ["SiglipVisionModel"], "vision_use_head": True}
 
 
+def siglip2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+    """SigLIP 2 for images of any shape (NaFlex)."""
+    described: Described = {"model_type": "siglip2_vision_model", "intermediate_size": config.mlp_dim}
+    described |= {"num_patches": prod(config.grid), "vision_use_head": True}
+    return config, weights, described | {"architectures": ["Siglip2VisionModel"]}
+
+
+def siglip2_rows(config: ViTConfig, _: Described) -> list[Row]:
+    """SigLIP's table, with flat patches."""
+    rows = huggingface_rows(config, families.SIGLIP)
+    kernel = ("stem.projection.weight",)
+    flat = linear_kernel("embeddings.patch_embedding.weight", config.patch_size, config.channels)
+    return [flat if row.ours == kernel else row for row in rows]
+
+
 def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """BEiT, whose last norm is after the mean of the patches, or on the tokens."""
     mean = config.pooling.kind == "mean"
@@ -281,6 +304,9 @@ def form_for(model: ViT) -> Form:
         return Form(dinov3.FAMILY, dinov3.transformers_form, dinov3.written_rows)
     if "tokens" in config.extra_norms:
         return Form(families.CLIP, clip_form)
+    square = config.grid[0] == config.grid[1] and config.patch_size[0] == config.patch_size[1]
+    if config.pooling.kind == "attention" and named.startswith("Siglip2") and square:
+        return Form(families.SIGLIP, siglip2_form, siglip2_rows)
     if config.pooling.kind == "attention":
         return Form(families.SIGLIP, siglip_form)
     if not config.class_token and config.pooling.kind == "mean":

@@ -23,6 +23,7 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.relative_bias import (
     BEIT_ARGUMENTS,
     BEIT_BIAS,
@@ -145,18 +146,24 @@ CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: 
 
 
 def read_timm(source: Source) -> Converted:
-    source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight")
+    source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight", timm_naflex.PROJECTION)
     if "model_cfg" in source.config:
         source = described_by_open_clip(source)
     known = facts(source)
+    interpolation, naflex = None, timm_naflex.is_naflex(source)
+    if naflex:
+        interpolation = timm_naflex.interpolation_of(known, source.where)
+        source = timm_naflex.as_vision_transformer(source, known)
     fields, embedded = timm_fields(source, known)
     config = configured(ViTConfig, source, fields)
     rows = timm_rows(config, embedded=embedded, layers=layers_of(source))
     labels = source.config.get("label_names")
     names = [str(name) for name in labels] if isinstance(labels, list) else None
-    interpolation = "beit" if config.position.kind == "relative-bias" else None
+    if config.position.kind == "relative-bias":
+        interpolation = "beit"
     look = timm_preprocessing(source, config)
-    return Converted(source, config, rows, look, names, interpolation=interpolation)
+    size = timm_naflex.used_size(source, config, sizes_of(source, known)) if naflex else None
+    return Converted(source, config, rows, look, names, interpolation=interpolation, used_size=size)
 
 
 def facts(source: Source) -> dict[str, Any]:
@@ -169,6 +176,7 @@ def facts(source: Source) -> dict[str, Any]:
     row = registry()["read"].get(name, {})
     more = EVA_ARGUMENTS if "use_rot_pos_emb" in row else BEIT_ARGUMENTS
     allowed = (*VISION_TRANSFORMER_ARGUMENTS, *more)
+    allowed = timm_naflex.ARGUMENTS if timm_naflex.is_naflex(source) else allowed
     for key, value in args.items():
         if value and key not in allowed:
             raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")

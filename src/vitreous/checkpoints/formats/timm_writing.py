@@ -10,8 +10,9 @@ from typing import Any
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
+from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, read_timm, timm_rows
-from vitreous.checkpoints.formats.timm_registry import known_architecture
+from vitreous.checkpoints.formats.timm_registry import known_architecture, registry
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
@@ -107,7 +108,12 @@ def write_timm(model: Model, path: Path) -> None:
         layers = FUSED._replace(gates=("fc1_g", "fc1_x"), plain=False)
         name = "aimv2_large_patch14_224"
         args = model_args(config) | {"mlp_ratio": ratio_for(config.mlp_dim, config.width)}
-    tensors = write_rows(timm_rows(config, layers=layers), weights)
+    naflex = naflex_architecture(model) if not name and config.stem.kind == "patch" else None
+    tensors = write_rows(timm_rows(config, layers=layers, embedded=not naflex), weights)
+    if naflex:
+        way = (model.origin and model.origin.interpolation) or "timm"
+        name, args = naflex, timm_naflex.arguments(config, model_args(config), way)
+        tensors = timm_naflex.written(config, tensors)
     if path.suffix in STATE_DICTS:
         write_state_dict(tensors, path)
         return
@@ -115,6 +121,12 @@ def write_timm(model: Model, path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     write_state_dict(tensors, path / "model.safetensors")
     write_json(described, path / "config.json")
+
+
+def naflex_architecture(model: Model) -> str | None:
+    """The NaFlexViT of timm that the weights are from; None where they are not."""
+    named = ((model.origin and model.origin.architecture) or "").split(".")[0]
+    return named if named.startswith("naflexvit") and named in registry()["read"] else None
 
 
 def architecture(config: ViTConfig) -> str:
@@ -218,7 +230,7 @@ def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str,
 TIMM = Format(
     name="timm",
     about="timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict",
-    keys=(r"patch_embed\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight"),
+    keys=(r"(?:patch_embed|embeds)\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight"),
     beside=("head.weight", "head.bias", "head_dist."),
     read=read_timm,
     check=lambda source, _: known_architecture(source.config, source.where),
