@@ -106,7 +106,7 @@ def changed(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
 
 
 def is_better(after: Right, before: Right) -> bool:
-    """Return whether more is right than before, by more than a standard error of the difference: a smaller
-    one may be chance, and an encoder that is known is kept then."""
+    """Return whether more is right than before, by more than two standard errors of the difference (McNemar):
+    a smaller one may be chance, and an encoder that is known is kept then."""
     won, lost = int((after & ~before).sum()), int((before & ~after).sum())
-    return bool(won - lost > (won + lost) ** 0.5)
+    return bool(won - lost > 2 * (won + lost) ** 0.5)
