@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import vitreous
 from vitreous.cli import COMMANDS, app
 from vitreous.extensions import ADDONS
 
@@ -209,6 +210,19 @@ def test_a_lesson_opens_outside_the_site(lesson: str, language: str) -> None:
     assert any(
         re.search(r"<details>\n<summary>\w+</summary>\n\n[\s\S]+?\n\n</details>", text) for text in markdown
     ), "no exercise with its answer folded"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_lessons_lead_into_the_live_page_at_their_tensor(language: str) -> None:
+    """Lessons 1 to 8 and 11; the address names a panel that the page has, or a state."""
+    panels = Path(vitreous.__file__).parent / "addons" / "learn_page" / "panels.js"
+    known = set(re.findall(r'^    id: "(\w+)"', panels.read_text("utf-8"), re.MULTILINE))
+    page = f"https://vitreous.readthedocs.io/{language}/vit-in-the-browser.html#"
+    for lesson in LESSONS:
+        linked = re.findall(re.escape(page) + r"([^)\s]+)\)", text_of(lesson, language))
+        assert linked or lesson.split("/")[1][:2] in ("00", "09", "10"), lesson
+        for address in linked:
+            assert address in known or re.fullmatch(r"(s|d|t|x|r|how|train)=\d(&(s|d|t|x|r)=\d)*", address)
 
 
 @pytest.mark.parametrize("lesson", LESSONS)

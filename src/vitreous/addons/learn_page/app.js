@@ -762,6 +762,8 @@ function drawModels(c) {
   byId("about").textContent = c.t(trained() ? "about_trained" : "about_own", {
     parameters: parametersOf(c).toLocaleString("en"),
   });
+  if (state.preset === "trained" && DATA.temperature !== 1)
+    byId("about").textContent += ` ${c.t("calibrated", { temperature: DATA.temperature })}`;
   if (focus) byId(focus)?.focus({ preventScroll: true });
 }
 

@@ -109,6 +109,7 @@ def write_learn_page(
         "version": __version__,
         "name": name,
         "trained": trained,
+        "temperature": model.temperature,
         "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
         "multilabel": model.task == "multilabel",
         "parameters": parameters,

@@ -28,7 +28,7 @@ function drawStage(c) {
   drawStageSwitches(c);
   byId("how-open").textContent = w[state.how ? "how_close" : "how"];
   byId("how-open").setAttribute("aria-expanded", String(state.how));
-  byId("train-open").hidden = !DATA.practice || Boolean(untrainable(DATA.config));
+  byId("train-open").hidden = !canTrain();
   byId("train-open").textContent = w[state.practice ? "train_close" : "train"];
   byId("train-open").setAttribute("aria-expanded", String(state.practice));
 }
@@ -205,6 +205,7 @@ function drawStageSwitches(c) {
   if (focus) byId(focus)?.focus({ preventScroll: true });
 }
 
+const canTrain = () => Boolean(DATA.practice) && !untrainable(DATA.config);
 const switchesFixed = () => !trace || (trained() && Boolean(recorded));
 
 function switchOf(id, text, checked, disabled, set) {
@@ -263,6 +264,7 @@ function addressNow() {
   if (state.shuffled) found.set("r", 1);
   if (state.without.size) found.set("o", [...state.without].join("_"));
   if (state.how) found.set("how", 1);
+  if (state.practice) found.set("train", 1);
   if (state.chosenLanguage) found.set("lang", state.language);
   return `#${found}`;
 }
@@ -276,10 +278,10 @@ function writeAddress() {
   }
 }
 
-// Show what the address says; false where it names a panel, or nothing.
+// Read what the address says: a panel, or a state of the page.
 function readAddress() {
   const text = location.hash.slice(1);
-  if (PANELS.some((panel) => panel.id === text)) return update({ how: true, scroll: text });
+  if (PANELS.some((panel) => panel.id === text)) return Object.assign(state, { how: true, scroll: text });
   const found = new URLSearchParams(text),
     number = (name, most) => Math.max(0, Math.min(most, Math.trunc(Number(found.get(name))) || 0));
   const count = DATA.config.image_size[0] * DATA.config.image_size[1];
@@ -295,7 +297,9 @@ function readAddress() {
   state.withoutPositions = found.has("x") && !recorded;
   state.shuffled = found.has("r") && !recorded;
   state.without = new Set((found.get("o") ?? "").split("_").filter((each) => /^\d+\.\d+$/.test(each) && !recorded));
-  state.how = found.has("how") || text === "how";
+  state.how = found.has("how");
+  state.practice = found.has("train") && canTrain();
+  if (state.practice) state.scroll = "training";
 }
 
 async function share() {
