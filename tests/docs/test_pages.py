@@ -212,6 +212,119 @@ def test_a_lesson_opens_outside_the_site(lesson: str, language: str) -> None:
     ), "no exercise with its answer folded"
 
 
+# Words that a reader who knows Python alone may not know, in the order of the lessons, English and Korean.
+TERMS = {
+    "vector": "벡터",
+    "tensor": "텐서",
+    "shape": "shape",
+    "class": "클래스",
+    "label": "레이블",
+    "dot product": "내적",
+    "matrix product": "행렬 곱",
+    "weights": "가중치",
+    "bias": "편향",
+    "parameters": "파라미터",
+    "linear layer": "선형층",
+    "logits": "로짓",
+    "softmax": "소프트맥스",
+    "loss": "손실",
+    "cross-entropy": "교차 엔트로피",
+    "derivative": "미분값",
+    "gradient": "기울기",
+    "backpropagation": "역전파",
+    "gradient descent": "경사 하강법",
+    "learning rate": "학습률",
+    "warm-up": "웜업",
+    "schedule": "스케줄",
+    "test set": "테스트 세트",
+    "accuracy": "정확도",
+    "activation": "활성화 함수",
+    "hidden": "은닉",
+    "MLP": "MLP",
+    "optimizer": "옵티마이저",
+    "weight decay": "가중치 감쇠",
+    "overfitting": "과적합",
+    "regularization": "정규화",
+    "data augmentation": "데이터 증강",
+    "dropout": "드롭아웃",
+    "batch": "배치",
+    "epoch": "에폭",
+    "validation set": "검증 세트",
+    "inference": "추론",
+    "feature": "특징",
+    "representation": "표현",
+    "pre-training": "사전 학습",
+    "fine-tuning": "미세 조정",
+    "patches": "패치",
+    "self-attention": "셀프 어텐션",
+    "head": "헤드",
+    "channel": "채널",
+    "convolution": "합성곱",
+    "kernel": "커널",
+    "stride": "스트라이드",
+    "raster order": "래스터 순서",
+    "embedding dimension": "임베딩 차원",
+    "filter": "필터",
+    "LayerNorm": "LayerNorm",
+    "stem": "스템",
+    "class token": "클래스 토큰",
+    "position embedding": "위치 임베딩",
+    "BatchNorm": "BatchNorm",
+    "ResNet": "ResNet",
+    "hybrid": "하이브리드",
+    "transfer": "전이",
+    "stochastic depth": "확률적 깊이",
+    "query": "쿼리",
+    "recurrent": "순환",
+    "residual stream": "잔차 스트림",
+    "pre-norm": "pre-norm",
+    "post-norm": "post-norm",
+    "LayerScale": "LayerScale",
+    "encoder": "인코더",
+    "inductive bias": "귀납적 편향",
+    "locality": "지역성",
+    "translation equivariance": "이동 등변성",
+    "semi-supervised": "준지도 학습",
+    "decoder": "디코더",
+    "cross-attention": "크로스 어텐션",
+    "RNN": "RNN",
+    "LSTM": "LSTM",
+    "GRU": "GRU",
+    "gates": "게이트",
+    "label smoothing": "레이블 스무딩",
+    "beam search": "빔 서치",
+    "self-supervision": "자기 지도 학습",
+    "mask token": "마스크 토큰",
+    "contrastive": "대조 학습",
+    "few-shot": "퓨샷",
+    "rollout": "롤아웃",
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_each_term_is_explained_where_it_first_stands(language: str) -> None:
+    """A lesson sets a term in bold or italics where it says what it means. No earlier paragraph has the term,
+    apart from headings, code and formulas."""
+    paragraphs = [
+        (lesson, " ".join(paragraph.split()))
+        for lesson in LESSONS
+        for paragraph in re.split(r"\n\s*\n", text_of(lesson, language))
+        if not paragraph.lstrip().startswith(("#", "```", "$$"))
+    ]
+    for english, korean in TERMS.items():
+        term = re.escape(english if language == "en" else korean)
+        # A Korean word may go on with a particle; no other word begins before the term.
+        whole = rf"(?<![\w-]){term}(?:e?s)?(?!\w)" if language == "en" else rf"(?<![가-힣A-Za-z-]){term}"
+        for lesson, paragraph in paragraphs:
+            plain = re.sub(r"`[^`]*`|\$[^$]*\$|\]\([^)]*\)", "", paragraph)
+            if re.search(whole, plain, re.IGNORECASE):
+                explained = re.search(rf"\*[^*]*{term}[^*]*\*", paragraph, re.IGNORECASE)
+                assert explained, f"{lesson}: {english}: {paragraph[:120]}"
+                break
+        else:
+            raise AssertionError(f"no lesson has {english}")
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_lessons_lead_into_the_live_page_at_their_tensor(language: str) -> None:
     """Lessons 1 to 8 and 11; the address names a panel that the page has, or a state."""
