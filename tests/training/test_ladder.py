@@ -261,3 +261,13 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
     first = capsys.readouterr().out.splitlines()[0]
     assert "50.0 %" in first
     assert "60.0 %" in first
+
+
+def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tmp_path: Path) -> None:
+    """Nothing is learned step by step, so nothing can have gone wrong there."""
+    data = draw(tmp_path / "photos", 10)
+    frozen = {"training.linear_start": True, "training.steps": 0}
+    run = vt.train(data, init="vitreous:small", settings=frozen, out=tmp_path / "run", progress=False)
+    assert not {each.kind for each in run.result.findings} & {"not finite", "course"}
+    assert not {each.kind for each in vt.doctor(run).findings} & {"not finite", "course"}
+    assert run.evaluation.accuracy == 1

@@ -51,6 +51,8 @@ def course_findings(
         usual: the training as the recipe has it.
         moving_target: whether the loss can climb while the model learns.
     """
+    if not rows and training.steps == 0:  # nothing was to be learned: the model is what it began with
+        return
     if not rows:
         yield from finding("not finite.start" if kept else "course")
         return
