@@ -41,6 +41,7 @@ from vitreous.training.precision import (
 
 AGREEMENT = 0.995  # of top-1 answers with those in fp32: less, and a precision is not chosen
 MEASURED = 128  # images
+ANGLE = 2.0  # degrees between the features of an image in two precisions
 WORTH = 512  # images: of fewer, comparing two precisions takes longer than the faster one saves
 AGREED = "precision.json"  # beside the weights
 MOST_KEPT = 1000  # classes of which all probabilities are kept: of 21,841, those of 50,000 images are 4 GiB
@@ -253,8 +254,8 @@ def automatic_precision(
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Precision:
     """Return the precision of inference. "auto" is bf16 where the device gains from it, and its top-1 answers
-    agree with those in fp32 for `AGREEMENT` of the images; without a head the answer is the most similar of
-    the other images.
+    agree with those in fp32 for `AGREEMENT` of the images; the features of a model without a head are no
+    answer, and must have the same direction, within `ANGLE`.
 
     Args:
         images: to compare on, the first time; None: bf16 only if it was compared before.
@@ -278,6 +279,9 @@ def automatic_precision(
         float(each.detach().double().sum()) for each in model.parameters()
     )  # another training's differ
     here = {"device": str(device), "torch": torch.__version__, "weights": f"{weights:.12g}"}
+    features = model.config.num_classes is None
+    if features:
+        here["compared by"] = "angle"
     if not here.items() <= known.items():
         if images is None or few:
             return "fp32"
@@ -287,9 +291,10 @@ def automatic_precision(
             with suppress(OSError):
                 record.write_text(json.dumps(known, indent=1), encoding="utf-8")
     chosen: Precision = "bf16" if known["agreed"] >= AGREEMENT * known["images"] else "fp32"
+    same = f"features of the same direction, within {ANGLE:g} degrees," if features else "the same answer"
     say(
-        f"computing in {chosen}: bf16 gives the same answer as fp32 for {known['agreed']} of "
-        f"{known['images']} calibration images"
+        f"computing in {chosen}: bf16 gives {same} as fp32 for {known['agreed']} of {known['images']} "
+        "calibration images"
     )
     return chosen
 
@@ -301,12 +306,13 @@ def agreement(model: Any, images: ImageDataset, device: torch.device, workers: i
     for precision in ("fp32", "bf16"):
         with computing(precision, device):
             found = compute_outputs(model, some, device=device, batch_size=16, workers=workers).values
-        found = found.flatten(1)
-        if model.config.num_classes is None:
-            unit = torch.nn.functional.normalize(found - found.mean(dim=0), dim=1)
-            found = (unit @ unit.T).fill_diagonal_(-2.0)
-        answers.append(found.argmax(dim=1))
-    return int((answers[0] == answers[1]).sum()), len(some)
+        answers.append(found.flatten(1).double())
+    exact, rounded = answers
+    if model.config.num_classes is None:
+        mean = exact.mean(dim=0)  # which all images have in common, and which would hide the angles
+        cosine = nn.functional.cosine_similarity(exact - mean, rounded - mean, dim=1)
+        return int((cosine >= math.cos(math.radians(ANGLE))).sum()), len(some)
+    return int((exact.argmax(dim=1) == rounded.argmax(dim=1)).sum()), len(some)
 
 
 ENLARGED = 9 / 8  # the size of which the corner crops are cut
