@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,11 +16,13 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import vitreous
+from vitreous.api.training import OF_IMAGES
 from vitreous.cli import COMMANDS, app
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
+from vitreous.training.config import RunConfig
 
 ZOO = (
     *("ViT-Ti/16", "ViT-S/16", "ViT-S/32", "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"),
@@ -35,6 +37,8 @@ HEADS = {
         "answer": ("Answer", "Type", "Meaning"),
         "refusals": ("Status", "Reason"),
         "families": ("Family", "Format", "Read: difference", "Written: difference", "Written file opened by"),
+        "task-options": ("Option of `train`", "yes", "no"),
+        "task-configurations": ("Command", "Task", "Configuration", "Model", "Its own", "Without"),
     },
     "ko": {
         "commands": ("옵션", "값", "기본값", "설명"),
@@ -44,6 +48,8 @@ HEADS = {
         "answer": ("응답", "타입", "설명"),
         "refusals": ("상태 코드", "이유"),
         "families": ("계열", "형식", "읽기: 차이", "쓰기: 차이", "쓴 파일을 연 코드"),
+        "task-options": ("`train`의 옵션", "가능", "불가"),
+        "task-configurations": ("명령", "태스크", "설정 클래스", "모델", "고유한 필드", "없는 필드"),
     },
 }
 
@@ -150,6 +156,54 @@ def classes_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in get_args(annotation):
         yield from classes_in(part)
+
+
+class TaskOptions(Generated):
+    """The options of `train` that some tasks do not understand."""
+
+    def run(self) -> list[nodes.Node]:
+        option, yes, no = self.heads("task-options")
+        tasks = [task for task in map(task_named, TASKS) if task.config.command == "train"]
+        known = {task.name: task.about.options.get("train", frozenset()) for task in tasks}
+        alike: dict[tuple[str, ...], list[str]] = {}  # options by what the tasks say
+        for name in (*OF_IMAGES, "batch_size auto"):
+            cells = tuple(yes if name in known[task.name] else no for task in tasks)
+            alike.setdefault(cells, []).append(f"`--{name.replace('_', '-')}`")
+        rows = [[", ".join(names), *cells] for cells, names in alike.items() if no in cells]
+        heads = (option, *(f"`{task.name}`" for task in tasks))
+        return [table(heads, [list(map(paragraph, row)) for row in rows])]
+
+
+class TaskConfigurations(Generated):
+    """What the configuration of each task has and a classifier's has not, and the reverse."""
+
+    def run(self) -> list[nodes.Node]:
+        rows = []
+        for task in map(task_named, TASKS):
+            fields, usual = task.config.model_fields, RunConfig.model_fields
+            own = ", ".join(
+                f"`{path}`" for name in fields if name not in usual for path in groups(name, fields)
+            )
+            without = ", ".join(f"`{name}`" for name in usual if name not in fields)
+            model = f"`{type_name(fields['model'].annotation)}`"
+            cells = (
+                f"`vitreous {task.config.command}`",
+                f"`{task.name}`",
+                f"`{task.config.__name__}`",
+                model,
+                own,
+                without,
+            )
+            rows.append(list(map(paragraph, cells)))
+        return [table(self.heads("task-configurations"), rows)]
+
+
+def groups(name: str, fields: Mapping[str, FieldInfo]) -> list[str]:
+    """The path of a field; of one that holds nothing but configurations, theirs."""
+    inner = getattr(fields[name].annotation, "model_fields", {})
+    if inner and all(hasattr(each.annotation, "model_fields") for each in inner.values()):
+        return [f"{name}.{part}" for part in inner]
+    return [name]
 
 
 class ModelZoo(Generated):
@@ -369,6 +423,8 @@ def links(app: Sphinx, path: Path, parent: str, content: list[str]) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("command-reference", CommandReference)
     app.add_directive("config-reference", ConfigReference)
+    app.add_directive("task-options", TaskOptions)
+    app.add_directive("task-configurations", TaskConfigurations)
     app.add_directive("model-zoo", ModelZoo)
     app.add_directive("checkpoint-families", CheckpointFamilies)
     app.add_directive("recipes", Recipes)
