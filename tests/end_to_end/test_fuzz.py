@@ -113,6 +113,8 @@ def odd_line(rng):
             words.append(rng.choice(VALUES))
     if words[0] == "train":  # what would learn for minutes is not wanted here
         words += ["--epochs", "0"]
+    if words[0] == "probe":  # nor are features of large images
+        words += ["--image-size", "16"]
     return words
 
 
