@@ -59,6 +59,38 @@ class Kind(NamedTuple):
     overridable: bool = True
 
 
+class AddedTask(NamedTuple):
+    """A task: where it is, and what the core asks of it before it is imported.
+
+    Attributes:
+        module: in whose `DEFINED` it is.
+        command: that trains it.
+        pipeline: what the Hugging Face hub calls it.
+        check: the address of a function (data, workers=) that returns the report of `data check`; "" where
+            there is none.
+        folders: names that folders of its data have, of one kind and of another: two such folders are no
+            classes.
+        of_texts: whether it learns labels that are texts and no classes.
+        data_help: what DATA is with it, in the help of `train`.
+    """
+
+    module: str
+    command: str = "train"
+    pipeline: str = ""
+    check: str = ""
+    folders: tuple[tuple[str, ...], ...] = ()
+    of_texts: bool = False
+    data_help: str = ""
+
+
+class DataKind(NamedTuple):
+    """A kind of DATA, written `KIND:REST`: the address of a function (rest, config) that returns its parts,
+    and how it is written, in messages."""
+
+    opened: str
+    form: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Addon:
     """What one add-on contributes.
@@ -68,27 +100,16 @@ class Addon:
             prints.
         names: public names of `vitreous`, with their modules. Type checkers read them in
             `addons/names.pyi`.
-        tasks: names of tasks, with the modules in whose `DEFINED` they are.
+        tasks: by their names.
         kinds: of models, by the names of their classes.
         formats: addresses of `Format`s, which are asked before those of the core whether a file is theirs.
-        sources: for each `KIND` of DATA written `KIND:REST` the address of a function (rest, config) that
-            returns its parts.
-        source_forms: how DATA of these kinds is written, in messages.
-        recipes, pretraining_recipes: files of recipes of `train` and `pretrain`, by their places in its
-            folder.
+        sources: kinds of DATA, by their names.
+        recipes: of `train` and `pretrain`, files by their places in its folder.
         caches: kinds of what it keeps in the cache, each with what that is.
-        checks: for each task that `data check` knows the address of a function (data, workers=) that returns
-            its report.
-        recognizes: for each task the address of a function (classes) that says whether what was taken for
-            classes are folders of data of that task.
         published: for each model_type of transformers that it reads, the task of such models.
         families: of models that it reads, each with its format.
-        training: of tasks that `train` does not train the command that does.
-        data_help: what DATA is with its tasks, in the help of `train`.
         next_steps: for each training command what can be done after it, by the name of a sentence in
             `head.commands` of the catalog.
-        texts: the task that learns labels that are texts and no classes.
-        pipelines: of each task, what the Hugging Face hub calls it.
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
         drawings: addresses of tables {configuration: {part: function}} of `vitreous.inspection.drawing`.
@@ -102,23 +123,15 @@ class Addon:
 
     commands: Mapping[str, Command] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    tasks: Mapping[str, str] = field(default_factory=dict)
+    tasks: Mapping[str, AddedTask] = field(default_factory=dict)
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     formats: tuple[str, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)
-    source_forms: tuple[str, ...] = ()
-    recipes: tuple[str, ...] = ()
-    pretraining_recipes: tuple[str, ...] = ()
+    sources: Mapping[str, DataKind] = field(default_factory=dict)
+    recipes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     caches: Mapping[str, str] = field(default_factory=dict)
-    checks: Mapping[str, str] = field(default_factory=dict)
-    recognizes: Mapping[str, str] = field(default_factory=dict)
     published: Mapping[str, str] = field(default_factory=dict)
     families: Mapping[str, str] = field(default_factory=dict)
-    training: Mapping[str, str] = field(default_factory=dict)
-    data_help: str = ""
     next_steps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    texts: str = ""
-    pipelines: Mapping[str, str] = field(default_factory=dict)
     pages_of_runs: tuple[str, ...] = ()
     drawings: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
@@ -157,15 +170,39 @@ def imported(address: str) -> Any:
     return getattr(import_module(module), name)
 
 
+@cache
+def added_tasks() -> Mapping[str, AddedTask]:
+    """Return the tasks of all add-ons."""
+    return {name: task for addon in addons().values() for name, task in addon.tasks.items()}
+
+
+def objectives() -> tuple[str, ...]:
+    """Return the objectives of pre-training; the first is that of a run which names none."""
+    added = (name for name, task in added_tasks().items() if task.command == "pretrain")
+    return (*added, "masked-patch", "mae")
+
+
+def recipe_files(command: str) -> list[Path]:
+    """Return the files of recipes of all add-ons for `train` or `pretrain`."""
+    return [
+        folder_of(name) / place
+        for name, addon in addons().items()
+        for place in addon.recipes.get(command, ())
+    ]
+
+
 def task_of_folders(classes: Collection[str]) -> str | None:
     """Return the task of an add-on, where what was taken for classes are the folders of its data."""
-    rows = (row for addon in addons().values() for row in addon.recognizes.items())
-    return next((task for task, address in rows if imported(address)(classes)), None)
+    for name, task in added_tasks().items():
+        kinds = [set(classes) & set(names) for names in task.folders]
+        if kinds and all(kinds) and len(classes) == len(kinds):
+            return name
+    return None
 
 
 def task_of_texts() -> str:
     """Return the task of an add-on that learns labels that are texts; "" where there is none."""
-    return next((addon.texts for addon in addons().values() if addon.texts), "")
+    return next((name for name, task in added_tasks().items() if task.of_texts), "")
 
 
 def contributed(what: str) -> Iterator[Any]:

@@ -28,9 +28,11 @@ def test_what_an_addon_contributes_exists(name: str) -> None:
         assert callable(imported(f"{row.module}:{command.split()[-1].replace('-', '_')}"))
     for public, module in addon.names.items():
         assert inspect.unwrap(getattr(vitreous, public)) is imported(f"{module}:{public}")
-    for task, module in addon.tasks.items():
-        assert task in {each.name for each in imported(f"{module}:DEFINED")}
-    for address in (*addon.formats, *addon.sources.values(), *addon.pages_of_runs):
+    for name, task in addon.tasks.items():
+        assert name in {each.name for each in imported(f"{task.module}:DEFINED")}
+        assert not task.check or callable(imported(task.check))
+    opened = [kind.opened for kind in addon.sources.values()]
+    for address in (*addon.formats, *opened, *addon.pages_of_runs):
         assert imported(address) is not None
     assert not ADDED.keys() & CORE.keys()
 
@@ -60,6 +62,7 @@ def test_the_core_works_without_addons() -> None:
 import vitreous.extensions
 vitreous.extensions.ADDONS = ()
 vitreous.extensions.addons.cache_clear()
+vitreous.extensions.added_tasks.cache_clear()
 import importlib
 importlib.reload(vitreous)
 from vitreous.cli import COMMANDS, CORE, run

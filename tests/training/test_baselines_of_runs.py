@@ -15,7 +15,7 @@ from PIL import Image
 from vitreous.cli import run as vitreous
 from vitreous.data.findings import read_findings, write_findings
 from vitreous.evaluation.classification import MultiLabelEvaluation
-from vitreous.tasks.doctor import below_baseline, failed_regression, same_labels
+from vitreous.tasks.doctor import below_baseline
 from vitreous.tasks.regression import RegressionEvaluation
 from vitreous.training.config import TrainingConfig
 from vitreous.training.objectives import RareClassLoss
@@ -94,7 +94,7 @@ def test_failed_regression_and_labels_are_found() -> None:
 
     def numbers(predictions: Any) -> list[str]:
         found = RegressionEvaluation(targets=true, predictions=predictions, **about)
-        return [each.name for each in failed_regression(found)]
+        return [each.name for each in found.findings()]
 
     assert numbers(np.full(60, true.mean())) == ["constant answers.numbers"]
     assert numbers(rng.permutation(true)) == ["explains nothing"]
@@ -107,7 +107,7 @@ def test_failed_regression_and_labels_are_found() -> None:
         found = MultiLabelEvaluation(
             classes=("a", "b", "c"), targets=wanted, probabilities=probabilities, **about
         )
-        return [each.name for each in same_labels(found)]
+        return [each.name for each in found.findings()]
 
     assert labels(np.tile([0.9, 0.9, 0.1], (60, 1)) + 0.01 * rng.random((60, 3))) == [
         "constant answers.labels"

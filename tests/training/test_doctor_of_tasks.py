@@ -201,7 +201,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     rows = [f"{name}/{n}.png,{name} number {n}\n" for name in ("cat", "dog") for n in range(8)]
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(rows))
     (finding,) = examine_data(str(tmp_path / "list.csv"))
-    assert finding.kind == "texts"
+    assert finding.kind == "own labels"
     assert "--task captioning" in finding.fix
 
 

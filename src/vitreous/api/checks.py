@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import InputError, nearest, utf8_name, writing_to
-from vitreous.extensions import addons, imported
+from vitreous.extensions import added_tasks, imported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +59,7 @@ def check_data(
     """
     from vitreous.data.checks import quarantined
 
-    checks = {task: imported(where) for addon in addons().values() for task, where in addon.checks.items()}
+    checks = {name: imported(task.check) for name, task in added_tasks().items() if task.check}
     if task == "classification":
         found = check_classes(data, None if report is None else Path(report), workers, language)
     elif task not in checks:

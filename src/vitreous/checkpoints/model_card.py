@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vitreous import __version__
 from vitreous.errors import InputError
-from vitreous.extensions import addons
+from vitreous.extensions import added_tasks
 from vitreous.models.config import Origin
 from vitreous.models.names import Model
 
@@ -67,7 +67,7 @@ def header(model: Model, license: str | None, library: str) -> Iterator[str]:
     yield f"library_name: {library}"
     if license:
         yield f"license: {license}"
-    pipelines = {task: tag for addon in addons().values() for task, tag in addon.pipelines.items()}
+    pipelines = {name: task.pipeline for name, task in added_tasks().items() if task.pipeline}
     if tag := (PIPELINES | pipelines).get(model.task):
         yield f"pipeline_tag: {tag}"
     if model.origin and (source := re.match(r"hf:([\w.-]+/[\w.-]+)", model.origin.source)):

@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any
 
 from vitreous.errors import InputError
-from vitreous.extensions import addons
+from vitreous.extensions import added_tasks
 from vitreous.outside import read_text
 
 
@@ -98,8 +98,8 @@ def command_of(tree: Mapping[str, Any]) -> str:
     """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
     if "pretraining" in tree:
         return "pretrain"
-    commands = {task: name for addon in addons().values() for task, name in addon.training.items()}
-    return commands.get(str(tree.get("task")), "train")
+    task = added_tasks().get(str(tree.get("task")))
+    return task.command if task else "train"
 
 
 STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is

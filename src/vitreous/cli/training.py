@@ -28,7 +28,7 @@ from vitreous.cli.options import (
 )
 from vitreous.cli.printing import print_json, print_metrics
 from vitreous.errors import InputError
-from vitreous.extensions import addons
+from vitreous.extensions import added_tasks, objectives
 from vitreous.results import percent
 
 if TYPE_CHECKING:
@@ -123,12 +123,11 @@ DATA_HELP = (
     "digits (the default), a folder with a sub-folder for each class, a manifest (CSV, TSV, Parquet), "
     "shards, cifar10:PATH, hf:NAME"
 )
-ADDED_TASKS = (name for addon in addons().values() for name in addon.tasks if name not in addon.training)
-TASKS = ("multilabel", "regression", *ADDED_TASKS)
-# As `vitreous.tasks` has them, which is slow to import.
-OBJECTIVES: tuple[str, ...] = ("masked-patch", "mae")
-for addon in addons().values():
-    OBJECTIVES = (*(task for task in addon.tasks if addon.training.get(task) == "pretrain"), *OBJECTIVES)
+TASKS = (
+    *("multilabel", "regression"),
+    *(name for name, task in added_tasks().items() if task.command == "train"),
+)
+OBJECTIVES = objectives()
 AUTO_BATCH = Annotated[
     int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
 ]
@@ -247,7 +246,9 @@ def train(
     data: Annotated[
         str | None,
         Parameter(
-            help="; ".join((DATA_HELP, *(addon.data_help for addon in addons().values() if addon.data_help)))
+            help="; ".join(
+                (DATA_HELP, *(task.data_help for task in added_tasks().values() if task.data_help))
+            )
         ),
     ] = None,
     /,

@@ -79,7 +79,7 @@ def report_of(evidence: Evidence) -> DataReport:
     counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
     found = [*findings_of(splits), *label_findings(splits, counts)]
     few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
-    if any(each.kind == "texts" for each in found):
+    if any(each.kind == "own labels" for each in found):
         few = []  # each text is a class of its own
     findings = [
         *found,
@@ -172,7 +172,7 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         yield from finding("other task", classes, classes=classes, task=task)
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
-        yield from finding("texts", single, classes=len(counts), task=task_of_texts())
+        yield from finding("own labels", single, classes=len(counts), task=task_of_texts())
     for group in alike_names(classes):
         yield from finding("alike", [group], len(group), names=" = ".join(map(repr, group)))
     yield from imbalance(counts)

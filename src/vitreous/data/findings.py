@@ -41,7 +41,7 @@ WARNINGS = {
         "repaired",
         "tiny",
         "other task",
-        "texts",
+        "own labels",
     ),
     *("few", "imbalance"),
     *("new images", "added images", "gone images", "changed images"),

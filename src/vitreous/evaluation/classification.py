@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Unpack
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset, dense, in_columns
+from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.outputs import (
     MOST_KEPT,
@@ -26,7 +27,7 @@ from vitreous.evaluation.outputs import (
     summaries,
 )
 from vitreous.evaluation.paired import ExampleScores
-from vitreous.evaluation.result import Answers, LabelEvaluation, Metric, Mistake, TextTable
+from vitreous.evaluation.result import FEWEST, Answers, LabelEvaluation, Metric, Mistake, TextTable
 from vitreous.evaluation.scores import (
     Calibration,
     ClassScore,
@@ -45,6 +46,7 @@ from vitreous.results import percent
 from vitreous.training.distributed import ALONE
 
 MOST_CLASSES = 100  # whose confusion matrix goes into the JSON: it grows with their square
+SAME = 0.98  # of the images that get the very same labels
 SUMMARIZED = 1024  # images whose logits are summarized together
 SMALLEST = 1e-12  # probability, whose logarithm is finite
 SHOWN_CLASSES = 30  # whose confusion matrix is printed
@@ -213,6 +215,22 @@ class MultiLabelEvaluation(LabelEvaluation):
         interval = None if self.levels else precision_interval(self.targets, self.probabilities)
         precision = Metric(self.mean_average_precision, "mean average precision", interval)
         return {"mean_average_precision": precision, **self.calibration_metrics}
+
+    def findings(self) -> Iterator[Finding]:
+        """The same labels for every image, or labels that are ranked no better than by their frequency."""
+        if self.probabilities is None or self.count < FEWEST:
+            return
+        probabilities, targets = np.asarray(self.probabilities), np.asarray(self.targets)
+        answers = probabilities >= 0.5
+        chance = float(targets.mean(axis=0).mean())
+        value = self.mean_average_precision
+        interval = self.metrics["mean_average_precision"].interval
+        most = float(np.unique(answers, axis=0, return_counts=True)[1].max() / len(answers))
+        several = len(np.unique(targets, axis=0)) > 1
+        if several and (most > SAME or (interval is not None and interval.low <= chance)):
+            yield from finding(
+                "constant answers.labels", precision=value, chance=chance, share=most, count=self.count
+            )
 
     def scores(self) -> ExampleScores | None:
         """How well the labels of each image are ranked before the others: its average precision."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from vitreous.data.findings import Finding
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.scores import Calibration, Interval
 from vitreous.results import Result, percent
+
+FEWEST = 20  # held-out examples, of which an accuracy says something
 
 
 class Metric(NamedTuple):
@@ -136,6 +139,10 @@ class Evaluation(Result):
         """What an answer that ignores the example gets in the first metric: a name in the catalog of the
         pages, and its values; None where nothing is known."""
         return None
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what the answers tell of a training that has failed."""
+        yield from ()
 
     def details(self) -> dict[str, Any]:
         """More than the metrics, for JSON."""

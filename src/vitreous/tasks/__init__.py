@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from vitreous.checkpoints.runs import read_tree
 from vitreous.errors import InputError, nearest
-from vitreous.extensions import addons
+from vitreous.extensions import added_tasks, objectives
 
 if TYPE_CHECKING:
     from vitreous.tasks.task import Task
@@ -31,11 +31,8 @@ TASKS = {
     "masked-patch": "vitreous.tasks.pretraining.task",
     "mae": "vitreous.tasks.pretraining.task",
 }
-# The objectives of pre-training; the first is that of a run which names none.
-OBJECTIVES: tuple[str, ...] = ("masked-patch", "mae")
-for addon in addons().values():
-    TASKS |= addon.tasks
-    OBJECTIVES = (*(task for task in addon.tasks if addon.training.get(task) == "pretrain"), *OBJECTIVES)
+TASKS |= {name: task.module for name, task in added_tasks().items()}
+OBJECTIVES = objectives()  # of pre-training
 
 
 @cache

@@ -23,7 +23,7 @@ from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
 from vitreous.data.split_file import findings_of
 from vitreous.errors import InputError
-from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
+from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.features import feature_outputs
 from vitreous.evaluation.model_diagnosis import (
     geometry,
@@ -32,14 +32,13 @@ from vitreous.evaluation.model_diagnosis import (
     origin_of_nan,
     weights_not_finite,
 )
+from vitreous.evaluation.result import FEWEST
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages import phrase
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.classification import Classification
-from vitreous.tasks.pretraining.task import Pretraining
-from vitreous.tasks.regression import RegressionEvaluation
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.diagnosis import (
     ENOUGH_STEPS,
@@ -53,13 +52,10 @@ from vitreous.training.diagnosis import (
 from vitreous.training.run import Run
 
 FINDINGS = "findings.json"  # in a run: what was found at its end
-CONSTANT = 0.05  # of the spread of the true numbers, below which predicted ones are all about the same
-SAME = 0.98  # of the images that get the very same labels
 RARE = 0.5  # of the images of others, and of the accuracy, below which a class is rare, and not found
 SAMPLE = 32  # images that are looked at
 ASKED = 400  # images of each part that the model is asked about
 SHIFT = 0.05  # between the intervals of two accuracies, from which on their images differ
-FEWEST = 20  # held-out images, of which an accuracy says something
 LIKE_OTHERS = 8  # of the ten images that the model finds most alike, of one other class: a doubtful label
 WRONG, FEWEST_WRONG = 0.08, 6  # doubtful labels: the share from which on they are a finding, and how many
 
@@ -89,7 +85,7 @@ def examine_run(path: Path) -> list[Finding]:
         if images:
             model = load(path / "model")
             seeing: Model = getattr(model, "encoder", model)
-            if isinstance(task, Pretraining):
+            if task.config.command == "pretrain":
                 findings += geometry(seeing, data.train)
             findings += shown(seeing, images)
     return causes_first(with_others(findings, at_its_end))
@@ -213,7 +209,6 @@ def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = 
     """Yield what a run's numbers say. usual: the training as its recipe has it."""
     finished, data, rows = is_finished(run.path), getattr(run.config, "data", None), run.metrics()
     task = task_named(run.config.task)
-    unlabeled = task if isinstance(task, Pretraining) else None
     yield from course_findings(
         run.config.training,
         rows,
@@ -221,10 +216,9 @@ def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = 
         classes=classes,
         data=data,
         usual=usual,
-        moving_target=bool(unlabeled and unlabeled.moving_target),
+        moving_target=task.about.moving_target,
     )
-    if unlabeled:
-        yield from unlabeled.alarms(rows)
+    yield from task.alarms(rows)
 
 
 def course_of(
@@ -262,40 +256,8 @@ def failed(run: Run, data: Any, evaluation: Any, baselines: Sequence[Mapping[str
         if baselines:
             yield from below_baseline(evaluation.accuracy, baselines)
         yield from rare_classes(evaluation, run.config.training.loss)
-    elif isinstance(evaluation, RegressionEvaluation):
-        yield from failed_regression(evaluation)
-    elif isinstance(evaluation, MultiLabelEvaluation):
-        yield from same_labels(evaluation)
-
-
-def failed_regression(evaluation: RegressionEvaluation) -> Iterator[Finding]:
-    """The predicted numbers are all about the same, or explain nothing of the true ones."""
-    spread, true = float(np.std(evaluation.predictions)), float(np.std(evaluation.targets))
-    r2 = evaluation.metrics["r2"]
-    if evaluation.count < FEWEST or not true:
-        return
-    seen: dict[str, Any] = {"r2": r2.value, "spread": spread, "true": true, "count": evaluation.count}
-    if spread < CONSTANT * true:
-        yield from finding("constant answers.numbers", **seen)
-    elif r2.interval is None or r2.interval.low <= 0:
-        yield from finding("explains nothing", **seen)
-
-
-def same_labels(evaluation: MultiLabelEvaluation) -> Iterator[Finding]:
-    """The same labels for every image, or labels that are ranked no better than by their frequency."""
-    if evaluation.probabilities is None or evaluation.count < FEWEST:
-        return
-    probabilities, targets = np.asarray(evaluation.probabilities), np.asarray(evaluation.targets)
-    answers = probabilities >= 0.5
-    chance = float(targets.mean(axis=0).mean())
-    value = evaluation.mean_average_precision
-    interval = evaluation.metrics["mean_average_precision"].interval
-    most = float(np.unique(answers, axis=0, return_counts=True)[1].max() / len(answers))
-    several = len(np.unique(targets, axis=0)) > 1
-    if several and (most > SAME or (interval is not None and interval.low <= chance)):
-        yield from finding(
-            "constant answers.labels", precision=value, chance=chance, share=most, count=evaluation.count
-        )
+    else:
+        yield from evaluation.findings()
 
 
 def rare_classes(evaluation: ClassificationEvaluation, loss: str) -> Iterator[Finding]:

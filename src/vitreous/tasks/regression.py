@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from vitreous.checkpoints.weights import check_finite
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Outputs, compute_outputs, regression_outputs
 from vitreous.evaluation.paired import ExampleScores
-from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
+from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
 from vitreous.languages import phrase
 from vitreous.models.config_parts import Config, setting
@@ -38,6 +39,7 @@ from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
 RESAMPLES = 1000  # of the bootstrap
+CONSTANT = 0.05  # of the spread of the true numbers, below which predicted ones are all about the same
 FOR_CLASSES = {
     "training": ("loss", "label_smoothing", "distillation"),
     "augmentation": ("mixup", "cutmix"),
@@ -96,6 +98,18 @@ class RegressionEvaluation(Evaluation):
             name: Metric(value, label, interval, rate=False)
             for (name, label), value, interval in zip(labels.items(), values, intervals, strict=True)
         }
+
+    def findings(self) -> Iterator[Finding]:
+        """The predicted numbers are all about the same, or explain nothing of the true ones."""
+        spread, true = float(np.std(self.predictions)), float(np.std(self.targets))
+        r2 = self.metrics["r2"]
+        if self.count < FEWEST or not true:
+            return
+        seen: dict[str, Any] = {"r2": r2.value, "spread": spread, "true": true, "count": self.count}
+        if spread < CONSTANT * true:
+            yield from finding("constant answers.numbers", **seen)
+        elif r2.interval is None or r2.interval.low <= 0:
+            yield from finding("explains nothing", **seen)
 
     def scores(self) -> ExampleScores:
         errors = np.abs(self.targets - self.predictions)

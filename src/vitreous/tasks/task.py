@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -14,6 +14,7 @@ from torch import nn
 from vitreous.checkpoints.runs import check_data_present, run_folder
 from vitreous.data.config import Targets
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.findings import Finding
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.evaluation.result import Evaluation
@@ -88,6 +89,7 @@ class About:
         held_out: the parts of its data that a model is evaluated on, the first that there is.
         training: what training is called in messages.
         panels: the kind of learning curves of its runs, in the catalog of the pages.
+        moving_target: whether the loss can climb while the model learns.
         inspected: held-out examples that `vitreous inspect` shows where it is given none.
         answer_folder: where folders of answers are made, if answers are files.
         gives_probabilities: whether an answer is a probability for each class.
@@ -105,6 +107,7 @@ class About:
     held_out: tuple[str, ...] = ("test", "validation")
     training: str = "training"
     panels: str = "images"
+    moving_target: bool = False
     inspected: int = 24
     answer_folder: str = ""
     gives_probabilities: bool = False
@@ -199,6 +202,10 @@ class Task(ABC):
     def more(self, trained: Trained) -> dict[str, Any]:
         """Return what else a training command's JSON has."""
         return {}
+
+    def alarms(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+        """Yield what rows of metrics.jsonl say that only this task knows of."""
+        yield from ()
 
     # A model that is trained.
 

@@ -132,7 +132,7 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
 
 # Kinds of findings, a cause before what it brings about.
 CAUSES = (
-    *("bad files", "blank images", "leak", "conflict", "labels", "split", "normalization"),
+    *("bad files", "blank images", "leak", "conflict", "labels", "split", "own labels", "normalization"),
     *("frozen encoder", "origin of NaN", "learning rate", "image size", "patch size", "labels at random"),
     *("not finite", "wrong labels", "loader", "overfitting"),
 )

@@ -1,8 +1,11 @@
 """A class for each pixel of an image (Segmenter, arXiv 2105.05633)."""
 
-from vitreous.extensions import Addon, Kind
+from vitreous.extensions import AddedTask, Addon, Kind
 
 HERE = "vitreous.addons.segmentation"
+
+# Names of the folders with images, and of those with their masks.
+IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")
 
 ADDON = Addon(
     kinds={
@@ -18,10 +21,14 @@ ADDON = Addon(
         )
     },
     names={"Segmenter": f"{HERE}.model", "SegmenterConfig": f"{HERE}.model"},
-    tasks={"segmentation": f"{HERE}.task"},
-    checks={"segmentation": f"{HERE}.checking:check_masks"},
-    recognizes={"segmentation": f"{HERE}.folders:looks_masked"},
-    pipelines={"segmentation": "image-segmentation"},
-    data_help="with --task segmentation a folder with images/ and masks/",
+    tasks={
+        "segmentation": AddedTask(
+            f"{HERE}.task",
+            pipeline="image-segmentation",
+            check=f"{HERE}.checking:check_masks",
+            folders=(IMAGES, MASKS),
+            data_help="with --task segmentation a folder with images/ and masks/",
+        )
+    },
     words=True,
 )

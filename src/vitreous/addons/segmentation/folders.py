@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from PIL import Image
 
+from vitreous.addons.segmentation import IMAGES, MASKS
 from vitreous.addons.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
 from vitreous.addons.segmentation.masked import (
     IGNORED,
@@ -38,7 +39,6 @@ from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.outside import local_path
 
-IMAGES, MASKS = ("images", "imgs", "image"), ("masks", "labels", "annotations", "mask")
 LAYOUT = "put images into images/ and masks of the same names into masks/ (PNG, the value is the class)"
 SAMPLE = 200  # masks that are read before training where classes.txt names the classes
 FAR = 4  # times as many classes as the other masks know: one that makes so many is doubted
@@ -243,9 +243,3 @@ def split_masked(files: Mapping[str, MaskedFiles], config: DataConfig, *, where:
     if len(train) < 2 and not held_out and config.test_fraction:
         raise InputError(f"one image, {train.name(0)}, cannot be shared between training and test: add more")
     return cast(MaskedParts, with_own_parts(train, held_out, config, where=where))
-
-
-def looks_masked(classes: Collection[str]) -> bool:
-    """Return whether what was taken for classes are the folders of images and of their masks."""
-    first, second = set(classes) & set(IMAGES), set(classes) & set(MASKS)
-    return len(classes) == 2 and bool(first and second)

@@ -1,12 +1,13 @@
 """Self-supervision beyond the paper's: contrastive learning, DINO, and the features of a teacher."""
 
-from vitreous.extensions import Addon
+from vitreous.extensions import AddedTask, Addon
 
 HERE = "vitreous.addons.self_supervision"
 
 ADDON = Addon(
-    tasks=dict.fromkeys(("contrastive", "dino", "distillation"), f"{HERE}.tasks"),
-    training=dict.fromkeys(("contrastive", "dino", "distillation"), "pretrain"),
-    pretraining_recipes=("recipes/dino.toml",),
+    tasks=dict.fromkeys(
+        ("contrastive", "dino", "distillation"), AddedTask(f"{HERE}.tasks", command="pretrain")
+    ),
+    recipes={"pretrain": ("recipes/dino.toml",)},
     words=True,
 )

@@ -95,7 +95,7 @@ class DINOTask(OfViews):
 
     name, config = "dino", DINORunConfig
     defaults = FOLDER / "dino.toml"
-    moving_target = True  # what the student should say moves with its teacher
+    about = replace(ABOUT, moving_target=True)  # what the student should say moves with its teacher
 
     def built(self, model: Model, settings: DINOConfig | None = None, *, steps: int, seed: int = 0) -> DINO:
         return DINO(model, settings, steps=steps, seed=seed)

@@ -1,6 +1,6 @@
 """The experiments of papers at small scale, on images that are generated; and images drawn by formulas."""
 
-from vitreous.extensions import Addon, Command
+from vitreous.extensions import Addon, Command, DataKind
 
 ADDON = Addon(
     commands={
@@ -12,11 +12,12 @@ ADDON = Addon(
     },
     names={"list_studies": "vitreous.addons.studies.api", "study": "vitreous.addons.studies.api"},
     sources={
-        "formulas": "vitreous.addons.studies.formulas:open_formulas",
-        "world": "vitreous.addons.studies.world:open_world",
+        "formulas": DataKind(
+            "vitreous.addons.studies.formulas:open_formulas", "formulas:CLASSESxIMAGES@SIZE"
+        ),
+        "world": DataKind("vitreous.addons.studies.world:open_world", "world:LABELS, such as world:shapes"),
     },
-    source_forms=("formulas:CLASSESxIMAGES@SIZE", "world:LABELS, such as world:shapes"),
-    recipes=("recipes/formulas.toml",),
+    recipes={"train": ("recipes/formulas.toml",)},
     caches={"studies": "runs of studies"},
     imports=("text",),
     words=True,

@@ -1,6 +1,6 @@
 """Models that write text: the Transformer of 2017, which translates, and a decoder that reads images."""
 
-from vitreous.extensions import Addon, Command, Kind
+from vitreous.extensions import AddedTask, Addon, Command, Kind
 
 HERE = "vitreous.addons.text"
 BUILD = f"{HERE}.transformer:build_sequence_model"
@@ -45,17 +45,22 @@ ADDON = Addon(
         "Captioner": f"{HERE}.transformer",
         "Transformer": f"{HERE}.transformer",
     },
-    tasks={"captioning": f"{HERE}.captioning", "translation": f"{HERE}.translation"},
+    tasks={
+        "captioning": AddedTask(
+            f"{HERE}.captioning",
+            check=f"{HERE}.captions:check_texts",
+            of_texts=True,
+            data_help="with --task captioning a manifest whose label is the text",
+        ),
+        "translation": AddedTask(f"{HERE}.translation", command="translate train"),
+    },
     formats=(
         f"{HERE}.published:MARIAN",
         f"{HERE}.published:TROCR",
         f"{HERE}.torch_transformer:TORCH_TRANSFORMER",
     ),
-    checks={"captioning": f"{HERE}.captions:check_texts"},
     published={"marian": "translation", "vision-encoder-decoder": "captioning"},
     families={"Marian": "marian", "TrOCR": "trocr", "torch.nn.Transformer": "torch-transformer"},
-    training={"translation": "translate train"},
-    data_help="with --task captioning a manifest whose label is the text",
     next_steps={
         "translate train": {
             "doctor": "vitreous doctor {run}",
@@ -63,6 +68,5 @@ ADDON = Addon(
             "translate": 'vitreous translate {run} "..."',
         }
     },
-    texts="captioning",
     words=True,
 )

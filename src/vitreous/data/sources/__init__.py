@@ -39,7 +39,7 @@ BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
     "cifar100": partial(open_cifar, files=CIFAR100),
     "mnist": open_mnist,
 }
-ADDED = {kind: address for addon in addons().values() for kind, address in addon.sources.items()}
+ADDED = {name: kind for addon in addons().values() for name, kind in addon.sources.items()}
 SAMPLE = 64  # images whose size and color are looked at
 LOOKED_AT = 65_536  # pixels of an image of more than 8 bits
 LEVELS = 4  # times as many stored as are left
@@ -48,7 +48,7 @@ FORMS = (
     ".parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; cifar10:PATH, "
     "cifar100:PATH, mnist:PATH; hf:NAME; synthetic:N@SIZE"
 )
-FORMS = "; ".join((FORMS, *(form for addon in addons().values() for form in addon.source_forms)))
+FORMS = "; ".join((FORMS, *(kind.form for kind in ADDED.values())))
 
 
 def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Splits:
@@ -125,7 +125,7 @@ def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
         return BINARIES[kind](folder, config)
     if colon and kind in ADDED:
-        return imported(ADDED[kind])(rest, config)
+        return imported(ADDED[kind].opened)(rest, config)
     path = local_path(spec)
     if path.is_dir():
         packed = any(path.glob("*.tar"))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitreous.data.dataset import DataSummary, ImageDataset
 from vitreous.errors import InputError, nearest
-from vitreous.extensions import addons, folder_of
+from vitreous.extensions import recipe_files
 from vitreous.layers.embedding import to_patches
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.preprocessing import to_tensor
@@ -86,10 +86,7 @@ class MAERunConfig(PretrainingRunConfig):
         return self
 
 
-PATHS = [
-    *(Path(__file__).parent / "recipes").glob("*.toml"),
-    *(folder_of(name) / place for name, addon in addons().items() for place in addon.pretraining_recipes),
-]
+PATHS = [*(Path(__file__).parent / "recipes").glob("*.toml"), *recipe_files("pretrain")]
 RECIPES = {path.stem: path for path in sorted(PATHS, key=lambda path: path.stem)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
-from vitreous.data.findings import Finding
 from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
@@ -150,7 +149,6 @@ class Pretraining(ImageTask):
 
     about = ABOUT
     defaults: ClassVar[Path] = DEFAULTS  # settings for any data
-    moving_target: ClassVar[bool] = False  # whether the loss can climb while the model learns
     adapting_rate: ClassVar[float] = 0.1  # of a trained encoder, as a share of that for random weights
 
     @abstractmethod
@@ -173,10 +171,6 @@ class Pretraining(ImageTask):
     def fitted(self, config: Any, data: DataSummary, images: ImageDataset) -> Tree:
         """Return settings that follow from the encoder and the images."""
         return {}
-
-    def alarms(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-        """Yield what rows of metrics.jsonl say that only this objective knows of."""
-        yield from ()
 
     def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
         return open_unlabeled(source, config)

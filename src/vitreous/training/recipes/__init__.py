@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vitreous.errors import InputError, nearest
-from vitreous.extensions import addons, folder_of
+from vitreous.extensions import recipe_files
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
 from vitreous.outside import read_text
@@ -27,8 +27,7 @@ from vitreous.training.settings import AnyRun, Tree, configure, leaves
 
 FOLDER = Path(__file__).parent
 MEASURED = FOLDER / "provenance.json"  # of benchmarks/provenance.py, which runs the sources
-PATHS = [*FOLDER.glob("*.toml")]
-PATHS += [folder_of(name) / place for name, addon in addons().items() for place in addon.recipes]
+PATHS = [*FOLDER.glob("*.toml"), *recipe_files("train")]
 FILES = {path.stem: path for path in sorted(PATHS, key=lambda path: path.stem)}
 NAMES = tuple(FILES)
 
