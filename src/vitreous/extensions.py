@@ -184,11 +184,10 @@ def objectives() -> tuple[str, ...]:
 
 def recipe_files(command: str) -> list[Path]:
     """Return the files of recipes of all add-ons for `train` or `pretrain`."""
-    return [
-        folder_of(name) / place
-        for name, addon in addons().items()
-        for place in addon.recipes.get(command, ())
-    ]
+    found = []
+    for name, addon in addons().items():
+        found += [folder_of(name) / place for place in addon.recipes.get(command, ())]
+    return found
 
 
 def task_of_folders(classes: Collection[str]) -> str | None:
