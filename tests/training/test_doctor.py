@@ -460,7 +460,7 @@ def test_the_test_is_compared_with_the_validation_of_the_same_model(
     run = Run.create(tmp_path / "run", configure(tiny, {"training": {"keep_best": keep_best}}))
     rows = [{"step": 4 * n, "validation_accuracy": share} for n, share in enumerate((0.2, 0.95, 0.45))]
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tested = SimpleNamespace(correct=np.repeat([True, False], 200), count=400)
+    tested = SimpleNamespace(correct=np.repeat([True, False], 200), count=400, findings=tuple)
     shown = [
         each.problem
         for each in course_of(run, splits._replace(validation=splits.test), tested)
