@@ -32,6 +32,7 @@ from vitreous.models.with_encoder import WithEncoder
 from vitreous.results import si
 
 MOST_TILES = 16  # position maps along one side of the sheet
+FEWEST_TILES = 6  # at a side, for a structure to be seen
 
 
 def model_summary(model: Model) -> str:
@@ -46,7 +47,12 @@ def model_exhibits(
     model: Model, images: Float[Tensor, "B C H W"], names: Sequence[str]
 ) -> list[Exhibit | LeftOut]:
     """Return what every model shows: attention for a few images with their names, positions, filters."""
-    return [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
+    positions = positions_figure(model)
+    if isinstance(positions, Exhibit) and isinstance(model, ViT) and min(model.config.grid) < FEWEST_TILES:
+        positions = left_out(
+            "positions", "positions.few", rows=model.config.grid[0], columns=model.config.grid[1]
+        )
+    return [attention_figure(model, images, names), positions, filters_figure(model)]
 
 
 def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:

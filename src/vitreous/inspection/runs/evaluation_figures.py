@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ from jaxtyping import Int
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
-from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
@@ -33,7 +31,6 @@ from vitreous.inspection.charts import (
 from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import percentage, phrase, words
-from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.callbacks import read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
@@ -255,20 +252,6 @@ def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
     header = [phrase(f"charts.{each}") for each in ("predicted-probability", "accuracy", "images")]
     numbers = [[f"{each.confidence:.3f}", f"{each.accuracy:.3f}", str(each.count)] for each in bins]
     return exhibit("calibration", Chart(figure, [header, *numbers]), ece=evaluation.calibration.ece)
-
-
-def mistakes_figure(
-    evaluation: ClassificationEvaluation, images: ImageDataset, preprocessing: Preprocessing
-) -> Exhibit | LeftOut:
-    """Show the incorrect predictions with the highest probability."""
-    shown = []
-    for mistake in evaluation.confident_mistakes(12):
-        for _, image in images.readable([mistake.index]):  # the file may be gone since the evaluation
-            pixels = rgb(preprocessing.pixels(image))
-            shown.append((pixels, phrase("images.mistake", **asdict(mistake))))
-    if not shown:
-        return left_out("mistakes", "no-mistakes", count=evaluation.count)
-    return exhibit("mistakes", HTML.image_row(shown), wrong=int((~evaluation.correct).sum()))
 
 
 def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -> Exhibit:

@@ -60,6 +60,7 @@ def predictions_figure(
     entry: str = "predictions",
     workers: int = 0,
     attending: Model | None = None,
+    matrix: bool = True,
     **values: Any,
 ) -> Exhibit:
     """Show the answers of one or several models to the same images.
@@ -71,6 +72,7 @@ def predictions_figure(
         entry: of the exhibit in the catalog.
         workers: threads that decode.
         attending: the model whose attention is shown on the images with the largest losses.
+        matrix: whether it has the confusion matrix, where the rest of the page has none.
         values: that the words of the exhibit need besides.
     """
     first = next(iter(models.values()))
@@ -93,6 +95,7 @@ def predictions_figure(
         "attention": dict(attention_maps(attending, some, attended)) if isinstance(attending, ViT) else {},
         "grid": attending.config.grid if isinstance(attending, ViT) else None,
         "heat": base64.b64encode(inferno().tobytes()).decode(),
+        "matrix": matrix,
         "lossName": phrase(f"scores.{first.loss_name}"),
         "words": words("explorer-of-predictions"),
     }

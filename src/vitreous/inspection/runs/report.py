@@ -99,7 +99,7 @@ def write_training_report(
         sheet: augmented images, as training saw them.
         findings: of `vitreous doctor`.
     """
-    single = isinstance(evaluation, ClassificationEvaluation)
+    single, few = isinstance(evaluation, ClassificationEvaluation), False
     test = ("accuracy", evaluation.accuracy) if single else None
     chance = None
     if isinstance(evaluation, ClassificationEvaluation):
@@ -107,7 +107,7 @@ def write_training_report(
     parts: list[Exhibit | LeftOut] = [figures.curves_figure(run, test=test, chance=chance)]
     if isinstance(evaluation, ClassificationEvaluation):
         matrix = []
-        if len(evaluation.classes) <= figures.MOST_CLASSES:  # of more, the explorer of all predictions has it
+        if few := len(evaluation.classes) <= figures.MOST_CLASSES:  # of more, the explorer has the matrix
             matrix = [figures.confusion_figure(evaluation.confusion, evaluation.classes)]
         parts = [
             figures.baselines_figure(evaluation, baselines),
@@ -115,12 +115,11 @@ def write_training_report(
             *parts,
             *matrix,
             figures.calibration_figure(evaluation),
-            figures.mistakes_figure(evaluation, images, model.preprocessing),
         ]
     else:
         parts.append(left_out("groups.confusion", "several-labels"))
     parts += [
-        every_prediction(run, model, evaluation, images),
+        every_prediction(run, model, evaluation, images, matrix=not few),
         *model_exhibits(model, *sample_batch(model, images)),
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
@@ -130,8 +129,10 @@ def write_training_report(
     return write_run_report(run, model, parts, evaluation=evaluation, findings=findings, beside=beside)
 
 
-def every_prediction(run: Path, model: Model, evaluation: Evaluation, images: ImageDataset) -> Exhibit:
-    """Show every answer of a run's model to the images of an evaluation."""
+def every_prediction(
+    run: Path, model: Model, evaluation: Evaluation, images: ImageDataset, *, matrix: bool = True
+) -> Exhibit:
+    """Show every answer of a run's model to the images of an evaluation, and which classes it confuses."""
     answers = evaluation.answers()
     assert answers is not None
     return predictions_figure(
@@ -142,6 +143,7 @@ def every_prediction(run: Path, model: Model, evaluation: Evaluation, images: Im
         model.preprocessing,
         workers=worker_count(None),
         attending=model,
+        matrix=matrix,
     )
 
 

@@ -184,7 +184,7 @@ function explorePredictions(root) {
     find("cell").textContent = again ? say("choose-cell") : describe(cell);
     update();
   }
-  if (single && models.length === 1) {
+  if (single && models.length === 1 && data.matrix) {
     find("matrix-box").hidden = false;
     const canvas = find("matrix");
     canvas.addEventListener("pointermove", (event) => { find("cell").textContent = describe(cellAt(event)); });
