@@ -20,7 +20,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import try_mirroring
 from vitreous.evaluation.scores import Interval
-from vitreous.tasks import task_named
+from vitreous.tasks import ladder, task_named
 from vitreous.tasks.doctor import below_baseline
 from vitreous.tasks.ladder import MINUTES, ahead_of_models, better_classical, is_open, merit, minutes_of
 from vitreous.tasks.linear_start import fit_linear
@@ -86,6 +86,21 @@ def test_an_encoder_of_the_hubs_cache_carries_a_training(
         logits = opened(opened.preprocessing([image]))
     assert opened.labels[int(logits.argmax())] == answer.label
     assert json.loads((tmp_path / "run" / "ladder.json").read_text()) == rungs
+
+
+def test_a_large_encoder_is_tried_with_lora_too(
+    hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is kept of it is an ordinary model."""
+    monkeypatch.setattr(ladder, "SMALL_ENCODER", 0)
+    monkeypatch.setattr(ladder, "merit", lambda each: ("LoRA" in each.name, 0.0))
+    data = draw(tmp_path / "photos", 20)
+    epochs = {"training": {"epochs": 1}}
+    run = vt.train(data, out=tmp_path / "run", settings=epochs, offline=True, progress=False)
+    names = [each["name"] for each in run.result.to_json()["rungs"]]
+    assert f"LoRA of {hub}, a short trial" in names
+    assert "rank = 8" in (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
+    assert not [name for name in vt.load(tmp_path / "run").state_dict() if "parametrizations" in name]
 
 
 def test_the_cache_of_the_hub_is_read_with_care(hub: str, tmp_path: Path) -> None:

@@ -22,13 +22,14 @@ from vitreous.evaluation.classical import SVM, fit_classical, folds_of
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.settings import merged
 from vitreous.results import percent
-from vitreous.tasks.choose import SMALL
+from vitreous.tasks.choose import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.classical_teacher import CLASSICAL, MOST_TAUGHT
 from vitreous.tasks.machine import with_precision
 from vitreous.tasks.rungs import Rung
 from vitreous.tasks.running import learn
 from vitreous.tasks.task import Task, Tree
 from vitreous.tasks.trial import shortened
+from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, with_training
 from vitreous.training.trainer import NotFinite
 
@@ -42,6 +43,15 @@ FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2
 TAUGHT: Tree = {
     "training": {"distillation": {"teacher": CLASSICAL, "form": "soft", "temperature": 1.0, "weight": 0.5}},
     "augmentation": {"mixup": 0.0},
+}
+# Low-rank changes of a large encoder, at the rate that they need.
+LORA: Tree = {
+    "training": {
+        "linear_start": True,
+        "lora": {"rank": 8},
+        "peak_lr": 1e-3,
+        "optimizer": {"layer_decay": None},
+    }
 }
 
 
@@ -107,6 +117,8 @@ def climb(
     if encoder := encoder_at_hand(task, source, settings, tell, offline=offline):
         start = Way(f"fine-tuned {encoder.name}", "tuned", encoder.name, {"training": {"linear_start": True}})
         ways.insert(0, start)
+        if weights_of(checkpoint(encoder.name).config) >= SMALL_ENCODER:  # which may forget what it knows
+            ways.insert(1, Way(f"LoRA of {encoder.name}", "lora", encoder.name, LORA))
         frozen = tried(
             task, source, settings, start, f"frozen features of {encoder.name}", total, device, steps=0
         )
