@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.checkpoints.formats import IMAGE_FAMILIES, added_families
+from vitreous.checkpoints.formats import IMAGE_FAMILIES, READ_FAMILIES, added_families
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "checkpoints"
@@ -63,7 +63,7 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("DINOv3", "huggingface"): ("transformers-dinov3", "transformers-dinov3-gated"),
     ("DINOv3", "timm"): ("timm-dinov3",),
     ("CLIP", "open-clip"): ("openai-clip", "open-clip"),
-    ("SigLIP 2, NaFlex at one size", "huggingface"): ("siglip2-naflex",),
+    ("SigLIP 2, NaFlex", "huggingface"): ("siglip2-naflex",),
     ("Perception Encoder", "timm"): ("timm-pe-core", "timm-pe-lang"),
     ("EVA, EVA-02", "timm"): ("timm-eva02", "timm-eva02-post-norm"),
     ("RoPE-ViT", "timm"): ("timm-rope-mixed",),
@@ -76,6 +76,11 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("MLCD", "huggingface"): ("mlcd",),
     ("TIPSv2", "huggingface"): ("tipsv2",),
     ("RADIO", "radio"): ("radio",),
+}
+# Of formats that are only read: files in tests/checkpoints/data/published.
+PUBLISHED: dict[tuple[str, str], tuple[str, ...]] = {
+    ("ViT", "pytorch-pretrained-vit"): ("pretrained_vit",),
+    ("ViT", "monai"): ("monai_classifier", "monai_encoder"),
 }
 
 
@@ -294,6 +299,44 @@ def bit_case() -> tuple[Any, dict[str, Tensor], Tensor]:
     return vt.load(folder / "weights.npz"), expected, torch.from_numpy(np.load(folder / "input.npy"))
 
 
+def published(name: str) -> float:
+    """How far a published file is from what its codebase computed."""
+    file = TESTS / "data" / "published" / f"{name}.safetensors"
+    model: Any = vt.load(file, **program(TESTS / "test_published_files.py").FORMS[name])
+    made = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    images, expected = torch.tensor(made["images"]), torch.tensor(made["outputs"])
+    found = model.tokens(images) if expected.ndim == 3 else model(images)
+    return difference(found.tanh() if name == "monai_classifier" else found, expected)
+
+
+def perception_encoder(peers: ModuleType) -> float:
+    """How far Meta's names of a Perception Encoder are from timm's code, of the largest output: its width is
+    that of a published model, and random weights of this width make outputs of hundreds."""
+    peers.import_beside("timm_registry").import_timm()
+    state, _, compare = program(TESTS / "test_published_forms.py").CASES["perception_encoder"]()
+    found, expected = compare(vt.load(state))
+    return difference(found, expected) / expected.abs().max().item()
+
+
+def naflex(tests: ModuleType, peers: ModuleType) -> dict[str, Any]:
+    """How far a NaFlexViT on images of several shapes is from timm's code, in and out."""
+    timm = peers.import_beside("timm_registry").import_timm()
+    args = {"embed_dim": 64, "depth": 2, "num_heads": 4, "mlp_ratio": 2, "pos_embed_grid_size": (4, 4)}
+    images, found = tests.images(16), {"in": 0.0, "out": 0.0, "by": "timm"}
+    for name in ("naflexvit_base_patch16_par_gap", "naflexvit_base_patch16_siglip"):
+        module = tests.drawn(timm.create_model(name, num_classes=5, **args))
+        expected = module(tests.naflex_batch(images, 16))
+        model = vt.load(module)
+        found["in"] = max(found["in"], difference(vt.NativeAspect(model)(images), expected))
+        with tempfile.TemporaryDirectory() as folder:
+            vt.save(model, Path(folder) / "m", format="timm")
+            written = json.loads((Path(folder) / "m" / "config.json").read_text(encoding="utf-8"))
+            again = timm.create_model(written["architecture"], **written["model_args"]).eval()
+            again.load_state_dict(load_file(Path(folder) / "m" / "model.safetensors"))
+        found["out"] = max(found["out"], difference(again(tests.naflex_batch(images, 16)), expected))
+    return found
+
+
 @torch.no_grad()
 def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
     """Every family and format, with the largest difference of its cases."""
@@ -321,6 +364,8 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
                 found.append(compare(peers, model, case.compute(images), images, format, case))
         if family.startswith("MAE"):
             found.append(whole_mae(peers, tests, format))
+        if family == "NaFlexViT":
+            found.append(naflex(program(TESTS / "test_native_aspect.py"), peers))
         if format == "bit":
             found.append(compare(peers, *bit_case(), format, None))
         assert found, f"no case of {key}"
@@ -328,6 +373,12 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
         opened = ", ".join(dict.fromkeys(each["by"] for each in found if "by" in each)) or None
         rows.setdefault(family, {})[format] = largest | {"by": opened}
         print(family, format, rows[family][format], file=sys.stderr)
+    for family, format in ((name, each) for name, formats in READ_FAMILIES.items() for each in formats):
+        if only in (None, family):
+            names = PUBLISHED.get((family, format), ())
+            rows.setdefault(family, {})[format] = {"in": max(map(published, names), default=None)}
+            if not names:
+                rows[family][format] = {"in": perception_encoder(peers)}
     for name, format in added_families().items() if only is None else ():
         rows[name] = {format: text_model(name)}
     return rows

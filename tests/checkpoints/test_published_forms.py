@@ -498,6 +498,58 @@ def timm_seq_head():
     return m, {}, lambda w: (w(X), m(X))
 
 
+@case
+def perception_encoder():
+    timm = pytest.importorskip("timm")
+    m = rnd(timm.create_model("vit_pe_core_base_patch16_224", depth=2, img_size=64, num_classes=7))
+    m.head.bias.data.zero_()  # theirs is a projection
+    state = m.state_dict()
+    names = {
+        "patch_embed.proj": "conv1",
+        "pos_embed": "positional_embedding",
+        "blocks.": "transformer.resblocks.",
+        "norm_pre": "ln_pre",
+        "norm1": "ln_1",
+        "norm2": "ln_2",
+        "gamma_1": "ls_1.gamma",
+        "gamma_2": "ls_2.gamma",
+        "attn.qkv.": "attn.in_proj_",
+        "attn.proj": "attn.out_proj",
+        "mlp.fc1": "mlp.c_fc",
+        "mlp.fc2": "mlp.c_proj",
+        "attn_pool.latent": "attn_pool.probe",
+        "attn_pool.proj": "attn_pool.attn.out_proj",
+        "attn_pool.norm": "attn_pool.layernorm",
+        "cls_token": "class_embedding",
+    }
+    found = {"logit_scale": torch.ones(()), "transformer.resblocks.0.ln_1.weight": torch.ones(3)}
+    for kind in ("weight", "bias"):
+        packed = [state.pop(f"attn_pool.{part}.{kind}") for part in ("q", "kv")]
+        found[f"visual.attn_pool.attn.in_proj_{kind}"] = torch.cat(packed)
+    for name, tensor in state.items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        name = f"ln_post.{name.removeprefix('norm.')}" if name.startswith("norm.") else name
+        tensor = tensor.flatten() if name == "class_embedding" else tensor
+        tensor = tensor[0] if name == "positional_embedding" else tensor
+        if name == "head.weight":
+            name, tensor = "proj", tensor.T
+        if name != "head.bias":
+            found[f"visual.{name}"] = tensor
+    images = torch.randn(2, 3, 64, 64)
+    return found, {}, lambda w: (w(images), m(images))
+
+
+@case
+def sentence_transformers():
+    sizes = {"vision_config": tf.CLIPVisionConfig(**S), "text_config": T, "projection_dim": 16}
+    m = rnd(tf.CLIPModel(tf.CLIPConfig(**sizes)))
+    d = tempfile.mkdtemp()
+    m.save_pretrained(d + "/0_CLIPModel")
+    Path(d, "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "0_CLIPModel"}]))
+    return d, {}, lambda v: (v(X), m.get_image_features(X).pooler_output)
+
+
 @pytest.mark.parametrize("name", CASES)
 @torch.no_grad()
 def test_a_published_form_gives_what_its_peer_gives(name: str) -> None:

@@ -144,7 +144,7 @@ def open_source(path: Path) -> Source:
     if not path.exists():
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():
-        path = newest_checkpoint(path)
+        path = first_module(newest_checkpoint(path))
         weights = weights_of_folder(path)
         return Source.of_parts(str(path), read_weights(weights), *descriptions(path))
     usual = path.name in WEIGHTS + INDICES
@@ -201,6 +201,23 @@ def newest_checkpoint(folder: Path) -> Path:
     ]
     own = any((folder / name).exists() for name in (*WEIGHTS, *INDICES, "config.json"))
     return folder if own or not found else max(found)[1]
+
+
+def first_module(folder: Path) -> Path:
+    """The folder of the first module of sentence-transformers, which lists them in modules.json; any other
+    folder as it is. Raises InputError: the list is not understood."""
+    listed = folder / "modules.json"
+    if not listed.is_file():
+        return folder
+    try:
+        inside = json.loads(read_small(listed))[0]["path"]
+        found = folder / str(inside)
+        known = found.resolve().is_relative_to(folder.resolve())
+    except (ValueError, LookupError, TypeError, RecursionError):
+        known = False
+    if not known:
+        raise InputError(f"{listed} is not understood: it has no list of modules with a path")
+    return found if found.is_dir() else folder
 
 
 def weights_of_folder(folder: Path) -> Path:
@@ -276,13 +293,20 @@ def read_shards(index: Path) -> Tensors:
     return Tensors({tensor: shards[name].entries[tensor] for tensor, name in places.items()})
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_small(path: Path) -> bytes:
+    """The bytes of a file that describes a model."""
     try:
         if path.stat().st_size > LARGEST_HEADER:
             raise InputError(f"{path} is far larger than any description of a model: it is refused")
-        value = json.loads(read_regular(path))
+        return read_regular(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    content = read_small(path)
+    try:
+        value = json.loads(content)
     except (ValueError, RecursionError):
         raise InputError(f"{path} is not JSON: the file is damaged, or not what its name says") from None
     if not isinstance(value, dict):

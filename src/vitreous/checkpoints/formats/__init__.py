@@ -10,7 +10,10 @@ from vitreous.checkpoints.formats.bit import BIT
 from vitreous.checkpoints.formats.dinov3 import DINOV3
 from vitreous.checkpoints.formats.google import GOOGLE
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
+from vitreous.checkpoints.formats.monai import MONAI
 from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
+from vitreous.checkpoints.formats.perception_encoder import PERCEPTION_ENCODER
+from vitreous.checkpoints.formats.pretrained_vit import PRETRAINED_VIT
 from vitreous.checkpoints.formats.radio import RADIO
 from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT
 from vitreous.checkpoints.formats.timm_writing import TIMM
@@ -35,9 +38,12 @@ def formats_of_images() -> Sequence[Format]:
         TORCHVISION,
         VIT_PYTORCH,
         FRANKZVIT,
+        PRETRAINED_VIT,
+        MONAI,
         RADIO,
         AIMV2,
         HUGGINGFACE,
+        PERCEPTION_ENCODER,
         OPEN_CLIP,
         DINOV3,
         DINOV2,
@@ -63,7 +69,8 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
     "DINOv3": ("dinov3", "huggingface", "timm"),
     "CLIP": ("open-clip", "huggingface", "timm"),
     "SigLIP": ("huggingface", "timm"),
-    "SigLIP 2, NaFlex at one size": ("huggingface",),
+    "SigLIP 2, NaFlex": ("huggingface",),
+    "NaFlexViT": ("timm",),
     "Perception Encoder": ("timm",),
     "EVA, EVA-02": ("timm",),
     "RoPE-ViT": ("timm",),
@@ -77,6 +84,13 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 
+# Families that are only read, in these formats.
+READ_FAMILIES: dict[str, tuple[str, ...]] = {
+    "ViT": ("pytorch-pretrained-vit", "monai"),
+    "Perception Encoder": ("perception-encoder",),
+}
+
+
 def added_families() -> dict[str, str]:
     """Return the families of add-ons, each with its format."""
     return {name: format for addon in addons().values() for name, format in addon.families.items()}
@@ -87,5 +101,8 @@ def list_families() -> dict[str, dict[str, str]]:
 
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
     """
-    image_models = {name: dict.fromkeys(several, "in, out") for name, several in IMAGE_FAMILIES.items()}
+    image_models = {
+        name: dict.fromkeys(several, "in, out") | dict.fromkeys(READ_FAMILIES.get(name, ()), "in")
+        for name, several in IMAGE_FAMILIES.items()
+    }
     return image_models | {name: {format: "in"} for name, format in added_families().items()}

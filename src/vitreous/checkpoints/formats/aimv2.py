@@ -5,8 +5,9 @@ compute their positions from the grid; they are read at one size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.files import Source
@@ -43,8 +44,50 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 
 PREFIXES = ("", "vision_model.", "aimv2.")
-LAYER = "encoder.layers.{}."
-PATCHES, POSITIONS = "embeddings.patch_embed", "embeddings.position_embedding.weight"
+
+
+class Names(NamedTuple):
+    """What a codebase calls the parts."""
+
+    patches: str
+    patch_norm: str
+    positions: str
+    norm: str
+    layer: str
+    norms: tuple[str, str]
+    projections: tuple[str, ...]  # q, k, v; or all in one
+    out: str
+    gates: tuple[str, str]
+    contract: str
+    table_axes: int
+
+
+TRANSFORMERS = Names(
+    patches="embeddings.patch_embed",
+    patch_norm="embeddings.rms_norm",
+    positions="embeddings.position_embedding.weight",
+    norm="rms_norm",
+    layer="encoder.layers.{}.",
+    norms=("rms_norm1", "rms_norm2"),
+    projections=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+    out="attention.out_proj",
+    gates=("ffn.gate_proj", "ffn.up_proj"),
+    contract="ffn.down_proj",
+    table_axes=2,
+)
+APPLE = Names(
+    patches="preprocessor.patchifier.proj",
+    patch_norm="preprocessor.patchifier.norm",
+    positions="preprocessor.pos_embed",
+    norm="trunk.post_trunk_norm",
+    layer="trunk.blocks.{}.",
+    norms=("norm_1", "norm_2"),
+    projections=("attn.qkv",),
+    out="attn.proj",
+    gates=("mlp.fc1", "mlp.fc3"),
+    contract="mlp.fc2",
+    table_axes=3,
+)
 LIMITS = PLAIN_VIT | {
     "stem.norm_after": (True,),
     "norm_kind": ("rms",),
@@ -59,41 +102,46 @@ LIMITS = PLAIN_VIT | {
 DEFAULTS = {"num_attention_heads": 8, "rms_norm_eps": 1e-5, "hidden_act": "silu", "use_head": True}
 
 
-def layer_rows() -> list[Row]:
-    ours = "blocks.{}."
+def layer_rows(names: Names = TRANSFORMERS) -> list[Row]:
+    ours, theirs = "blocks.{}.", names.layer
+    attention_norm, mlp_norm = names.norms
     return [
-        *pairs({"attention_norm": "rms_norm1", "mlp_norm": "rms_norm2"}, ours, LAYER),
-        stacked(f"{ours}attention.qkv.weight", [f"{LAYER}attention.{each}_proj.weight" for each in "qkv"]),
-        without_bias(f"{ours}attention.out", [f"{LAYER}attention.out_proj"]),
-        without_bias(f"{ours}mlp.gate_expand", [f"{LAYER}ffn.gate_proj", f"{LAYER}ffn.up_proj"]),
-        without_bias(f"{ours}mlp.contract", [f"{LAYER}ffn.down_proj"]),
+        *pairs({"attention_norm": attention_norm, "mlp_norm": mlp_norm}, ours, theirs),
+        stacked(f"{ours}attention.qkv.weight", [f"{theirs}{each}.weight" for each in names.projections]),
+        without_bias(f"{ours}attention.out", [theirs + names.out]),
+        without_bias(f"{ours}mlp.gate_expand", [theirs + each for each in names.gates]),
+        without_bias(f"{ours}mlp.contract", [theirs + names.contract]),
     ]
 
 
-def aimv2_rows(config: ViTConfig, *, native: bool = False) -> list[Row]:
+def aimv2_rows(config: ViTConfig, *, native: bool = False, names: Names = TRANSFORMERS) -> list[Row]:
     """The table; `native` for positions that are computed from the grid."""
-    positions = tokens_and_positions(config, {}, POSITIONS, table_axes=2)
+    positions = tokens_and_positions(config, {}, names.positions, table_axes=names.table_axes)
     if native:
         table = sincos_of_mae(config.grid, config.width)
         positions = fixed("position.table", table, part="learned positions")
     return [
         positions,
-        linear_stem(f"{PATCHES}.weight", config.patch_size),
-        same("stem.projection.bias", f"{PATCHES}.bias"),
-        same("stem.norm_after.weight", "embeddings.rms_norm.weight"),
-        same("norm.weight", "rms_norm.weight"),
-        *layer_rows(),
+        linear_stem(f"{names.patches}.weight", config.patch_size),
+        same("stem.projection.bias", f"{names.patches}.bias"),
+        same("stem.norm_after.weight", f"{names.patch_norm}.weight"),
+        same("norm.weight", f"{names.norm}.weight"),
+        *layer_rows(names),
     ]
 
 
 def read_aimv2(source: Source) -> Converted:
     vision = source.config.get("vision_config")
     described = DEFAULTS | source.config | (vision if isinstance(vision, dict) else {})
-    prefix = source.prefix("an AIMv2 of transformers", PREFIXES, f"{PATCHES}.weight")
+    names = (
+        APPLE if any(name.endswith(f"{APPLE.patches}.weight") for name in source.tensors) else TRANSFORMERS
+    )
+    prefix = source.prefix("an AIMv2", PREFIXES, f"{names.patches}.weight")
     source = source.renamed(
         lambda name: name.removeprefix(prefix) if name.startswith(prefix) and "text_" not in name else None
     )
-    if f"{LAYER.format(0)}attention.q_proj.bias" in source.tensors:
+    layer = names.layer.format(0)
+    if f"{layer}{names.projections[0]}.bias" in source.tensors:
         raise InputError(f"{source.where}: an AIMv2 with biases is not known here")
     if heads := [name for name in source.tensors if name.startswith("head.")]:
         if kind_of(source.overrides.get("pooling")) != "mean":
@@ -103,17 +151,17 @@ def read_aimv2(source: Source) -> Converted:
             )
         source.assumed.append("pooling by the mean, without its attention pooling")
         source = source.renamed(lambda name: None if name in heads else name)
-    rows = [same("stem.projection.weight", f"{PATCHES}.weight"), *layer_rows()]
+    rows = [same("stem.projection.weight", f"{names.patches}.weight"), *layer_rows(names)]
     fields: dict[str, Any] = shape_fields(source, rows)
-    native, size = POSITIONS not in source.tensors, described.get("image_size", 224)
+    native, size = names.positions not in source.tensors, described.get("image_size", 224)
     fields |= {
         "image_size": as_pair(source.overrides.get("image_size", size))
         if native
-        else image_size_of(source, fields["patch_size"], source.positions(POSITIONS), described=[size]),
-        "heads": described["num_attention_heads"],
+        else image_size_of(source, fields["patch_size"], source.positions(names.positions), described=[size]),
+        "heads": heads_of(source, described, fields["width"], names),
         "stem": {"kind": "patch", "form": "linear", "norm_after": True},
         "mlp": GATED[activation_of(source, "hidden_act", described["hidden_act"])],
-        "mlp_dim": source.size(f"{LAYER.format(0)}ffn.down_proj.weight", 1, ndim=2),
+        "mlp_dim": source.size(f"{layer}{names.contract}.weight", 1, ndim=2),
         "norm_kind": "rms",
         "norm_eps": described["rms_norm_eps"],
         "qkv_bias": False,
@@ -122,7 +170,15 @@ def read_aimv2(source: Source) -> Converted:
     }
     config = configured(ViTConfig, source, fields)
     look = preprocessing_of(source, config)
-    return Converted(source, config, aimv2_rows(config, native=native), look, task=None)
+    return Converted(source, config, aimv2_rows(config, native=native, names=names), look, task=None)
+
+
+def heads_of(source: Source, described: Mapping[str, Any], width: int, names: Names) -> Any:
+    """The number of heads. Apple's are 128 wide, also where no config.json says it."""
+    if names is APPLE and "num_attention_heads" not in source.config:
+        source.assumed.append(f"{width // 128} heads, of 128 channels as Apple's")
+        return width // 128
+    return described["num_attention_heads"]
 
 
 def write_aimv2(model: Model, path: Path) -> None:
@@ -147,6 +203,7 @@ AIMV2 = Format(
     name="aimv2",
     about="transformers' Aimv2VisionModel: apple's AIMv2",
     entries=(("model_type", "aimv2_vision_model"), ("model_type", "aimv2")),
+    keys=(r"preprocessor\.patchifier\.proj\.weight",),
     read=read_aimv2,
     write=write_aimv2,
     limits=LIMITS,

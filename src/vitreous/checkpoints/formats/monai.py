@@ -1,0 +1,74 @@
+"""MONAI's ViT of images (spatial_dims=2): a state dict, read under timm's names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from einops import rearrange
+from torch import Tensor
+
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import Converted, Format, as_pair, assumed_preprocessing
+from vitreous.checkpoints.formats.timm import read_timm
+from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.errors import InputError
+from vitreous.models.config import ViTConfig
+
+NAMES = {
+    r"^patch_embedding\.patch_embeddings\.(1\.)?": "patch_embed.proj.",
+    r"^patch_embedding\.position_embeddings$": "pos_embed",
+    r"\.attn\.out_proj\.": ".attn.proj.",
+    r"\.mlp\.linear([12])\.": r".mlp.fc\1.",
+    r"^classification_head\.(0\.)?": "head.",
+}
+# Of releases before 1.5: layers of cross-attention that were made and not used.
+UNUSED = re.compile(r"^blocks\.\d+\.(cross_attn|norm_cross_attn)\.")
+PATCHES = "patch_embed.proj.weight"
+
+
+def read_monai(source: Source) -> Converted:
+    if any(name.startswith("classification_head.0.") for name in source.tensors):
+        source.assumed.append("the head's logits, before the Tanh that MONAI's ViT puts on them")
+
+    def rename(name: str) -> str | None:
+        for theirs, ours in NAMES.items():
+            name = re.sub(theirs, ours, name)
+        return None if UNUSED.match(name) else name
+
+    source = source.renamed(rename)
+    axes = len(source.shape(PATCHES))
+    if axes == 5:
+        raise InputError(f"{source.where}: this ViT of MONAI takes volumes (spatial_dims=3), not images")
+    if axes == 2:  # flat patches (row, column, channel)
+        width, size = source.shape(PATCHES)
+        channels = int(source.overrides.get("channels", 3))
+        p, q = as_pair(source.overrides.get("patch_size")) or (0, 0)
+        side = round((size / channels) ** 0.5)
+        p, q = (p, q) if p else (side, side)
+        if p * q * channels != size:
+            raise InputError(
+                f"{source.where}: patches of {size} numbers: pass channels= and patch_size=, as it was made"
+            )
+        flat = source.tensors.entries[PATCHES]
+
+        def kernel() -> Tensor:
+            return rearrange(flat.read(), "D (p q C) -> D C p q", p=p, q=q)
+
+        entries = source.tensors.entries | {PATCHES: Entry((width, channels, p, q), kernel)}
+        source = replace(source, tensors=Tensors(entries))
+    pooling = "class" if "cls_token" in source.tensors else "mean"
+    stated = {"norm_eps": 1e-5, "mlp": "gelu", "pooling": pooling}
+    found = read_timm(replace(source, overrides=stated | dict(source.overrides)))
+    assert isinstance(found.config, ViTConfig)
+    del found.source.assumed[-1:]  # the preprocessing of timm
+    look = assumed_preprocessing(found.source, found.config, "images in -1 ... 1", resize="squash")
+    return found._replace(preprocessing=look)
+
+
+MONAI = Format(
+    name="monai",
+    about="MONAI's ViT of images: a state dict",
+    keys=(r"patch_embedding\.position_embeddings", r"blocks\.0\.attn\.out_proj\.weight"),
+    read=read_monai,
+)

@@ -1,0 +1,100 @@
+"""Meta's Perception Encoder (PE-Core, arXiv 2504.13181) as its own code stores it: the image tower of a CLIP
+with attention pooling, read under timm's names. Its rotary positions are those of timm's architecture of the
+same width, since no weight shows them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import Converted, Format
+from vitreous.checkpoints.formats.timm import read_timm
+from vitreous.checkpoints.formats.timm_registry import description_of
+from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.errors import InputError
+
+TOWER = "visual."
+# By width.
+ARCHITECTURES = {
+    192: "vit_pe_core_tiny_patch16_384",
+    384: "vit_pe_core_small_patch16_384",
+    768: "vit_pe_core_base_patch16_224",
+    1024: "vit_pe_core_large_patch14_336",
+    1536: "vit_pe_core_gigantic_patch14_448",
+}
+NAMES = {
+    "conv1.": "patch_embed.proj.",
+    "transformer.resblocks.": "blocks.",
+    "attn_pool.probe": "attn_pool.latent",
+    "attn_pool.layernorm.": "attn_pool.norm.",
+    "attn_pool.attn.out_proj.": "attn_pool.proj.",
+    "ln_pre.": "norm_pre.",
+    "ln_post.": "norm.",
+    ".ln_": ".norm",
+    "ls_1.gamma": "gamma_1",
+    "ls_2.gamma": "gamma_2",
+    "attn.in_proj_": "attn.qkv.",
+    ".out_proj.": ".proj.",
+    "mlp.c_fc.": "mlp.fc1.",
+    "mlp.c_proj.": "mlp.fc2.",
+}
+
+
+def read_perception_encoder(source: Source) -> Converted:
+    width = source.size(f"{TOWER}conv1.weight", 0, ndim=4)
+    described = source.config
+    if "architecture" not in described:
+        if width not in ARCHITECTURES:
+            raise InputError(
+                f"{source.where}: a Perception Encoder of width {width} is not one of Meta's: pass "
+                "like='timm:NAME' with the architecture whose rotary positions it has"
+            )
+        described = description_of(ARCHITECTURES[width])
+        source.assumed.append(f"rotary positions and heads of timm's {ARCHITECTURES[width]}")
+
+    def rename(name: str) -> str | None:
+        if not name.startswith(TOWER):
+            return None
+        name = name.removeprefix(TOWER)
+        for theirs, ours in NAMES.items():
+            name = name.replace(theirs, ours)
+        return name
+
+    tower = source.renamed(rename)
+    entries = dict(tower.tensors.entries)
+    for kind in ("weight", "bias"):
+        query, key_value = halves(entries.pop(f"attn_pool.attn.qkv.{kind}"))
+        entries |= {f"attn_pool.q.{kind}": query, f"attn_pool.kv.{kind}": key_value}
+    changes = {"class_embedding": ("cls_token", (1, 1, width)), "positional_embedding": ("pos_embed", None)}
+    for theirs, (ours, shape) in changes.items():
+        if theirs in entries:
+            entry = entries.pop(theirs)
+            entries[ours] = reshaped(entry, shape or (1, *entry.shape))
+    if "proj" in entries:
+        projection = entries.pop("proj")
+        classes = projection.shape[1]
+        entries["head.weight"] = Entry((classes, width), lambda: projection.read().T.contiguous())
+        entries["head.bias"] = Entry((classes,), lambda: torch.zeros(classes))
+    found = read_timm(replace(tower, tensors=Tensors(entries), config=described))
+    return found._replace(task=None)
+
+
+def halves(packed: Entry) -> tuple[Entry, Entry]:
+    """The query, and key and value, of a packed in-projection."""
+    width, rest = packed.shape[0] // 3, packed.shape[1:]
+    query = Entry((width, *rest), lambda: packed.read()[:width])
+    return query, Entry((2 * width, *rest), lambda: packed.read()[width:])
+
+
+def reshaped(entry: Entry, shape: tuple[int, ...]) -> Entry:
+    return Entry(shape, lambda: entry.read().reshape(shape))
+
+
+PERCEPTION_ENCODER = Format(
+    name="perception-encoder",
+    about="Meta's Perception Encoder (PE-Core): a state dict of the CLIP",
+    keys=(r"visual\.attn_pool\.probe", r"visual\.conv1\.weight"),
+    read=read_perception_encoder,
+)

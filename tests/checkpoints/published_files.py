@@ -1,0 +1,112 @@
+"""Tiny files of codebases in the forms in which they publish them, with what the codebase computes.
+
+    python tests/checkpoints/published_files.py
+
+writes `data/published/`: for each form its weights, and in a JSON the images and the outputs. It needs
+monai, pytorch_pretrained_vit, torchvision and transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+FOLDER = Path(__file__).parent / "data" / "published"
+SIZE, PATCH, WIDTH, HEADS, CLASSES = 16, 8, 16, 2, 3
+
+
+def drawn(module: Any) -> Any:
+    """The module with weights of which none is zero."""
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for each in module.parameters():
+            one = 1.0 if each.ndim == 1 and each.min() == 1 else 0.0
+            each.copy_(one + 0.3 * torch.randn(each.shape, generator=rng))
+    return module.eval()
+
+
+def pretrained_vit() -> tuple[Any, Any]:
+    """lukemelas/PyTorch-Pretrained-ViT: logits."""
+    from pytorch_pretrained_vit import ViT, model
+
+    model.resize_positional_embedding = False  # a name that its code forgets to define
+    sizes = {"patches": PATCH, "dim": WIDTH, "ff_dim": 24, "num_heads": HEADS, "num_layers": 2}
+    module = drawn(ViT(None, **sizes, image_size=SIZE, num_classes=CLASSES))
+    return module.state_dict(), module
+
+
+def monai(*, proj_type: str, classification: bool) -> tuple[Any, Any]:
+    """MONAI's ViT: tokens; or logits, which it gives through a Tanh."""
+    from monai.networks.nets import ViT
+
+    fields = {"proj_type": proj_type, "classification": classification, "num_classes": CLASSES}
+    module = drawn(ViT(3, SIZE, PATCH, WIDTH, 24, 2, HEADS, spatial_dims=2, **fields))
+    return module.state_dict(), lambda images: module(images)[0]
+
+
+def aimv2() -> tuple[Any, Any]:
+    """AIMv2 under the names of Apple's own files: tokens."""
+    from timm_registry import import_torchvision
+
+    import_torchvision()  # which transformers asks for
+    import transformers
+
+    config = transformers.Aimv2VisionConfig(
+        hidden_size=128,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        image_size=SIZE,
+        patch_size=PATCH,
+        use_head=False,
+    )
+    module = drawn(transformers.Aimv2VisionModel(config))
+    own = {
+        "embeddings.patch_embed.": "preprocessor.patchifier.proj.",
+        "embeddings.rms_norm.": "preprocessor.patchifier.norm.",
+        "embeddings.position_embedding.weight": "preprocessor.pos_embed",
+        "encoder.layers.": "trunk.blocks.",
+        ".rms_norm1.": ".norm_1.",
+        ".rms_norm2.": ".norm_2.",
+        "attention.out_proj": "attn.proj",
+        "ffn.gate_proj": "mlp.fc1",
+        "ffn.up_proj": "mlp.fc3",
+        "ffn.down_proj": "mlp.fc2",
+    }
+    state = {}
+    for name, tensor in module.state_dict().items():
+        for theirs, apples in own.items():
+            name = name.replace(theirs, apples)
+        name = f"trunk.post_trunk_norm.{name.removeprefix('rms_norm.')}" if name.startswith("rms_") else name
+        state[name] = tensor[None] if name == "preprocessor.pos_embed" else tensor
+    parts = [state.pop(f"trunk.blocks.0.attention.{each}_proj.weight") for each in "qkv"]
+    state["trunk.blocks.0.attn.qkv.weight"] = torch.cat(parts)
+    state = {name: tensor for name, tensor in state.items() if "position_ids" not in name}
+    return state, lambda images: module(images).last_hidden_state
+
+
+FORMS = {
+    "pretrained_vit": pretrained_vit,
+    "monai_classifier": lambda: monai(proj_type="conv", classification=True),
+    "monai_encoder": lambda: monai(proj_type="perceptron", classification=False),
+    "aimv2_apple": aimv2,
+}
+
+
+@torch.no_grad()
+def main() -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    images = torch.rand(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1)).mul(255).round() / 255
+    for name, make in FORMS.items():
+        state, compute = make()
+        save_file({key: tensor.contiguous() for key, tensor in state.items()}, FOLDER / f"{name}.safetensors")
+        found = {"images": images.tolist(), "outputs": compute(images).tolist()}
+        (FOLDER / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Small files in the forms in which codebases publish them (`published_files.py` made them)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vitreous as vt
+
+FOLDER = Path(__file__).parent / "data" / "published"
+FORMS: dict[str, dict[str, Any]] = {
+    "pretrained_vit": {"heads": 2},
+    "monai_classifier": {"heads": 2},
+    "monai_encoder": {"heads": 2},
+    "aimv2_apple": {},
+}
+
+
+def file_of(name: str) -> Path:
+    return FOLDER / f"{name}.safetensors"
+
+
+@pytest.mark.parametrize("name", FORMS)
+@torch.no_grad()
+def test_a_published_file_gives_what_its_codebase_gives(name: str) -> None:
+    model: Any = vt.load(file_of(name), **FORMS[name])
+    made = json.loads(file_of(name).with_suffix(".json").read_text())
+    images, expected = torch.tensor(made["images"]), torch.tensor(made["outputs"])
+    found = model.tokens(images) if expected.ndim == 3 else model(images)
+    found = found.tanh() if name == "monai_classifier" else found  # which is said, and not a part of ours
+    assert (found - expected).abs().max() < 2e-5 * expected.abs().max()
+
+
+def test_what_is_not_in_the_file_is_asked_for_or_said(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    with pytest.raises(vt.InputError, match="does not tell the number of heads"):
+        vt.load(file_of("pretrained_vit"))
+    vt.load(file_of("monai_classifier"), heads=2)
+    assert "the head's logits, before the Tanh" in caplog.text
+    vt.load(file_of("aimv2_apple"))
+    assert "1 heads, of 128 channels as Apple's" in caplog.text
+    state = load_file(file_of("monai_encoder"))
+    state["patch_embedding.patch_embeddings.weight"] = torch.randn(16, 1, 4, 4, 4)
+    save_file(state, tmp_path / "volumes.safetensors")
+    with pytest.raises(vt.InputError, match=r"takes volumes \(spatial_dims=3\), not images"):
+        vt.load(tmp_path / "volumes.safetensors", heads=2)
+
+
+def test_a_folder_of_sentence_transformers_is_opened_at_its_first_module(tmp_path: Path) -> None:
+    model = vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=None, norm_eps=1e-5, mlp="quick_gelu")
+    vt.save(model, tmp_path / "m" / "0_CLIPModel", format="huggingface")
+    modules = tmp_path / "m" / "modules.json"
+    modules.write_text(json.dumps([{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "CLIPModel"}]))
+    images = torch.rand(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.allclose(vt.load(tmp_path / "m")(images), model(images), atol=1e-5)
+    modules.write_text(json.dumps([{"path": "../elsewhere"}]))
+    with pytest.raises(vt.InputError, match=r"modules\.json is not understood"):
+        vt.load(tmp_path / "m")
