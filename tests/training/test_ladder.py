@@ -286,3 +286,24 @@ def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tm
     assert not {each.kind for each in run.result.findings} & {"not finite", "course"}
     assert not {each.kind for each in vt.doctor(run).findings} & {"not finite", "course"}
     assert run.evaluation.accuracy == 1
+
+
+def test_few_images_learn_from_the_svm_that_is_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frozen features are not the end where a classical method is better than they are."""
+
+    def behind(*given: Any, **options: Any) -> Rung:
+        frozen = options.get("steps") == 0
+        return Rung(given[4], 0.5 if frozen else 0.4, Interval(0, 1), 40, "cross-fitted", 1.0)
+
+    data = draw(tmp_path / "photos", 30)
+    monkeypatch.setattr(ladder, "tried", behind)
+    options: dict[str, Any] = {"device": CPU, "offline": True}
+    said: list[str] = []
+    climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
+    assert climbed.settings["training"]["distillation"]["teacher"] == "classical:svm"
+    assert "steps" not in climbed.settings["training"]
+    assert any("the model learns its answers, too" in each for each in said)
+    monkeypatch.setattr(ladder, "MOST_TAUGHT", 10)
+    climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
+    assert climbed.settings["training"]["steps"] == 0
+    assert "the model learns" not in said[-1]
