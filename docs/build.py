@@ -72,15 +72,16 @@ def build(site: Path) -> None:
 
 
 def learn_page(folder: Path, language: str) -> None:
-    """Write the landing page's model: the paper's, on the bundled digits. A link to it shows an image."""
+    """Write the landing page's model, the paper's on digits, and another on emoji. A link shows an image."""
     import vitreous as vt
 
-    path = folder / "vit-in-the-browser.html"
-    path.unlink(missing_ok=True)
-    vt.learn(out=path, language=language)
-    image = f'<meta property="og:image" content="{ADDRESS}/{language}/_static/learn.png">'
-    page = path.read_text(encoding="utf-8")
-    path.write_text(page.replace("</title>", f"</title>\n{image}", 1), encoding="utf-8")
+    for name, model in {"vit-in-the-browser": "digits", "emoji-in-the-browser": "emoji"}.items():
+        path = folder / f"{name}.html"
+        path.unlink(missing_ok=True)
+        vt.learn(model, out=path, language=language)
+        image = f'<meta property="og:image" content="{ADDRESS}/{language}/_static/learn.png">'
+        page = path.read_text(encoding="utf-8")
+        path.write_text(page.replace("</title>", f"</title>\n{image}", 1), encoding="utf-8")
 
 
 def notebooks(site: Path, language: str) -> None:

@@ -18,7 +18,7 @@ from tests.addons.learn_page.programs import TRAIN, as_data, as_numbers, train_i
 
 import vitreous as vt
 from vitreous.addons.learn_page import page as learn_page
-from vitreous.addons.learn_page.page import DIGITS, page_of_run, write_learn_page
+from vitreous.addons.learn_page.page import DIGITS, EMOJI, bundled_samples, page_of_run, write_learn_page
 from vitreous.cli import run as run_command
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -692,3 +692,34 @@ def test_the_page_without_a_model_is_the_papers_and_below_800_kilobytes(tmp_path
     assert result.parameters == 136_138
     assert result.page.stat().st_size < 800_000
     assert not result.recorded
+
+
+def test_the_second_example_is_in_color_and_below_800_kilobytes(tmp_path: Path) -> None:
+    result = vt.learn("emoji", out=tmp_path / "learn.html")
+    html = result.page.read_text("utf-8")
+    found = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    data = json.loads(found[1])
+    assert (data["config"]["image_size"], data["config"]["channels"]) == ([32, 32], 3)
+    assert sorted(each["label"] for each in data["samples"]) == sorted(data["labels"])
+    assert "SIL Open Font License" in data["credit"]
+    assert "Draw a digit" not in html.partition("<body>")[0]
+    assert result.page.stat().st_size < 800_000
+
+
+def test_a_folder_with_the_name_of_an_example_is_what_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vt.save(make_model(), tmp_path / "emoji")
+    assert vt.learn("emoji", out=tmp_path / "learn.html").parameters < 10_000
+
+
+def test_emoji_in_chromium_have_the_logits_of_pytorch(browser: Any, tmp_path: Path) -> None:
+    model = vt.load(EMOJI).eval()
+    images = [image for image, _ in bundled_samples(EMOJI)]
+    with torch.inference_mode():
+        expected = model(model.preprocessing(images))
+    with Visit(browser, vt.learn("emoji", out=tmp_path / "learn.html").page) as tab:
+        found = tab.evaluate("() => samples.map((canvas, i) => Array.from(run(canvas, {}, i).logits))")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)

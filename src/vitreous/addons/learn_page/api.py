@@ -40,8 +40,8 @@ def learn(
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a model; by default the paper's model on
-            the bundled handwritten digits, which comes trained with the package. Of a model with more than
-            5 million parameters the page has recorded tensors instead.
+            handwritten digits, which comes trained with the package; emoji: another, on emoji in color. Of a
+            model with more than 5 million parameters the page has recorded tensors instead.
         images: one or many paths, PIL images, arrays or tensors to try; by default held-out images of the
             run, and handwritten digits for any other model.
         out: the HTML file; by default learn.html: in the directory of the run, in this folder without a
@@ -54,11 +54,12 @@ def learn(
         InputError: no such model or image, or a model that the page cannot run.
     """
     require_packages("jinja2", "matplotlib", extra="train", what="learn")
-    from vitreous.addons.learn_page.page import DIGITS, write_learn_page
+    from vitreous.addons.learn_page.page import BUNDLED, CREDITS, write_learn_page
     from vitreous.api.inspection import default_folder
 
-    own = model is None
-    model = DIGITS if own else path_of_run(model)
+    named = "digits" if model is None else model
+    own = isinstance(named, str) and named in BUNDLED and not Path(named).exists()
+    model = BUNDLED[named] if own else path_of_run(model)
     fields = model_fields(settings_tree(settings, config), image_size)
     opened = resolve_model(model, **fields)
     run = Path(model_name(model))
@@ -70,7 +71,13 @@ def learn(
     with speaking(language), writing_to(page):
         samples, failed = samples_of(model, opened, images)
         found = write_learn_page(
-            page, opened, samples, name=run.name, trained=not is_fresh(model), ask_browser=language is None
+            page,
+            opened,
+            samples,
+            name=run.name,
+            trained=not is_fresh(model),
+            ask_browser=language is None,
+            credit=CREDITS.get(model, "") if own and images is None else "",
         )
     return replace(found, failed=failed)
 
@@ -80,7 +87,7 @@ def samples_of(
 ) -> tuple[list[tuple[Image.Image, str]], tuple[Failure, ...]]:
     """Return images to try, with their labels, and those that cannot be read, of some that are named. Raises
     InputError: not one image can be read."""
-    from vitreous.addons.learn_page.page import MOST_SAMPLES, labeled_samples
+    from vitreous.addons.learn_page.page import MOST_SAMPLES, bundled_samples, labeled_samples
     from vitreous.api.inspection import held_out_examples
     from vitreous.data.decoding import BadImage
     from vitreous.data.image_list import Failure, image_list
@@ -88,6 +95,8 @@ def samples_of(
     from vitreous.tasks.answerer import task_of
 
     failed: list[Failure] = []
+    if images is None and (samples := bundled_samples(model)):
+        return samples, ()
     if images is not None:
         found, failed = image_list(images)
         for row in found.sample(MOST_SAMPLES):

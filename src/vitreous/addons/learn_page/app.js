@@ -579,7 +579,7 @@ function follow() {
 function drawDock(c) {
   const w = c.words;
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = w[each.dataset.t];
-  document.title = w.page_title;
+  document.title = pad.enabled ? w.page_title : w.page_title_image;
   const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", {
     parameters: parametersOf(c).toLocaleString("en"),
   });
@@ -591,6 +591,7 @@ function drawDock(c) {
   byId("lead").textContent = !trained() ? about : DATA.trained ? lead : `${lead} ${w.fresh}`;
   byId("made").textContent =
     filled(w.made, { version: DATA.version }) +
+    (DATA.credit ? ` ${filled(w.credit, { source: DATA.credit })}` : "") +
     (DATA.half ? ` ${filled(w.rounding, { change: DATA.rounding.toExponential(0) })}` : "");
   byId("theme").textContent = w[`theme_${state.theme}`];
   byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);

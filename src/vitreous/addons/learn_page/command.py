@@ -35,7 +35,10 @@ class LearnOptions(TypedDict, total=False):
 
 
 def learn(
-    model: Annotated[str | None, Parameter(help=f"{MODEL_HELP}; by default the paper's, on digits")] = None,
+    model: Annotated[
+        str | None,
+        Parameter(help=f"{MODEL_HELP}; by default the paper's, on digits; emoji: another, in color"),
+    ] = None,
     /,
     *images: Shown,
     json: Json = False,

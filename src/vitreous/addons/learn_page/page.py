@@ -39,8 +39,10 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 
-# The paper's model on the bundled digits (docs/make_digits_model.py).
-DIGITS = Path(__file__).parent / "digits"
+# The paper's model on digits (docs/make_digits_model.py) and on emoji in color (docs/make_emoji_model.py).
+DIGITS, EMOJI = (Path(__file__).parent / name for name in ("digits", "emoji"))
+BUNDLED = {"digits": DIGITS, "emoji": EMOJI}
+CREDITS = {EMOJI: "Noto Color Emoji (SIL Open Font License 1.1)"}  # of the images that come with a model
 MOST_SAMPLES = 10  # images of the page
 SMALL = 1_000_000  # parameters of a model that has the page beside its report
 LARGEST = 5_000_000  # parameters whose weights are in the page
@@ -79,6 +81,7 @@ def write_learn_page(
     name: str,
     trained: bool = True,
     ask_browser: bool = False,
+    credit: str = "",
 ) -> LearnPage:
     """Write the page atomically. It has all languages, and opens in the one that is spoken.
 
@@ -87,6 +90,7 @@ def write_learn_page(
         name: of the model, for the page.
         trained: whether the weights have learned anything.
         ask_browser: whether the page opens in the language of the browser instead, where it has that.
+        credit: where the images are from, and their license.
 
     Raises:
         InputError: the page cannot run this model.
@@ -109,6 +113,7 @@ def write_learn_page(
         "version": __version__,
         "name": name,
         "trained": trained,
+        "credit": credit,
         "temperature": model.temperature,
         "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
         "multilabel": model.task == "multilabel",
@@ -160,6 +165,12 @@ def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str,
         return "learn.html", words("learn.papers-model")
     write_learn_page(run / "learn.html", model, samples, name=run.name, ask_browser=True)
     return "learn.html", words("learn.beside-report")
+
+
+def bundled_samples(model: Any) -> list[tuple[Image.Image, str]]:
+    """Return the images that come with a bundled model, with their labels: 3-animal.png is an animal."""
+    paths = sorted(model.glob("*.png")) if isinstance(model, Path) and model in BUNDLED.values() else []
+    return [(Image.open(path), path.stem.partition("-")[2]) for path in paths]
 
 
 def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[Image.Image, str]]:
