@@ -2,7 +2,7 @@
 
     python benchmarks/digits.py --splits 100 101 102 --out benchmarks/results/digits.json
 
-Each split is what `vitreous train --set data.split_seed=N` trains and measures, by the same functions: 80 %
+Each split is what `vitreous train --set data.split.seed=N` trains and measures, by the same functions: 80 %
 of the 1,797 digits for training, 20 % held out and looked at once, at the end. Seconds are of training alone,
 and are also given as processor seconds, which other work on the machine disturbs less.
 """
@@ -33,7 +33,7 @@ OVERLAP = 360 / 1437  # held-out images for each one that is learned from
 
 def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     """Train on one split, and count the mistakes of everyone."""
-    planned = task_named("classification").plan("digits", {**settings, "data": {"split_seed": seed}})
+    planned = task_named("classification").plan("digits", {**settings, "data": {"split": {"seed": seed}}})
     assert planned.data.test is not None
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", planned.config)

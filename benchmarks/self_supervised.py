@@ -34,7 +34,7 @@ from made_sets import SETS, classes, write_set
 from record import write_results
 from scipy.stats import t
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
 from vitreous.evaluation.baselines import beside_baselines
@@ -57,7 +57,7 @@ MACHINE = "shared with other work, one thread"
 def few_labels(splits: Splits, count: int, seed: int) -> Splits:
     """The same data with `count` training images of each class, drawn by the seed."""
     rng = np.random.default_rng(seed)
-    targets = splits.train.targets
+    targets = splits.train.targets.strata()
     chosen = [rng.permutation(np.flatnonzero(targets == label))[:count] for label in np.unique(targets)]
     train = Subset(splits.train, np.sort(np.concatenate(chosen)))
     return splits._replace(train=train, summary=summarize(train))
@@ -98,7 +98,7 @@ def source_of(name: str, folder: Path, options: argparse.Namespace) -> str:
 def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """What each way reaches on the test images, one after the other."""
     source = source_of(name, folder, options)
-    splits = open_data(source, DataConfig(split_seed=seed, validation_fraction=0.0))
+    splits = open_data(source, DataConfig(split=SplitByName(seed=seed), validation_fraction=0.0))
     few = few_labels(splits, options.labels, seed)
     stem = f"{name}-{seed}"
 

@@ -50,7 +50,9 @@ def main() -> None:
         (FOLDER / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         (FOLDER / "model.safetensors").chmod(0o644)
     model = vt.load(FOLDER).eval()
-    rows = [(digits.test.image(row), int(target)) for row, target in enumerate(digits.test.targets)]
+    rows = [
+        (digits.test.image(row), target) for row, target in enumerate(digits.test.targets.strata().tolist())
+    ]
     print(right(model, rows), "of", len(rows), "held-out digits are right")
     rows = [(as_digit(strokes), digit) for digit, strokes in drawings(ANGULAR, 20, seed=0)]
     print(right(model, rows), "of", len(rows), "digits that another hand draws are right")

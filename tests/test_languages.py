@@ -15,7 +15,7 @@ import torch
 from jinja2 import meta
 
 import vitreous as vt
-from vitreous.data.findings import NOTES, WARNINGS
+from vitreous.data.checks import OF_PAIRS
 from vitreous.data.image_samples import target_in_words
 from vitreous.errors import InputError
 from vitreous.inspection.model_figures import stage_words
@@ -100,10 +100,10 @@ def test_whatever_is_asked_for_is_in_the_catalog() -> None:
 def test_what_data_check_and_doctor_find_is_in_the_catalog() -> None:
     names = {path.removeprefix("findings.").rpartition(".")[0] for path in TEXTS["en"] if "findings." in path}
     text = "\n".join(file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py"))
-    asked = set(re.findall(r"\bfinding\(\s*\"([\w. -]+)\"", text)) | NOTES | WARNINGS
-    assert asked <= names
-    by_variable = {"near-leak", "leak", "conflict", "not finite.start"}  # errors that no literal names
-    assert names - asked <= by_variable
+    asked = set(re.findall(r"\bfinding\(\s*\"([\w. -]+)\"", text))
+    by_variable = {*OF_PAIRS, "empty", "forms", "system", "loose"}  # that no literal names
+    by_variable |= {f"{kind} images" for kind in ("new", "added", "gone", "changed", "relabeled", "moved")}
+    assert asked | by_variable == names
 
 
 def prefixes(path: str) -> list[str]:

@@ -14,7 +14,6 @@ from PIL import Image
 import vitreous as vt
 from vitreous.api.arguments import data_source
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import dense
 from vitreous.data.sources import open_data
 from vitreous.models.preprocessing import upright
 
@@ -40,8 +39,7 @@ def read(source: str) -> list[tuple[bytes, str]]:
     assert splits.test is None
     images = splits.train
     return sorted(
-        (images.image(index).convert("RGB").tobytes(), images.classes[images.targets[index]])
-        for index in range(len(images))
+        (images.image(index).convert("RGB").tobytes(), images.label(index)) for index in range(len(images))
     )
 
 
@@ -80,7 +78,7 @@ def test_several_labels_of_an_image(pixels: NDArray[np.uint8]) -> None:
     labels = [["a", "b"], ["a"], [], ["b"]] * 6
     whole = DataConfig(test_fraction=0.0)
     stored, given = (open_data(data, whole) for data in (data_source((pixels, labels)), (pixels, labels)))
-    np.testing.assert_array_equal(dense(stored.train.targets), dense(given.train.targets))
+    np.testing.assert_array_equal(stored.train.targets.tensor(), given.train.targets.tensor())
     assert stored.summary.multi_label
 
 
@@ -108,7 +106,7 @@ def test_numbers_to_predict(pixels: NDArray[np.uint8]) -> None:
     numbers = np.linspace(-1, 1, len(pixels), dtype=np.float32)
     source = data_source((pixels, numbers), "numbers")
     stored = open_data(source, DataConfig(test_fraction=0.0), "numbers")
-    np.testing.assert_array_equal(stored.train.targets, numbers)
+    np.testing.assert_array_equal(stored.train.targets.values, numbers)
 
 
 @pytest.mark.parametrize("data", [[], 3, [1, 2], ([1], [2, 3]), [(np.zeros((4, 4, 3)) - 9, "a")]])

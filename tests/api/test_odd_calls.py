@@ -134,7 +134,7 @@ def test_labels_as_a_column(model):
     images = [np.full((8, 8), number, np.uint8) for number in range(8)]
     labels = np.array([0, 1] * 4)
     found = [
-        open_data((images, each), DataConfig(test_fraction=0)).train.targets
+        open_data((images, each), DataConfig(test_fraction=0)).train.targets.strata()
         for each in (labels, labels[:, None])
     ]
     assert (found[0] == found[1]).all()

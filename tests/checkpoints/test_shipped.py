@@ -195,7 +195,7 @@ def test_random_weights_can_be_asked_for(
 
     def climb(*_: Any, **__: Any) -> Any:
         tried.append("")
-        return ladder.Climbed("vitreous:tiny", {}, None, (), "why")
+        return ladder.Climbed(photos, "vitreous:tiny", {}, None, (), "why")
 
     def begin(start: Any, **_: Any) -> None:
         begun = start(CPU, ALONE)

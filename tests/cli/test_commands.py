@@ -28,7 +28,7 @@ def test_evaluate_judges_the_held_out_part_of_the_run(command: Call) -> None:
 
 def test_another_split_is_another_split(command: Call) -> None:
     results = [
-        json.loads(command("evaluate", "runs/mine", "--json", "--set", f"data.split_seed={seed}").out)  # type: ignore[attr-defined]
+        json.loads(command("evaluate", "runs/mine", "--json", "--set", f"data.split.seed={seed}").out)  # type: ignore[attr-defined]
         for seed in (0, 0, 1)
     ]
     confusions = [result["confusion"] for result in results]

@@ -10,6 +10,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.data.dataset import ArrayImages
 from vitreous.data.image_samples import Batch
+from vitreous.data.targets import NumberTargets
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.tasks import task_named
 from vitreous.tasks.regression import (
@@ -152,7 +153,7 @@ def test_a_validation_of_equal_numbers_is_scored_by_the_error():
     scores = {}
     for name, targets in (("equal", equal), ("different", equal_and_other)):
         data = ArrayImages(images, np.arange(6), (), name="numbers")
-        data.targets = targets
+        data.targets = NumberTargets(targets)
         scores[name] = task_named("regression").validation_scores(config, model, data)
     error = scores["equal"]["validation_mean_error"]
     assert score_of(scores["equal"]) == -error < 0

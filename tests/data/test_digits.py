@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.sources import open_data
 
 
@@ -13,9 +13,9 @@ def test_the_held_out_part_is_scikit_learns():
     _, expected, _, answers = train_test_split(
         values, targets, test_size=0.2, stratify=targets, random_state=3
     )
-    test = open_data("digits", DataConfig(split_seed=3)).test
+    test = open_data("digits", DataConfig(split=SplitByName(seed=3))).test
     pixels = np.stack([np.asarray(test.image(index)) for index in range(len(test))])
-    assert np.array_equal(test.targets, answers)
+    assert np.array_equal(test.targets.strata(), answers)
     assert np.array_equal(np.rint(pixels.reshape(-1, 64) * (16 / 255)), expected)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, FolderForm, SplitByName
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 
@@ -20,18 +20,18 @@ def names(images):
 def test_class_folders_are_split_class_by_class(photos):
     splits = open_data(str(photos), DataConfig())
     assert splits.train.classes == ("cat", "dog")
-    held_out = np.bincount(splits.test.targets)
-    assert (np.bincount(splits.train.targets) + held_out).tolist() == [10, 10]
+    held_out = np.bincount(splits.test.targets.strata())
+    assert (np.bincount(splits.train.targets.strata()) + held_out).tolist() == [10, 10]
     assert all(1 <= count <= 5 for count in held_out)
     assert not names(splits.train) & names(splits.test)
     assert splits.validation is None
     for index in range(len(splits.train)):
-        assert splits.train.classes[splits.train.targets[index]] in splits.train.name(index)
+        assert splits.train.classes[splits.train.targets.strata()[index]] in splits.train.name(index)
 
 
 def test_split_seed_draws_another_split_and_the_same_one_again(photos):
     first, again, other = (
-        names(open_data(str(photos), DataConfig(split_seed=seed)).test) for seed in (0, 0, 1)
+        names(open_data(str(photos), DataConfig(split=SplitByName(seed=seed))).test) for seed in (0, 0, 1)
     )
     assert first == again
     assert first != other
@@ -42,7 +42,7 @@ def test_validation_is_carved_from_the_training_part(photos):
     carved = open_data(str(photos), DataConfig(validation_fraction=0.25))
     assert names(plain.test) == names(carved.test)
     assert names(carved.train) | names(carved.validation) == names(plain.train)
-    assert set(carved.validation.targets.tolist()) == {0, 1}
+    assert set(carved.validation.targets.strata().tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize("held", ["val", "valid", "test"])
@@ -152,7 +152,7 @@ def test_a_class_named_train_is_a_class(tmp_path, make):
     [
         (("train", "val", "valid_set"), "two folders for one part, val/ and valid_set/"),
         (("val", "Test"), "but no train/"),
-        (("2023", "2024"), r"2023, 2024 all hold folders cat, dog: set data\.nested=inner"),
+        (("2023", "2024"), r"2023, 2024 all hold folders cat, dog: set data\.form\.nested=inner"),
     ],
 )
 def test_what_may_be_parts_is_asked_about(tmp_path, make, parts, sentence):
@@ -165,20 +165,23 @@ def test_what_may_be_parts_is_asked_about(tmp_path, make, parts, sentence):
 def test_folders_that_hold_mostly_the_same_ones_are_asked_about(tmp_path, make):
     make(tmp_path / "2023", classes=("cat", "dog"), count=3)
     make(tmp_path / "2024", classes=("cat", "dog", "emu"), count=3)
-    with pytest.raises(InputError, match=r"all hold folders cat, dog: set data\.nested=inner"):
+    with pytest.raises(InputError, match=r"all hold folders cat, dog: set data\.form\.nested=inner"):
         open_data(str(tmp_path), DataConfig())
-    inner = open_data(str(tmp_path), DataConfig(nested="inner", test_fraction=0)).train
-    assert np.bincount(inner.targets).tolist() == [6, 6, 3]
+    inner = open_data(str(tmp_path), DataConfig(form=FolderForm(nested="inner"), test_fraction=0)).train
+    assert np.bincount(inner.targets.strata()).tolist() == [6, 6, 3]
 
 
 def test_the_classes_of_nested_folders_are_as_asked(tmp_path, make):
     for part in ("2023", "2024"):
         make(tmp_path / part, count=3)
-    inner = open_data(str(tmp_path), DataConfig(nested="inner", test_fraction=0)).train
+    inner = open_data(str(tmp_path), DataConfig(form=FolderForm(nested="inner"), test_fraction=0)).train
     assert inner.classes == ("cat", "dog")
-    assert np.bincount(inner.targets).tolist() == [6, 6]
-    assert all(inner.classes[inner.targets[index]] in inner.name(index) for index in range(12))
-    assert open_data(str(tmp_path), DataConfig(nested="outer")).train.classes == ("2023", "2024")
+    assert np.bincount(inner.targets.strata()).tolist() == [6, 6]
+    assert all(inner.classes[inner.targets.strata()[index]] in inner.name(index) for index in range(12))
+    assert open_data(str(tmp_path), DataConfig(form=FolderForm(nested="outer"))).train.classes == (
+        "2023",
+        "2024",
+    )
 
 
 def test_links_that_lead_back_are_not_followed(photos):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig, HubForm
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data, summarize
 from vitreous.errors import InputError
@@ -45,7 +45,7 @@ def test_saved_to_disk(tmp_path):
 def test_parquet_folder_without_a_test_split(tmp_path):
     table(30, 0).to_parquet(str(tmp_path / "train-00000-of-00001.parquet"))
     splits = open_data(f"hf:{tmp_path}", DataConfig())
-    assert set(splits.test.targets.tolist()) == {0, 1, 2}
+    assert set(splits.test.targets.strata().tolist()) == {0, 1, 2}
     assert len(splits.train) + len(splits.test) == 30
 
 
@@ -71,13 +71,13 @@ def streamed(tmp_path):
             parquet.read_table(whole), tmp_path / f"{name}-00000-of-00001.parquet", row_group_size=3
         )
         whole.unlink()
-    return open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+    return open_data(f"hf:{tmp_path}", DataConfig(form=HubForm(streaming=True)))
 
 
 def test_a_stream_gives_the_same_images(streamed, tmp_path):
     downloaded = open_data(f"hf:{tmp_path}", DataConfig())
     assert streamed.train.classes == downloaded.train.classes
-    assert np.array_equal(streamed.train.targets, downloaded.train.targets)
+    assert np.array_equal(streamed.train.targets.strata(), downloaded.train.targets.strata())
     assert len(streamed.test) == 6
     for index in (0, 31, 59):
         assert streamed.train.encoded(index) == downloaded.train.encoded(index)
@@ -99,7 +99,7 @@ def test_a_stream_reads_each_row_group_once_in_an_epoch(streamed, monkeypatch):
         batch_size=6,
         seed=0,
         workers=2,
-        config=DataConfig(in_memory=False, streaming=True),
+        config=DataConfig(in_memory=False, form=HubForm(streaming=True)),
     )
     streamed.train.fetched.cache_clear()
     streamed.train.system = Counting()
@@ -115,10 +115,10 @@ def test_a_stream_reads_each_row_group_once_in_an_epoch(streamed, monkeypatch):
 
 def test_stream_mistakes(tmp_path):
     with pytest.raises(InputError, match="no Parquet files of a split 'train'"):
-        open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+        open_data(f"hf:{tmp_path}", DataConfig(form=HubForm(streaming=True)))
     (tmp_path / "train.parquet").write_bytes(b"no parquet at all")
     with pytest.raises(InputError, match="is not a Parquet file"):
-        open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+        open_data(f"hf:{tmp_path}", DataConfig(form=HubForm(streaming=True)))
 
 
 def test_one_of_several_configurations_is_named(tmp_path, monkeypatch):
@@ -130,7 +130,7 @@ def test_one_of_several_configurations_is_named(tmp_path, monkeypatch):
     root = tmp_path / "datasets" / "me" / "set@refs%2Fconvert%2Fparquet"
 
     def counts(spec):
-        return len(open_data(f"hf:{spec}", DataConfig(streaming=True, test_fraction=0)).train)
+        return len(open_data(f"hf:{spec}", DataConfig(form=HubForm(streaming=True), test_fraction=0)).train)
 
     for count, name in ((3, "small"), (6, "large"), (9, "default")):
         (root / name / "train").mkdir(parents=True)
@@ -157,7 +157,7 @@ def test_a_parquet_file_that_holds_only_paths_says_so(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet.write_table(pyarrow.table({"image": images, "label": [0, 1, 0, 1]}), tmp_path / "train.parquet")
     with pytest.raises(InputError, match=r"the Parquet file has only its path, photos/"):
-        open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+        open_data(f"hf:{tmp_path}", DataConfig(form=HubForm(streaming=True)))
 
 
 def test_a_held_out_part_that_lacks_a_class_has_the_numbers_of_train(tmp_path):
@@ -168,16 +168,16 @@ def test_a_held_out_part_that_lacks_a_class_has_the_numbers_of_train(tmp_path):
     for part, labels in (("train", ["ant", "bee", "cat"]), ("test", ["bee", "cat"])):
         images = [{"bytes": buffer.getvalue(), "path": None}] * len(labels)
         parquet.write_table(pyarrow.table({"image": images, "label": labels}), tmp_path / f"{part}.parquet")
-    splits = open_data(f"hf:{tmp_path}", DataConfig(streaming=True))
+    splits = open_data(f"hf:{tmp_path}", DataConfig(form=HubForm(streaming=True)))
     assert splits.test.classes == splits.train.classes
-    assert splits.test.targets.tolist() == [1, 2]
+    assert splits.test.targets.strata().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_what_needs_no_labels_needs_no_such_column(tmp_path, streaming):
     for name, count in (("train", 12), ("test", 6)):
         table(count, 0).select_columns("img").to_parquet(str(tmp_path / f"{name}-00000-of-00001.parquet"))
-    config = DataConfig(streaming=streaming)
+    config = DataConfig(form=HubForm(streaming=streaming))
     splits = open_data(f"hf:{tmp_path}", config, "unlabeled")
     assert (len(splits.train), len(splits.test)) == (12, 6)
     assert splits.train.classes == splits.test.classes == ("image",)

@@ -120,7 +120,7 @@ def test_targets_are_numbers_unless_mixed(train):
     assert batch.targets.dtype == torch.int64
     assert batch.images.dtype == torch.float32
     assert batch.images.shape == (4, 3, 16, 24)
-    assert np.array_equal(batch.targets.numpy(), train.targets[batch.indices.numpy()])
+    assert np.array_equal(batch.targets.numpy(), train.targets.strata(batch.indices.numpy()))
     mixed = next(loader(train).epoch(0))
     assert mixed.targets.shape == (4, 2)
     assert torch.allclose(mixed.targets.sum(1), torch.ones(4))
@@ -200,8 +200,8 @@ def test_class_balance_draws_every_class_equally_often(tmp_path, make):
     train = open_data(str(tmp_path / "p"), DataConfig(test_fraction=0)).train
     loading = loader(train, PLAIN, batch_size=22, balance=True)
     indices = next(loading.epoch(0)).indices.numpy()
-    assert np.bincount(train.targets[indices]).tolist() == [11, 11]
-    assert len(set(indices[train.targets[indices] == 1])) == 4
+    assert np.bincount(train.targets.strata(indices)).tolist() == [11, 11]
+    assert len(set(indices[train.targets.strata(indices) == 1])) == 4
 
 
 def test_repeated_augmentation_shows_an_image_several_times_differently(train):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from vitreous.data.config import DataConfig
-from vitreous.data.dataset import dense, strata
+from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.tasks.images import data_config, with_form
 
 
 def write(path, rows, separator=","):
@@ -22,7 +22,7 @@ def test_paths_are_relative_to_the_manifest(photos, suffix, separator):
     splits = open_data(write(photos / f"list{suffix}", ROWS, separator), DataConfig())
     assert len(splits.train) + len(splits.test) == 20
     assert splits.train.image(0).size == (64, 48)
-    assert splits.train.classes[splits.train.targets[0]] in splits.train.name(0)
+    assert splits.train.label(0) in splits.train.name(0)
 
 
 def test_paths_may_be_absolute(photos, tmp_path):
@@ -44,7 +44,7 @@ def test_parquet_gives_what_csv_gives(photos):
     one = open_data(str(photos / "list.parquet"), DataConfig())
     two = open_data(write(photos / "list.csv", ROWS), DataConfig())
     assert [one.train.name(i) for i in range(16)] == [two.train.name(i) for i in range(16)]
-    assert np.array_equal(one.train.targets, two.train.targets)
+    assert np.array_equal(one.train.targets.strata(), two.train.targets.strata())
 
 
 def test_columns_are_found_whatever_their_case(photos):
@@ -55,7 +55,7 @@ def test_columns_are_found_whatever_their_case(photos):
     columns = dict(zip(("Path", " LABEL", "Patient"), zip(*rows, strict=True), strict=True))
     parquet.write_table(pyarrow.table(columns), photos / "list.parquet")
     write(photos / "list.csv", [tuple(columns), *rows])
-    config = DataConfig(group_by="Patient")
+    config = DataConfig(split=SplitByName(group_by="Patient"))
     one, two = (open_data(str(photos / f"list.{suffix}"), config).train for suffix in ("parquet", "csv"))
     assert one.groups is not None
     assert one.groups.tolist() == two.groups.tolist()
@@ -72,11 +72,11 @@ def test_several_labels_are_rows(photos):
     rows = [ROWS[0], *((path, f"{label}|animal") for path, label in ROWS[1:]), ("cat/0.jpg", "")]
     splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))
     assert splits.train.classes == ("animal", "cat", "dog")
-    rows = dense(splits.train.targets)
+    rows = splits.train.targets.tensor().numpy()
     assert rows[[0, -1]].tolist() == [[1, 1, 0], [0, 0, 0]]
     assert rows.dtype == np.float32
-    assert splits.train.targets.nnz == 40  # no zero is stored
-    assert strata(splits.train.targets).tolist() == rows.argmax(axis=1).tolist()
+    assert splits.train.targets.matrix.nnz == 40  # no zero is stored
+    assert splits.train.targets.strata().tolist() == rows.argmax(axis=1).tolist()
     assert splits.summary.multi_label
 
 
@@ -131,7 +131,7 @@ def test_what_needs_no_labels_takes_any_manifest(photos, labels):
     rows = [ROWS[0], *((path, LABELS[labels](i)) for i, (path, _) in enumerate(ROWS[1:]))]
     images = open_data(write(photos / "list.csv", rows), DataConfig(), "unlabeled").train
     assert images.classes == ("image",)
-    assert set(images.targets.tolist()) == {0}
+    assert set(images.targets.strata().tolist()) == {0}
 
 
 def test_what_needs_no_labels_needs_no_such_column(photos):
@@ -149,8 +149,8 @@ def test_what_needs_no_labels_needs_no_such_column(photos):
 def test_soft_labels(photos):
     rows = [ROWS[0], ("cat/0.jpg", "cat:0.7 | dog:0.3"), ("cat/1.jpg", "dog")]
     splits = open_data(write(photos / "list.csv", rows), DataConfig(test_fraction=0))
-    assert np.allclose(dense(splits.train.targets), [[0.7, 0.3], [0, 1]])
-    assert strata(splits.train.targets).tolist() == [0, 1]
+    assert np.allclose(splits.train.targets.tensor().numpy(), [[0.7, 0.3], [0, 1]])
+    assert splits.train.targets.strata().tolist() == [0, 1]
     assert splits.train.label(0) == "cat:0.7|dog:0.3"
 
 
@@ -181,7 +181,7 @@ def test_what_stands_between_columns_is_told_from_the_first_line(photos, name, s
     usual = open_data(write(photos / "usual.csv", ROWS), DataConfig())
     splits = open_data(str(photos / name), DataConfig())
     assert splits.train.classes == usual.train.classes
-    assert np.array_equal(splits.train.targets, usual.train.targets)
+    assert np.array_equal(splits.train.targets.strata(), usual.train.targets.strata())
 
 
 def test_images_of_which_none_can_be_read_say_why(tmp_path):
@@ -210,10 +210,10 @@ def test_numbered_classes_stay_classes(photos):
 
 def test_numbers_to_predict_are_float32(photos):
     splits = open_data(numbers(photos, [f"{n / 8}" for n in range(40)]), DataConfig(), "numbers")
-    assert splits.train.targets.dtype == splits.test.targets.dtype == np.float32
+    assert splits.train.targets.values.dtype == splits.test.targets.values.dtype == np.float32
     assert splits.train.classes == ()
     assert (splits.summary.classes, splits.summary.multi_label) == (0, False)
-    together = np.concatenate([splits.train.targets, splits.test.targets])
+    together = np.concatenate([splits.train.targets.values, splits.test.targets.values])
     assert sorted(together.tolist()) == [n / 8 for n in range(40)]
     assert 4 <= len(splits.test) <= 16
 
@@ -228,16 +228,21 @@ def test_a_label_that_is_not_a_number_is_named(photos):
 @pytest.mark.parametrize(
     ("source", "option", "sentence"),
     [
-        ("digits", {"streaming": True}, "streaming=true is for hf:NAME and shards"),
-        ("list.csv", {"streaming": True}, "streaming=true is for hf:NAME and shards"),
-        ("synthetic:20@8", {"label_separator": ";"}, "label_separator=';' is for manifests"),
+        ("digits", {"streaming": True}, "streaming has no effect with data.form.kind=plain"),
+        ("list.csv", {"streaming": True}, "streaming has no effect with data.form.kind=manifest"),
+        (
+            "synthetic:20@8",
+            {"label_separator": ";"},
+            "separator has no effect with data.form.kind=plain",
+        ),
+        ("list.csv", {"kind": "hub"}, "data.form.kind=hub does not fit list.csv, which is manifest"),
     ],
 )
 def test_an_option_without_effect_is_refused(photos, monkeypatch, source, option, sentence):
     monkeypatch.chdir(photos)
     write(photos / "list.csv", ROWS)
     with pytest.raises(InputError, match=sentence):
-        open_data(source, DataConfig(**option))
+        open_data(source, data_config(with_form({"data": {"form": option}}, source)))
 
 
 def test_a_validation_fraction_beside_a_validation_part_is_refused(photos):

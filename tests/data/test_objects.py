@@ -51,8 +51,8 @@ FORMS = {
 def test_every_form_gives_the_images_and_class_numbers(form):
     splits = open_data(FORMS[form], EVERYTHING)
     assert same(splits.train)
-    assert splits.train.targets.tolist() == NUMBERS
-    assert splits.train.targets.dtype == np.int64
+    assert splits.train.targets.strata().tolist() == NUMBERS
+    assert splits.train.targets.numbers.dtype == np.int64
     assert splits.train.classes == ("0", "1", "2")
     assert (splits.summary.images, splits.summary.height, splits.summary.width) == (20, 12, 16)
 
@@ -76,7 +76,7 @@ def test_what_needs_no_labels_takes_images_alone(form):
     with pytest.raises(InputError, match=r"pair|class|captioning"):
         open_data(ALONE[form], EVERYTHING)
     labeled = open_data(FORMS["list"], EVERYTHING, "unlabeled").train
-    assert labeled.targets.tolist() == NUMBERS
+    assert labeled.targets.strata().tolist() == NUMBERS
 
 
 def test_objects_are_split_and_loaded_like_any_data():
@@ -93,7 +93,7 @@ def test_objects_are_split_and_loaded_like_any_data():
     )
     batch = next(loader.epoch(0))
     assert batch.images.shape == (4, 3, 8, 8)
-    assert batch.targets.tolist() == splits.train.targets[batch.indices.numpy()].tolist()
+    assert batch.targets.tolist() == splits.train.targets.strata(batch.indices.numpy()).tolist()
 
 
 def test_a_dataset_says_its_labels_and_classes_without_being_read():
@@ -109,7 +109,7 @@ def test_words_are_classes_in_alphabetical_order():
     words = [("dog", "cat", "emu")[number] for number in NUMBERS]
     splits = open_data((PIXELS, words), EVERYTHING)
     assert splits.train.classes == ("cat", "dog", "emu")
-    assert [splits.train.classes[target] for target in splits.train.targets] == words
+    assert [splits.train.label(row) for row in range(len(splits.train))] == words
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,16 @@ def test_words_are_classes_in_alphabetical_order():
 def test_several_labels_are_rows(labels):
     pairs = [(Image.fromarray(pixels), label) for pixels, label in zip(PIXELS, labels, strict=True)]
     splits = open_data(pairs, EVERYTHING)
-    assert splits.train.targets.dtype == np.float32
-    assert splits.train.targets[:4].toarray().tolist() == [[1, 0], [0, 1], [1, 1], [0, 0]]
+    assert splits.train.targets.tensor().numpy().dtype == np.float32
+    assert splits.train.targets.matrix[:4].toarray().tolist() == [[1, 0], [0, 1], [1, 1], [0, 0]]
     assert splits.summary.multi_label
 
 
 def test_numbers_to_predict():
     ages = [index / 7 for index in range(20)]
     splits = open_data((PIXELS, np.array(ages)), EVERYTHING, "numbers")
-    assert splits.train.targets == pytest.approx(ages)
-    assert splits.train.targets.dtype == np.float32
+    assert splits.train.targets.values == pytest.approx(ages)
+    assert splits.train.targets.tensor().numpy().dtype == np.float32
     with pytest.raises(InputError, match="20 different numbers"):
         open_data((PIXELS, np.array(ages)), EVERYTHING)
 
@@ -148,7 +148,7 @@ def test_the_datasets_library():
     assert same(splits.train)
     parts = datasets.DatasetDict({"train": table, "test": table.select([1, 3])})
     splits = open_data(parts, EVERYTHING)
-    assert splits.test.targets.tolist() == [0, 0]
+    assert splits.test.targets.strata().tolist() == [0, 0]
     assert splits.test.classes == ("cat", "dog")
     with pytest.raises(InputError, match="the class 'cat', which is not one of dog"):
         open_data({"train": table.select([0, 2]), "test": table}, EVERYTHING)

@@ -15,7 +15,6 @@ import vitreous as vt
 from vitreous.cli import run
 from vitreous.data.checks import Action, collect, report_of
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import dense
 from vitreous.data.decoding import BadImage
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
@@ -207,8 +206,8 @@ def test_packed_images_keep_split_label_and_looks(photos, tmp_path):
     assert (packed.images, packed.shards) == (20, 4)
     again = open_data(str(tmp_path / "packed"), DataConfig())
     assert again.train.classes == ("cat", "dog")
-    assert np.array_equal(again.train.targets, splits.train.targets)
-    assert np.array_equal(again.test.targets, splits.test.targets)
+    assert np.array_equal(again.train.targets.strata(), splits.train.targets.strata())
+    assert np.array_equal(again.test.targets.strata(), splits.test.targets.strata())
     for index in range(16):
         small = again.train.image(index)
         assert small.size == (32, 24)
@@ -359,6 +358,6 @@ def test_several_and_soft_labels_survive_packing(tmp_path, make):
     assert packed.images == 4
     again = open_data(str(tmp_path / "packed"), DataConfig(test_fraction=0))
     assert again.train.classes == source.train.classes == ("animal", "cat", "dog")
-    assert np.array_equal(dense(again.train.targets), dense(source.train.targets))
-    assert again.train.targets.dtype == np.float32
+    assert np.array_equal(again.train.targets.tensor(), source.train.targets.tensor())
+    assert again.train.targets.matrix.dtype == np.float32
     assert again.summary.multi_label

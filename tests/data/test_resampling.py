@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitreous.data import batch_augmentation, transforms
-from vitreous.data.batch_augmentation import normalize
+from vitreous.data import transforms
 from vitreous.data.decoding import EncodedImage, decode
-from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, resample, rows_first
+from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalize, resample, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 from .test_decoding import save
@@ -124,7 +123,7 @@ def test_normalizing_is_the_models_own_bit_for_bit(channels):
     mean, std = (0.485, 0.456, 0.406)[:channels], (0.229, 0.224, 0.225)[:channels]
     preprocessing = Preprocessing(channels=channels, mean=mean, std=std)
     batch = torch.randint(0, 256, (30, channels, 224, 224), dtype=torch.uint8)
-    assert batch.numel() >= batch_augmentation.LARGE_BATCH
+    assert batch.numel() >= transforms.LARGE_BATCH
     assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), preprocessing.normalize(batch))
     assert torch.equal(
         normalize(batch.mT, *preprocessing.factor_and_shift()), preprocessing.normalize(batch.mT)

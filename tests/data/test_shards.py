@@ -14,7 +14,7 @@ import pytest
 
 import vitreous as vt
 from vitreous.data import dataset, held_out
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, FetchedForm
 from vitreous.data.sources import open_data
 from vitreous.data.sources import remote as remote_shards
 from vitreous.data.sources import shard_index as indexing
@@ -59,7 +59,7 @@ def test_images_and_labels_belong_together(tmp_path, make_jpeg, label):
     for index in range(len(splits.train)):
         number = int(splits.train.name(index).rsplit("/", 1)[1].removesuffix(".jpg"))
         assert splits.train.encoded(index) == make_jpeg(number)
-        assert splits.train.targets[index] == number % 2
+        assert splits.train.targets.strata()[index] == number % 2
 
 
 def test_class_names_stand_beside_the_shards(tmp_path, make_jpeg):
@@ -135,8 +135,8 @@ def test_mistakes(tmp_path, make_jpeg):
         open_data(str(tmp_path / "[mt][or]*-0.tar"), DataConfig())
     with pytest.raises(InputError, match="write memory://"):
         open_data("memory://bucket/a.csv", DataConfig())
-    with pytest.raises(InputError, match="cache_gb=3 is for shards that are fetched"):
-        open_data(str(tmp_path / "train-0.tar"), DataConfig(cache_gb=3))
+    with pytest.raises(InputError, match=r"data\.form\.kind=fetched does not fit .*, which is shards"):
+        open_data(str(tmp_path / "train-0.tar"), DataConfig(form=FetchedForm(cache_gb=3)))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_several_labels_are_rows(tmp_path, make_jpeg, label, row):
     pair = [("1.jpg", make_jpeg(1)), ("1.json", b'{"label": ["cat", "dog"]}')]
     write(tmp_path / "m-0.tar", [("0.jpg", make_jpeg(0)), ("0.json", label), *pair])
     splits = open_data(str(tmp_path / "m-{0..0}.tar"), DataConfig(test_fraction=0))
-    assert splits.train.targets.toarray().tolist() == [row, [1, 1]]
+    assert splits.train.targets.matrix.toarray().tolist() == [row, [1, 1]]
 
 
 @pytest.mark.parametrize("label", [b'{"label": {"cat": 2}}', b'{"label": {"cat": "much"}}', b"[1]", b"{"])
@@ -201,7 +201,7 @@ def test_a_class_number_is_preferred_to_a_name(tmp_path, make_jpeg):
         labels = {".cls": b"1", ".json": b'{"label": 2}', ".txt": b"a caption"}
         files = [("0.jpg", make_jpeg(0)), *((f"0{suffix}", labels[suffix]) for suffix in order)]
         write(tmp_path / f"p{number}-0.tar", [*files, ("1.jpg", make_jpeg(1)), ("1.cls", b"0")])
-        assert open_data(str(tmp_path / f"p{number}-0.tar"), WHOLE).train.targets.tolist() == [1, 0]
+        assert open_data(str(tmp_path / f"p{number}-0.tar"), WHOLE).train.targets.strata().tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -261,10 +261,10 @@ def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, mo
         parts = open_data(spec, config)[:3]
         assert [[part.key(index) for index in range(len(part))] for part in parts] == expected
         for part in parts:
-            assert isinstance(part.targets, np.memmap)
+            assert isinstance(part.targets.numbers, np.memmap)
             for index in range(len(part)):
                 number = int(part.key(index).rsplit("/", 1)[1].removesuffix(".jpg"))
-                assert (part.targets[index], part.encoded(index)) == (number % 2, make_jpeg(number))
+                assert (part.targets.numbers[index], part.encoded(index)) == (number % 2, make_jpeg(number))
 
 
 def test_parts_that_cannot_be_stored_are_the_same(tmp_path, make_jpeg, monkeypatch, cache):
@@ -290,7 +290,7 @@ def test_shards_elsewhere_are_fetched_into_a_cache_of_limited_size(tmp_path, mak
         memory.pipe_file(f"/bucket/a-{number:03}.tar", (tmp_path / f"a-{number:03}.tar").read_bytes())
     memory.pipe_file("/bucket/classes.txt", b"cat\ndog\n")
     size = (tmp_path / "a-000.tar").stat().st_size
-    config = WHOLE.model_copy(update={"cache_gb": 2.5 * size / 1e9})
+    config = WHOLE.model_copy(update={"form": FetchedForm(cache_gb=2.5 * size / 1e9)})
     here, there = open_data(spec, WHOLE).train, open_data("memory://bucket/a-{000..003}.tar", config).train
     assert there.classes == ("cat", "dog")
     assert there.blocks.tolist() == np.repeat(range(4), 10).tolist()
@@ -371,9 +371,10 @@ def test_shards_in_s3(s3, spec, tmp_path, cache):
     """The images of the files, in a cache of limited size; what changes there is fetched again."""
     s3.put(str(tmp_path / "here"), "bucket/shards", recursive=True)
     size = (tmp_path / "here" / "a-000.tar").stat().st_size
-    there, here = images_of("s3://bucket/shards/a-{000..003}.tar", cache_gb=2.5 * size / 1e9), images_of(spec)
+    form = FetchedForm(cache_gb=2.5 * size / 1e9)
+    there, here = images_of("s3://bucket/shards/a-{000..003}.tar", form=form), images_of(spec)
     assert contents(there) == contents(here)
-    assert there.targets.tolist() == here.targets.tolist()
+    assert there.targets.strata().tolist() == here.targets.strata().tolist()
     assert len(list((cache / "remote").glob("*.tar"))) == 2
     assert contents(images_of("s3://bucket/shards/*.tar")) == contents(here)
     s3.put(str(tmp_path / "here" / "a-001.tar"), "bucket/shards/a-000.tar")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitreous.addons.segmentation.folders import open_masked
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, named_parts
 from vitreous.data.decoding import fingerprint
 from vitreous.data.held_out import name_hashes, split, validation_fraction
@@ -56,8 +56,8 @@ def test_other_images_move_no_image(tmp_path, make, make_jpeg):
 def test_every_class_has_an_image_in_each_part_if_it_has_two(tmp_path, make):
     photos = make(tmp_path / "photos", classes=tuple(f"c{number}" for number in range(30)), count=2)
     splits = open_data(str(photos), DataConfig())
-    assert np.bincount(splits.train.targets).tolist() == [1] * 30
-    assert np.bincount(splits.test.targets).tolist() == [1] * 30
+    assert np.bincount(splits.train.targets.strata()).tolist() == [1] * 30
+    assert np.bincount(splits.test.targets.strata()).tolist() == [1] * 30
 
 
 def test_the_fraction_is_held_out_on_average():
@@ -109,13 +109,13 @@ def test_a_new_class_is_left_out_and_a_missing_one_keeps_its_number(recorded, ma
     assert splits.train.classes == ("cat", "dog")
     assert kinds_of(splits) == {"added images": 3}
     for index in range(len(splits.train)):
-        assert splits.train.classes[splits.train.targets[index]] in splits.train.name(index)
+        assert splits.train.classes[splits.train.targets.strata()[index]] in splits.train.name(index)
     for image in (photos / "cat").iterdir():
         image.unlink()
     (photos / "cat").rmdir()
     splits = again(photos, file)
     assert splits.train.classes == ("cat", "dog")
-    assert set(splits.train.targets.tolist()) == {1}
+    assert set(splits.train.targets.strata().tolist()) == {1}
 
 
 def test_several_labels_keep_their_columns(tmp_path, make):
@@ -133,7 +133,7 @@ def test_several_labels_keep_their_columns(tmp_path, make):
     write_split(tmp_path / "split.csv", named_parts(*splits[:3]))
     changed = again(write([("photos/cat/none.jpg", "aa|b")]), tmp_path / "split.csv")
     assert changed.train.classes == ("a", "b", "c")
-    assert (changed.train.targets != splits.train.targets).nnz == 0
+    assert (changed.train.targets.matrix != splits.train.targets.matrix).nnz == 0
     assert kinds_of(changed) == {"new images": 1}
 
 
@@ -253,12 +253,12 @@ def patients(tmp_path, make_jpeg):
 
 def test_images_of_one_group_stay_together(patients, make_jpeg):
     pattern = "([^/_]+)_"
-    parts = parts_of(patients, group_by=pattern, validation_fraction=0.2)
+    parts = parts_of(patients, split=SplitByName(group_by=pattern), validation_fraction=0.2)
     part_of = {group_of(key): part for key, part in parts.items()}
     assert {key: part_of[group_of(key)] for key in parts} == parts
     assert set(part_of.values()) == {"train", "validation", "test"}
     (patients / "ill" / "p1_more.jpg").write_bytes(make_jpeg(5))
-    more = parts_of(patients, group_by=pattern, validation_fraction=0.2)
+    more = parts_of(patients, split=SplitByName(group_by=pattern), validation_fraction=0.2)
     assert {key: more[key] for key in parts} == parts
     assert more["ill/p1_more.jpg"] == part_of["p1"]
 
@@ -268,11 +268,11 @@ def test_groups_of_a_manifest_are_a_column(patients):
     rows = [f"{path},{path.parts[0]},{group_of(str(path))}" for path in paths]
     manifest = patients / "list.csv"
     manifest.write_text("\n".join(["path,label,Patient", *rows]))
-    parts = parts_of(manifest, group_by="Patient")
+    parts = parts_of(manifest, split=SplitByName(group_by="Patient"))
     part_of = {group_of(key): part for key, part in parts.items()}
     assert {key: part_of[group_of(key)] for key in parts} == parts
-    assert parts == parts_of(patients, group_by="([^/_]+)_")
-    splits = open_data(str(manifest), DataConfig(group_by="Patient"))
+    assert parts == parts_of(patients, split=SplitByName(group_by="([^/_]+)_"))
+    splits = open_data(str(manifest), DataConfig(split=SplitByName(group_by="Patient")))
     write_split(patients / "split.csv", named_parts(*splits[:3]))
     manifest.write_text("\n".join(["path,label,Patient", *rows[1:], rows[0].replace("_0", "_new")]))
     (patients / paths[0]).rename(patients / str(paths[0]).replace("_0", "_new"))
@@ -285,12 +285,13 @@ def test_groups_of_a_manifest_are_a_column(patients):
         ("scans", "patient", r"not a column, and matches nothing in the name '(ill|well)/p\d+_0\.jpg'"),
         ("scans", "(", "is not a pattern: missing"),
         ("scans", "jpg", "puts all images into one group"),
-        ("digits", "digit", "digits has parts of its own, so data.group_by='digit' has no effect"),
+        ("digits", "digit", "digits has parts of its own, so data.split.group_by='digit' has no effect"),
     ],
 )
 def test_groups_that_cannot_be(patients, source, pattern, sentence):
+    config = DataConfig(split=SplitByName(group_by=pattern))
     with pytest.raises(InputError, match=sentence):
-        open_data(str(patients) if source == "scans" else source, DataConfig(group_by=pattern))
+        open_data(str(patients) if source == "scans" else source, config)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(80, 0), (500, 80)])

@@ -6,11 +6,12 @@ import os
 import pytest
 from PIL import ExifTags, Image
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByName, SplitByTime
 from vitreous.data.dataset import named_parts
 from vitreous.data.sources import open_data
 from vitreous.data.split_file import data_notes, read_split, write_split
 from vitreous.errors import InputError
+from vitreous.tasks.images import data_config
 
 
 def parts_of(source, **config):
@@ -34,14 +35,15 @@ def test_groups_are_in_one_part(tmp_path, make):
     ]
     file = table(tmp_path / "m.csv", [["path", "label", "patient"], *rows])
     groups = {str(path): group for path, _, group in rows}
-    parts = parts_of(file, group_by="patient")
+    parts = parts_of(file, split=SplitByName(group_by="patient"))
     assert parts["test"]
     assert not {groups[key] for key in parts["test"]} & {groups[key] for key in parts["train"]}
 
 
 def test_a_way_to_split_excludes_the_others():
-    with pytest.raises(ValueError, match="group_by has no effect"):
-        DataConfig(split_by="time", group_by="x")
+    settings = {"data": {"split": {"kind": "time", "group_by": "x"}}}
+    with pytest.raises(InputError, match=r"data\.split\.group_by has no effect with data\.split\.kind=time"):
+        data_config(settings)
 
 
 def test_the_newest_images_are_held_out(tmp_path, make):
@@ -51,15 +53,15 @@ def test_the_newest_images_are_held_out(tmp_path, make):
         [path.relative_to(tmp_path), path.parent.name, f"2026-03-{day + 1:02}"] for path, day in days.items()
     ]
     file = table(tmp_path / "m.csv", [["path", "label", "Taken"], *rows])
-    parts = parts_of(file, split_by="time", time="taken", validation_fraction=0.25)
+    parts = parts_of(file, split=SplitByTime(time="taken"), validation_fraction=0.25)
     day_of = {name: {int(key.split("/")[-1][:-4]) for key in keys} for name, keys in parts.items()}
     assert day_of == {"train": set(range(6)), "validation": {6, 7}, "test": {8, 9}}
     table(file, [["path", "label", "taken"], *[[*row[:2], "monday"] for row in rows]])
     with pytest.raises(InputError, match=r"line 2 of .* has the time 'monday': write it as 2026-11-22"):
-        parts_of(file, split_by="time", time="taken")
+        parts_of(file, split=SplitByTime(time="taken"))
     table(file, [["path", "label", "taken"], *[[*row[:2], "7"] for row in rows]])
     with pytest.raises(InputError, match="all 20 images have the same time"):
-        parts_of(file, split_by="time", time="taken")
+        parts_of(file, split=SplitByTime(time="taken"))
 
 
 def test_times_of_files_and_cameras(tmp_path, make):
@@ -67,23 +69,25 @@ def test_times_of_files_and_cameras(tmp_path, make):
     for path in photos.glob("*/*"):
         os.utime(path, (0, 1e9 + 1000 * int(path.stem)))
     newest = {f"{kind}/{number}.jpg" for kind in ("cat", "dog") for number in (8, 9)}
-    assert parts_of(photos, split_by="time", time="file")["test"] == newest
+    assert parts_of(photos, split=SplitByTime(time="file"))["test"] == newest
     with pytest.raises(InputError, match="0 of 20 images say in their EXIF data when they were taken"):
-        parts_of(photos, split_by="time")
-    with pytest.raises(InputError, match=r"data\.time='day' is not a column"):
-        parts_of(photos, split_by="time", time="day")
+        parts_of(photos, split=SplitByTime())
+    with pytest.raises(InputError, match=r"data\.split\.time='day' is not a column"):
+        parts_of(photos, split=SplitByTime(time="day"))
     for path in photos.glob("*/*"):
         image, exif = Image.open(path), Image.Exif()
         exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.DateTimeOriginal] = (
             f"20{30 - int(path.stem)}:01:02 03:04:05"
         )
         image.save(path, exif=exif)
-    assert parts_of(photos, split_by="time")["test"] == {
+    assert parts_of(photos, split=SplitByTime())["test"] == {
         f"{kind}/{number}.jpg" for kind in ("cat", "dog") for number in (0, 1)
     }
-    write_split(tmp_path / "split.csv", named_parts(*open_data(str(photos), DataConfig(split_by="time"))[:3]))
+    write_split(
+        tmp_path / "split.csv", named_parts(*open_data(str(photos), DataConfig(split=SplitByTime()))[:3])
+    )
     (photos / "cat" / "new.jpg").write_bytes((photos / "cat" / "3.jpg").read_bytes() + b"0")
-    config = {"split_by": "time", "split_file": str(tmp_path / "split.csv"), "new_images": True}
+    config = {"split": SplitByTime(), "split_file": str(tmp_path / "split.csv"), "new_images": True}
     assert "cat/new.jpg" in parts_of(photos, **config)["test"]
 
 

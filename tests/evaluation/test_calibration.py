@@ -10,6 +10,7 @@ import torch
 from scipy.sparse import csr_array
 
 import vitreous as vt
+from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation import calibration
 from vitreous.evaluation.calibration import calibrate_model, fit_temperature, scale_head
@@ -98,7 +99,8 @@ def test_of_many_logits_some_are_enough(images, model, monkeypatch):
     monkeypatch.setattr(calibration, "MOST_LOGITS", 48)
     before, after = calibrate_model(model, images)
     assert before.names == after.names == tuple(f"made[{number}]" for number in range(0, 31, 2))
-    images.targets = csr_array(np.eye(3, dtype=np.float32)[images.targets])
+    several = csr_array(np.eye(3, dtype=np.float32)[images.targets.strata()])
+    images.targets = LabelTargets(several, images.classes)
     model.task = "multilabel"
     few, _ = calibrate_model(model, images)
     assert few.count == 10  # each tells three things, and fewer are not enough for a temperature

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
@@ -33,7 +33,7 @@ def splits(images: ArrayImages, *, test: int) -> Splits:
 
 
 def test_digits_baselines_are_strong() -> None:
-    data = open_data("digits", DataConfig(split_seed=3))
+    data = open_data("digits", DataConfig(split=SplitByName(seed=3)))
     found = {each.name: each for each in fit_classical(data).baselines(data.test)}
     assert found["SVM on pixels"].accuracy > 0.98
     assert found["k nearest neighbors"].accuracy > 0.97

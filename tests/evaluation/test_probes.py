@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from scipy.sparse import csr_array
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages
 from vitreous.data.sources import open_data
+from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation import features as features_module
 from vitreous.evaluation.features import Features, cached_features, content_key, extract
@@ -62,7 +64,7 @@ def test_features_are_what_the_head_sees(images: ArrayImages, make_model: Callab
     with torch.no_grad():
         expected = model.eval().features(batch)
     np.testing.assert_allclose(found.values, expected.numpy(), atol=2e-6)
-    assert found.targets.tolist() == images.targets.tolist()
+    assert found.targets.tolist() == images.targets.strata().tolist()
 
 
 @pytest.mark.usefixtures("_own_cache")
@@ -176,6 +178,7 @@ def test_a_whole_probe(make_model: Callable[..., ViT]) -> None:
 
 
 def test_several_labels_cannot_be_probed(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
-    images.targets = np.eye(3, dtype=np.float32)[images.targets]
+    several = csr_array(np.eye(3, dtype=np.float32)[images.targets.strata()])
+    images.targets = LabelTargets(several, images.classes)
     with pytest.raises(InputError, match="several labels"):
         extract(make_model(), images)

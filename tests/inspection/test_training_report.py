@@ -21,6 +21,7 @@ from vitreous.data.dataset import ArrayImages
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.image_samples import target_in_words as label_of
+from vitreous.data.targets import LabelTargets
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
@@ -212,10 +213,12 @@ def test_the_head_compares_the_accuracy(run: Path) -> None:
 @pytest.mark.slow
 def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> None:
     findings = [
-        Finding("duplicate", found=3),
-        Finding("repaired", found=4),
+        Finding("duplicate", found=3, severity="note"),
+        Finding("repaired", found=4, severity="warning"),
         Finding("leak", found=5),
-        Finding("bad files", {"name": "a.png", "reason": "<empty>", "file": "bad_files.txt"}),
+        Finding(
+            "bad files", {"name": "a.png", "reason": "<empty>", "file": "bad_files.txt"}, severity="warning"
+        ),
     ]
     path = write_training_report(
         run, model=model_of(), evaluation=evaluation(7), images=images(), findings=findings
@@ -315,7 +318,7 @@ def test_several_labels_for_an_image(run: Path) -> None:
         seconds=0.1,
     )
     made = images()
-    made.targets = csr_array(targets)
+    made.targets = LabelTargets(csr_array(targets), made.classes)
     page = write_training_report(run, model=model_of(), evaluation=judged, images=made).read_text()
     assert "mean average precision (mAP) on 9 held-out images" in page
     assert "confusion" not in sections(page)

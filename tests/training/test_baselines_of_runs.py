@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from vitreous.cli import run as vitreous
-from vitreous.data.findings import read_findings, write_findings
+from vitreous.data.findings import finding, read_findings, write_findings
 from vitreous.evaluation.classification import MultiLabelEvaluation
 from vitreous.tasks.doctor import below_baseline
 from vitreous.tasks.regression import RegressionEvaluation
@@ -117,9 +117,9 @@ def test_failed_regression_and_labels_are_found() -> None:
 
 def test_findings_are_kept_for_the_doctor(tmp_path: Path) -> None:
     best = {"name": "SVM on pixels", "accuracy": 0.9, "interval": [0.8, 0.95]}
-    found = list(below_baseline(0.5, [best]))
+    found = [*below_baseline(0.5, [best]), *finding("rare", ["a class"], severity="note", share=0.1)]
     write_findings(tmp_path / "findings.json", found)
-    assert [each.sentence for each in read_findings(tmp_path / "findings.json")] == [
-        each.sentence for each in found
-    ]
+    again = read_findings(tmp_path / "findings.json")
+    assert [each.sentence for each in again] == [each.sentence for each in found]
+    assert [each.severity for each in again] == ["warning", "note"]
     assert read_findings(tmp_path / "none.json") == []

@@ -80,6 +80,14 @@ def test_several_labels_are_so_many_questions() -> None:
     assert choose_recipe("photos", summary(multi_label=True)).config.training.loss == "sigmoid"
 
 
+def test_data_that_are_open_are_not_opened_again(make_photos: Path) -> None:
+    task = task_named("classification")
+    first = task.plan(str(make_photos), {})
+    again = task.plan(first.data, {})
+    assert again.data is first.data
+    assert again.config == first.config
+
+
 def test_a_named_model_is_the_published_one(make_photos: Path) -> None:
     task = task_named("classification")
     plan = task.plan(str(make_photos), {"model": {"name": "ViT-S/16"}})

@@ -41,7 +41,7 @@ def taught(data: Path) -> tuple[ClassicalTeacher, Batch]:
     teacher = ClassicalTeacher(images, PREPARED, classes=2, mirrored=True)
     order = np.random.default_rng(1).permutation(len(images))
     shown = [image for _, image in images.readable(order)]
-    batch = Batch(PREPARED(shown), torch.from_numpy(images.targets[order]), torch.from_numpy(order))
+    batch = Batch(PREPARED(shown), images.targets.tensor(order), torch.from_numpy(order))
     return teacher, batch
 
 

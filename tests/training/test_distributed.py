@@ -23,6 +23,7 @@ from forked import run_group
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
+from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model
 from vitreous.evaluation.classification import evaluate
@@ -146,7 +147,8 @@ def check_evaluation() -> None:
         copy(held),
     )
     nn.init.normal_(many.head.weight, generator=torch.Generator().manual_seed(1))  # type: ignore[arg-type]
-    many.labels, several.targets = labels, csr_array(np.eye(10, dtype=np.float32)[held.targets])
+    shown = csr_array(np.eye(10, dtype=np.float32)[held.targets.strata()])
+    many.labels, several.targets = labels, LabelTargets(shown, held.classes)
 
     def pretrained(name: Any) -> Callable[..., Any]:
         encoder = create("ViT-Ti/4", image_size=8, **small)

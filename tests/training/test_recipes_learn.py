@@ -33,7 +33,7 @@ def test_four_epochs_tell_most_digits_apart(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_digits_on_a_split_that_tuned_nothing(tmp_path: Path) -> None:
     """One split of 360 images says little: the mean over splits is in benchmarks/results/digits.json."""
-    assert accuracy_of("digits", tmp_path, {"data": {"split_seed": 77}}) > 0.985
+    assert accuracy_of("digits", tmp_path, {"data": {"split": {"seed": 77}}}) > 0.985
 
 
 @pytest.mark.slow

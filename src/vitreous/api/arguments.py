@@ -23,7 +23,7 @@ from vitreous.outside import local_path, read_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vitreous.data.config import Targets
+    from vitreous.data.config import TargetKind
     from vitreous.data.dataset import ImageDataset
     from vitreous.tasks.task import Task
 
@@ -303,7 +303,7 @@ def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int |
         yield advance
 
 
-def data_source(data: Any, targets: Targets = "classes") -> str:
+def data_source(data: Any, targets: TargetKind = "classes") -> str:
     """Return DATA as the command line writes it. Objects are written as a manifest with PNG files.
 
     The manifest is in the cache ($VITREOUS_CACHE/data), named by its content: so a run on it can be resumed

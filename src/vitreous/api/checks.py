@@ -157,7 +157,7 @@ def pack_data(
     Raises:
         InputError: values that do not fit together, or a folder that is not empty.
     """
-    from vitreous.data.config import DataConfig
+    from vitreous.data.config import DataConfig, SplitByName
     from vitreous.data.packing import Packing, pack
     from vitreous.data.sources import open_data
 
@@ -168,4 +168,4 @@ def pack_data(
     if raw and quality is not None:
         raise InputError("`raw` writes no JPEGs: leave out `quality`, or `raw`")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
-    return pack(open_data(data, DataConfig(split_seed=seed)), Path(out), packing, strict=strict)
+    return pack(open_data(data, DataConfig(split=SplitByName(seed=seed))), Path(out), packing, strict=strict)

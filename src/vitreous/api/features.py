@@ -207,7 +207,7 @@ def probe(
     from vitreous.evaluation.outputs import automatic_precision
     from vitreous.evaluation.probes import SHOTS, check_draws
     from vitreous.evaluation.probes import probe as probe_features
-    from vitreous.tasks.images import check_data_settings, data_config
+    from vitreous.tasks.images import check_data_settings, data_config, with_form
 
     numbers = tuple(shots or SHOTS)
     check_draws(numbers, draws, seed)
@@ -217,7 +217,7 @@ def probe(
     if data is None:
         data, tree = data_of_run(model, tree)
     check_data_settings("probe", tree)
-    splits = open_data(data, data_config(tree))
+    splits = open_data(data, data_config(with_form(tree, data)))
     check_to_learn(splits.train, splits.name)
     options: dict[str, Any] = {"shots": numbers, "seed": seed, "draws": draws}
     options |= computation(device, batch_size, workers)

@@ -293,6 +293,7 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
     digits. Raises InputError: not one image can be read."""
     from vitreous.data.decoding import BadImage
     from vitreous.data.image_list import Failure, image_list
+    from vitreous.data.targets import ClassTargets
     from vitreous.tasks.task import module_of
 
     about = ""
@@ -322,8 +323,8 @@ def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown
             read.append((reduced(image, size), Path(found.name(row)).name))
             if given is not None:  # in a folder named like a class it is one of it
                 labels.append(Path(found.name(row)).parent.name)
-            elif task.name == "classification" and found.targets.ndim == 1:
-                labels.append(found.classes[int(found.targets[row])])
+            elif task.name == "classification" and isinstance(found.targets, ClassTargets):
+                labels.append(found.label(row))
     if not read:
         raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
     if isinstance(given, str | Path) and task.name == "classification":

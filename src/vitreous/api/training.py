@@ -32,7 +32,8 @@ LEAVES = {
     "model": "model.name",
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
-    **{name: f"data.{name}" for name in ("strict", "group_by", "exclude", "workers")},
+    **{name: f"data.{name}" for name in ("strict", "exclude", "workers")},
+    "group_by": "data.split.group_by",
     "seed": "seed",
 }
 # What only tasks with images understand.
@@ -127,8 +128,8 @@ def train(
         strict: stop at an image that cannot be read, instead of leaving it out.
         group_by: keep images of one group (a patient, a video) in one part: a column of the manifest, or a
             regular expression that is searched in the name of each image.
-        split_by_time: hold out the newest images, by when a camera took them; the setting data.time names
-            another source of the time.
+        split_by_time: hold out the newest images, by when a camera took them; the setting data.split.time
+            names another source of the time.
         exclude: a CSV file whose column path names images to leave out; `check_data` writes one beside its
             report.
         offline: never ask the Hugging Face hub for an encoder to begin with; one in its cache is used.
@@ -222,7 +223,7 @@ def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
     if options.get("split_by_time"):
-        set_leaf(tree, "data.split_by", "time")
+        set_leaf(tree, "data.split.kind", "time")
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
             set_leaf(tree, leaf, value)
@@ -281,7 +282,7 @@ def start_training(
             begun, note, minutes = world.broadcast(tuple(found))
         started = start_run(
             named,
-            source,
+            climbed.data if climbed else source,
             settings,
             recipe=recipe,
             init=begun,

@@ -198,7 +198,7 @@ class ImageOptions(TypedDict, total=False):
     split_by_time: Annotated[
         bool,
         Parameter(
-            help="hold out the newest images, by when a camera took them; the setting data.time names "
+            help="hold out the newest images, by when a camera took them; the setting data.split.time names "
             "another "
             "source of the time"
         ),

@@ -12,14 +12,13 @@ from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitreous.data import transforms
 from vitreous.data.config import AffineConfig, AugmentationConfig
+from vitreous.data.transforms import normalize
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator, torch_generator
 
 AREA = (0.02, 1 / 3)  # of an erased rectangle, as a part of the image; torchvision's and timm's range
 RATIO = (0.3, 1 / 0.3)  # height / width
-LARGE_BATCH = 1 << 20  # bytes, for which it pays to load the compiled loops
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
@@ -127,25 +126,6 @@ class BatchTransform(nn.Module):
         """Return the random numbers of `size` images; of a second kind of views (`place` 1) others."""
         processes = {"rank": self.rank, "world_size": self.world_size}
         return BatchRandom(self.seed, epoch, step, *([place] if place else []), size=size, **processes)
-
-
-def normalize(
-    pixels: UInt8[Tensor, "*B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
-) -> Float[Tensor, "*B C H W"]:
-    """Return pixels x factor + shift, as `Preprocessing.normalize`. Memory-bound: large batches on a CPU are
-    read once and written once, in a quarter of the time, where Numba is installed.
-
-    Args:
-        factor, shift: `Preprocessing.factor_and_shift`, on the device of the pixels.
-    """
-    numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
-    large = pixels.numel() >= LARGE_BATCH and pixels.device.type == "cpu" and pixels.ndim == 4
-    if not large or (compiled := transforms.loops()) is None:
-        return torch.mul(pixels, factor, out=numbers).add_(shift)
-    compiled.normalize(
-        pixels.contiguous().numpy(), factor.flatten().numpy(), shift.flatten().numpy(), numbers.numpy()
-    )
-    return numbers
 
 
 def on_device(small: Tensor, like: Tensor) -> Tensor:

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from vitreous.data.dataset import ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
-from vitreous.data.findings import DataReport, Finding, finding
+from vitreous.data.findings import DataReport, Finding, Severity, finding
 from vitreous.data.split_file import EXCLUDE, findings_of
 from vitreous.data.survey import (
     DataSurvey,
     exact_duplicates,
     near_duplicates,
-    shown_classes,
     survey_images,
 )
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError, writing_to
 from vitreous.extensions import task_of_folders, task_of_texts
 from vitreous.outside import local_path, looks
@@ -37,6 +37,14 @@ TINY = 0.25  # of the median shorter side
 NEIGHBORS = 10
 AGREEING = 9  # of those, of one other class, make a label suspect
 MOST_COMPARED = 20_000  # images; all pairs are compared
+# Kinds of pairs of equal, or nearly equal, images.
+OF_PAIRS: dict[str, Severity] = {
+    "leak": "error",
+    "near-leak": "warning",
+    "conflict": "error",
+    "duplicate": "note",
+    "near-duplicate": "note",
+}
 
 
 class Suspect(NamedTuple):
@@ -84,9 +92,11 @@ def report_of(evidence: Evidence) -> DataReport:
     findings = [
         *found,
         *image_findings(seen, "labels", evidence.pairs),
-        *finding("few", few, least=FEW),
+        *finding("few", few, least=FEW, severity="warning"),
         *finding(
-            "suspect-label", seen.named(np.array([each.image for each in evidence.suspects], dtype=int))
+            "suspect-label",
+            seen.named(np.array([each.image for each in evidence.suspects], dtype=int)),
+            severity="note",
         ),
     ]
     return DataReport(tuple(findings), seen.images, counts, tuple(seen.bad.reasons))
@@ -96,7 +106,7 @@ def actions(evidence: Evidence) -> Iterator[Action]:
     """Yield what to do with which image. Of a pair in two parts the one to train on is excluded, of a pair in
     one part the second; of equal images with two labels both, until one is put right."""
     seen, classes = evidence.survey, evidence.splits.train.classes
-    single = evidence.splits.train.targets.ndim == 1
+    single = isinstance(evidence.splits.train.targets, ClassTargets)
 
     def label(image: int) -> str:
         return classes[seen.labels[image]] if single else ""
@@ -148,7 +158,7 @@ def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
 def data_findings(splits: Splits) -> Iterator[Finding]:
     """Yield what can be known without decoding the images: labels, and files that are in two parts."""
     yield from findings_of(splits)
-    shown = shown_classes(splits.train)
+    shown = splits.train.targets.counts()
     yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)))
     train = {digest: index for index, digest in digests(splits.train)}
     for part in filter(None, (splits.validation, splits.test)):
@@ -169,17 +179,22 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
     """Yield what the labels alone tell. counts: images of each class."""
     classes = splits.train.classes
     if task := task_of_folders(classes):
-        yield from finding("other task", classes, classes=classes, task=task)
+        yield from finding("other task", classes, classes=classes, task=task, severity="warning")
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
-        yield from finding("own labels", single, classes=len(counts), task=task_of_texts())
+        yield from finding(
+            "own labels", single, classes=len(counts), task=task_of_texts(), severity="warning"
+        )
     for group in alike_names(classes):
-        yield from finding("alike", [group], len(group), names=" = ".join(map(repr, group)))
+        yield from finding(
+            "alike", [group], len(group), names=" = ".join(map(repr, group)), severity="warning"
+        )
     yield from imbalance(counts)
-    if splits.train.targets.ndim > 1:
+    if not isinstance(splits.train.targets, ClassTargets):
         return
     for name, part in named_parts(*splits[:3]).items():
-        low, high = int(part.targets.min()), int(part.targets.max())
+        numbers = part.targets.strata()
+        low, high = int(numbers.min()), int(numbers.max())
         if low < 0 or high >= len(classes):
             yield from finding("labels", part=name, low=low, high=high, classes=len(classes))
         yield from sorted_split(splits.train, part, name)
@@ -200,12 +215,15 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
     if most > IMBALANCE * fewest:
         names: dict[str, Any] = {"largest": largest, "smallest": smallest}
         ratio = round(most / max(fewest, 1))
-        yield from finding("imbalance", [largest, smallest], ratio, most=most, fewest=fewest, **names)
+        yield from finding(
+            "imbalance", [largest, smallest], ratio, most=most, fewest=fewest, **names, severity="warning"
+        )
 
 
 def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator[Finding]:
     """A split of a list that was sorted by class leaves whole classes on one side."""
-    ours, theirs = (counts / max(counts.sum(), 1) for counts in map(shown_classes, (train, part)))
+    shown = (train.targets.counts(), part.targets.counts())
+    ours, theirs = (counts / max(counts.sum(), 1) for counts in shown)
     distance = float(np.abs(ours - theirs).sum()) / 2
     unseen = [train.classes[c] for c in np.flatnonzero((theirs > 0) & (ours == 0))]
     if unseen or distance > OTHER_CLASSES:
@@ -247,15 +265,18 @@ def image_findings(
         of_kind: what `image_pairs` has found, if it has looked already.
     """
     yield from finding("broken", [{"path": name, "reason": reason} for name, reason in seen.bad])
-    yield from finding("repaired", sorted(seen.bad.repaired))
+    yield from finding("repaired", sorted(seen.bad.repaired), severity="warning")
     if not seen.names:
         return
     for kind, pairs in (image_pairs(seen) if of_kind is None else of_kind).items():
-        yield from finding(kind, [(seen.names[one], seen.names[two]) for one, two in pairs], labels=labels)
+        names = [(seen.names[one], seen.names[two]) for one, two in pairs]
+        yield from finding(kind, names, severity=OF_PAIRS[kind], labels=labels)
     shorter = seen.sizes.min(axis=1)
-    yield from finding("tiny", seen.named(np.flatnonzero(shorter < TINY * np.median(shorter))))
+    yield from finding(
+        "tiny", seen.named(np.flatnonzero(shorter < TINY * np.median(shorter))), severity="warning"
+    )
     if seen.gray.mean() < 0.5:
-        yield from finding("gray", seen.named(np.flatnonzero(seen.gray)))
+        yield from finding("gray", seen.named(np.flatnonzero(seen.gray)), severity="note")
 
 
 def suspects(seen: DataSurvey) -> list[Suspect]:

@@ -3,33 +3,97 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from vitreous.models.config_parts import Config, Positive, Probability, setting
+from vitreous.models.config_parts import Config, Positive, Probability, setting, with_kind
 
 # What the labels of a source are; "unlabeled": images of one class, where not all have a label.
-Targets = Literal["classes", "numbers", "unlabeled"]
+TargetKind = Literal["classes", "numbers", "unlabeled"]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
+
+
+class SplitByName(Config):
+    """Images are held out by a hash of their names."""
+
+    kind: Literal["name"] = setting(
+        "name", "name: by a hash of each image's name, so that other images do not matter; time: the newest"
+    )
+    seed: int = setting(0, "another number samples another split", ge=0)
+    group_by: str | None = setting(None, "a group is in one part: a manifest's column, or a pattern of names")
+
+
+class SplitByTime(Config):
+    """The newest images are held out."""
+
+    kind: Literal["time"] = setting("time", "the newest are held out")
+    time: str = setting(
+        "exif",
+        "when the camera took an image; file: when it was changed; or a manifest's column",
+        min_length=1,
+    )
+
+
+Split = Annotated[
+    Annotated[SplitByName | SplitByTime, Field(discriminator="kind")], with_kind("data.split", "name")
+]
+
+
+class FolderForm(Config):
+    """A folder with a sub-folder for each class."""
+
+    kind: Literal["folder"] = setting("folder", "folder, manifest, hub, shards, fetched or plain, by DATA")
+    nested: Literal["ask", "inner", "outer"] = setting(
+        "ask", "the classes of a folder whose folders all hold the same folders"
+    )
+
+
+class ManifestForm(Config):
+    """A table of images."""
+
+    kind: Literal["manifest"] = setting("manifest", "a .csv, .tsv or .parquet file")
+    label_separator: str = setting("|", "between the labels of one image", min_length=1)
+
+
+class HubForm(Config):
+    """A dataset of the datasets library."""
+
+    kind: Literal["hub"] = setting("hub", "hf:NAME")
+    streaming: bool = setting(False, "images are fetched while training, not downloaded before")
+
+
+class ShardsForm(Config):
+    """Tar shards on this machine."""
+
+    kind: Literal["shards"] = setting("shards", "tar files")
+    streaming: bool = setting(False, "shards are read one after the other, as suits a network's file system")
+
+
+class FetchedForm(Config):
+    """Tar shards that are fetched."""
+
+    kind: Literal["fetched"] = setting("fetched", "tar files at s3://, https:// ...")
+    cache_gb: float = setting(100.0, "of them that stay on this machine", gt=0)
+
+
+class PlainForm(Config):
+    """Anything else, which has no settings of its own."""
+
+    kind: Literal["plain"] = setting("plain", "anything else")
+
+
+AnyForm = FolderForm | ManifestForm | HubForm | ShardsForm | FetchedForm | PlainForm
+Form = Annotated[AnyForm, Field(discriminator="kind")]
+FormT = TypeVar("FormT", bound=AnyForm)
 
 
 class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
-    split_seed: int = setting(0, "another number samples another split", ge=0)
-    split_by: Literal["name", "time"] = setting(
-        "name",
-        "a hash of each image's name, so that other images do not matter; time: the newest are held out",
-    )
-    time: str = setting(
-        "exif",
-        "of split_by=time: when the camera took an image; file: when it was changed; or a manifest's column",
-        min_length=1,
-    )
+    split: Split = setting(SplitByName(), "how images are held out")
     exclude: str | None = setting(None, "a CSV with the column path: images that are left out of every part")
-    group_by: str | None = setting(None, "a group is in one part: a manifest's column, or a pattern of names")
     split_file: str | None = setting(None, "split.csv of another run, whose parts these data get")
     new_images: bool = setting(False, "take in images that split.csv does not list, where there is one")
     test_fraction: Probability = setting(0.2, "held out, class by class, of a source without a split")
@@ -38,9 +102,7 @@ class DataConfig(Config):
         "taken from what is left for training, for curves, calibration and model selection; auto: 300 "
         "images, but 1 to 10 %, where there are 200 and more, and 10 of a class",
     )
-    nested: Literal["ask", "inner", "outer"] = setting(
-        "ask", "the classes of a folder whose folders all hold the same folders"
-    )
+    form: Form | None = setting(None, "what DATA is, with its own settings; None: as it is found")
     workers: int | None = setting(None, "threads that decode; None: the process's share of the cores", ge=0)
     worker_processes: bool = setting(
         False, "processes and not threads decode, in training: the same batches, for many workers"
@@ -51,25 +113,28 @@ class DataConfig(Config):
     class_balance: bool = setting(False, "sample every class equally often")
     strict: bool = setting(False, "an image that cannot be read is an error")
     bad_files: Fraction = setting(0.01, "part of images that cannot be read, from which on training stops")
-    streaming: bool = setting(
-        False,
-        "hf: sources are fetched while training, not downloaded before; shards on this machine are read one"
-        " after the other, as suits a network's file system",
-    )
-    cache_gb: float = setting(100.0, "of shards that are fetched (s3://, https://), on this machine", gt=0)
-    label_separator: str = setting("|", "between the labels of one image in a manifest", min_length=1)
+
+    def settings_of(self, form: type[FormT]) -> FormT:
+        """Return the settings of a form of DATA: those that were given, or its defaults."""
+        return self.form if isinstance(self.form, form) else form()
 
     def with_split(self, file: Path | None) -> DataConfig:
         """Return the same with the parts, and what was excluded, of a run's split.csv, if it has one."""
         recorded = {"split_file": str(file), "exclude": None}
         return self.model_copy(update=recorded) if file and file.is_file() else self
 
+    @property
+    def split_seed(self) -> int:
+        """What samples another split of a source; 0 where the newest images are held out."""
+        return self.split.seed if isinstance(self.split, SplitByName) else 0
+
+    @property
+    def group_by(self) -> str | None:
+        """What images are kept together by."""
+        return self.split.group_by if isinstance(self.split, SplitByName) else None
+
     @model_validator(mode="after")
-    def _one_way_to_split(self) -> DataConfig:
-        if self.split_by == "time" and self.group_by is not None:
-            raise ValueError("group_by has no effect where the newest images are held out: leave it out")
-        if self.time != "exif" and self.split_by != "time":
-            raise ValueError(f"time={self.time} has no effect without split_by=time: leave it out")
+    def _workers_that_work(self) -> DataConfig:
         if self.worker_processes and self.workers == 0:
             raise ValueError("worker_processes=true has no effect with workers=0: leave one of them out")
         return self

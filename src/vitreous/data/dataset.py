@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint, first_bands, stored_bands
+from vitreous.data.targets import ClassTargets, Targets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.outside import same_name
@@ -33,10 +34,7 @@ class ImageDataset:
     """Images numbered from 0, each with a target. A source overrides `encoded`, or `image` if it holds
     pixels."""
 
-    classes: tuple[str, ...]
-    # (N,) int64 class numbers; of several or soft labels SciPy's csr_array, (N, classes) float32; or (N,)
-    # float32 numbers to predict, where there are no classes
-    targets: Any
+    targets: Targets
     source: str  # what its images are named after
     # (N,) the block that each is read with, ascending; None where any order costs the same
     blocks: NDArray[np.int32] | None = None
@@ -51,7 +49,12 @@ class ImageDataset:
     excluded: tuple[ImageDataset, ...] = ()  # those that the user has left out
 
     def __len__(self) -> int:
-        return int(self.targets.shape[0])
+        return len(self.targets)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of the targets; none of numbers to predict."""
+        return self.targets.classes
 
     def name(self, index: int) -> str:
         """Return a path, or what else tells the user which image it is."""
@@ -63,16 +66,7 @@ class ImageDataset:
 
     def label(self, index: int) -> str:
         """Return the label as text: a class, several as in "cat|dog:0.5", or a number."""
-        if self.targets.ndim == 2:
-            weights = ((self.classes[place], weight) for place, weight in self.weights(index))
-            return "|".join(name if weight == 1 else f"{name}:{weight:g}" for name, weight in weights)
-        target = self.targets[index]
-        return self.classes[int(target)] if self.classes else f"{target:.9g}"
-
-    def weights(self, index: int) -> list[tuple[int, np.float32]]:
-        """Return the class numbers of an image that may have several, each with its weight."""
-        row = slice(*self.targets.indptr[index : index + 2])
-        return list(zip(self.targets.indices[row].tolist(), self.targets.data[row], strict=True))
+        return self.targets.text(index)
 
     def digest(self, index: int) -> str:
         """Return what tells the stored image from others; "" where that takes long. Raises BadImage."""
@@ -138,10 +132,10 @@ class ImageDataset:
 class Subset(ImageDataset):
     """Some of a source's images. targets: theirs, where they are known already."""
 
-    def __init__(self, images: ImageDataset, indices: NDArray[Any], targets: Any = None) -> None:
-        self.images, self.classes = images, images.classes
+    def __init__(self, images: ImageDataset, indices: NDArray[Any], targets: Targets | None = None) -> None:
+        self.images = images
         self.indices = indices.astype(np.uint32, copy=False) if len(images) > ROWS else indices
-        self.targets = images.targets[indices] if targets is None else targets
+        self.targets = images.targets.at(indices) if targets is None else targets
         self.blocks = None if images.blocks is None else images.blocks[indices]
         self.groups = None if images.groups is None else images.groups[indices]
         self.times = None if images.times is None else images.times[indices]
@@ -176,7 +170,7 @@ class ArrayImages(ImageDataset):
     def __init__(
         self, pixels: NDArray[np.uint8], targets: NDArray[np.int64], classes: tuple[str, ...], *, name: str
     ) -> None:
-        self.pixels, self.targets, self.classes, self.source = pixels, targets, classes, name
+        self.pixels, self.targets, self.source = pixels, ClassTargets(targets, classes), name
 
     def image(self, index: int) -> Image.Image:
         return Image.fromarray(self.pixels[index])
@@ -208,67 +202,26 @@ class Splits(NamedTuple):
     summary: DataSummary
 
 
-def dense(targets: Any) -> NDArray[Any]:
-    """Return targets as an array: those of several labels with a number for each class."""
-    found: NDArray[Any] = targets.toarray() if targets.ndim == 2 else targets
-    return found
-
-
-def sparse_rows(values: NDArray[Any], places: NDArray[Any], starts: NDArray[Any], classes: int) -> Any:
-    """Return weights of classes, of which those of image i are starts[i] ... starts[i + 1]."""
-    from scipy.sparse import csr_array
-
-    found = values.astype(np.float32), places.astype(np.int64), starts
-    return csr_array(found, shape=(len(starts) - 1, classes))
-
-
-def in_columns(targets: Any, columns: NDArray[Any], classes: int) -> Any:
-    """Return sparse targets with each of their classes in another column, of so many; -1: left out."""
-    known = targets[:, np.flatnonzero(columns >= 0)]
-    found = sparse_rows(known.data, columns[columns >= 0][known.indices], known.indptr, classes)
-    found.sort_indices()
-    return found
-
-
-def strata(targets: Any) -> NDArray[np.int64]:
-    """Return a class number for each image: of several labels the strongest, of numbers to predict 0."""
-    if targets.ndim == 1 and targets.dtype.kind == "f":
-        return np.zeros(targets.shape[0], dtype=np.int64)
-    if targets.ndim == 1:
-        return np.asarray(targets).astype(np.int64, copy=False)
-    numbers, rows = np.zeros(targets.shape[0], dtype=np.int64), np.diff(targets.indptr)
-    rows = np.repeat(np.arange(len(rows)), rows)
-    order = np.lexsort((-targets.indices, targets.data, rows))  # the last one of a row stays
-    numbers[rows[order]] = targets.indices[order]
-    return numbers
-
-
-def class_counts(targets: Any) -> NDArray[np.int64]:
-    """Return how many images each class has, by `strata`; a part of them at a time."""
-    counts = np.zeros(1, dtype=np.int64)
-    for rows in slices(targets.shape[0]):
-        found = np.bincount(strata(targets[rows]), minlength=len(counts))
-        counts = found + np.pad(counts, (0, len(found) - len(counts)))
-    return counts
-
-
 def slices(count: int) -> Iterator[slice]:
     """Yield the places 0 ... count - 1 in parts."""
     for first in range(0, count, ROWS):
         yield slice(first, min(first + ROWS, count))
 
 
-def members_of_few(targets: Any, held: NDArray[np.bool_], fraction: float) -> tuple[Any, Indices]:
-    """Return (targets, numbers) of the images of classes of which too few are held out, or all of them."""
-    all_images = class_counts(targets)
-    held_images = np.zeros_like(all_images)
+def members_of_few(
+    targets: Targets, held: NDArray[np.bool_], fraction: float
+) -> tuple[NDArray[np.int64], Indices]:
+    """Return (strata, numbers) of the images of classes of which too few are held out, or all of them."""
+    all_images = held_images = np.zeros(len(targets.classes) or 1, dtype=np.int64)
     for rows in slices(len(held)):
-        held_images += np.bincount(strata(targets[rows])[held[rows]], minlength=len(all_images))
+        strata = targets.strata(rows)
+        all_images = all_images + np.bincount(strata, minlength=len(all_images))
+        held_images = held_images + np.bincount(strata[held[rows]], minlength=len(all_images))
     few = (held_images < np.ceil(fraction * all_images / 2)) | (held_images == all_images)
     few &= all_images > 0
-    parts = [np.flatnonzero(few[strata(targets[rows])]) + rows.start for rows in slices(len(held))]
+    parts = [np.flatnonzero(few[targets.strata(rows)]) + rows.start for rows in slices(len(held))]
     members = np.concatenate(parts)
-    return targets[members], members
+    return targets.strata(members), members
 
 
 def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
@@ -282,11 +235,10 @@ def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
     return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
 
 
-def members_of_classes(targets: Any) -> list[Indices]:
+def members_of_classes(strata: NDArray[np.int64]) -> list[Indices]:
     """Return the images of each class that has some."""
-    groups = strata(targets)
-    by_class = np.argsort(groups, kind="stable")
-    return np.split(by_class, np.flatnonzero(np.diff(groups[by_class])) + 1)
+    by_class = np.argsort(strata, kind="stable")
+    return np.split(by_class, np.flatnonzero(np.diff(strata[by_class])) + 1)
 
 
 def hashes_of(
@@ -320,7 +272,7 @@ def check_to_learn(images: ImageDataset, where: str) -> None:
 
 
 def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
-    """Return when each image was taken, as `data.time` says it. Raises InputError."""
+    """Return when each image was taken, as `data.split.time` says it. Raises InputError."""
     if images.times is not None:
         return images.times
     if time == "exif":
@@ -332,15 +284,15 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
         what = "are files"
     else:
         raise InputError(
-            f"data.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, .tsv or "
-            ".parquet)"
+            f"data.split.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, "
+            ".tsv or .parquet)"
         )
     missing = [index for index, when in enumerate(found) if when is None]
     if missing:
         raise InputError(
             f"{len(found) - len(missing)} of {len(found)} images {what}, and not {images.name(missing[0])}: "
-            "give a manifest with a column of times, as in `settings` data.time=taken; or, if the files were "
-            "never copied or changed, `settings` data.time=file"
+            "give a manifest with a column of times, as in `settings` data.split.time=taken; or, if the "
+            "files were never copied or changed, `settings` data.split.time=file"
         )
     return np.array(found, dtype=np.float64)
 

@@ -18,39 +18,6 @@ SHOWN = 100  # images named in a finding
 
 Severity = Literal["error", "warning", "note"]
 
-# By its name in the catalog of languages, which has what was seen and what to do; all others are errors, but
-# for those of add-ons, which say it where they are found.
-NOTES = {
-    *("excluded", "hidden", "system", "duplicate", "near-duplicate", "gray", "suspect-label"),
-}
-WARNINGS = {
-    *(
-        "near-leak",
-        "empty",
-        "format",
-        "other format",
-        "loose",
-        "beside",
-        "loop",
-        "special",
-        "levels",
-        "forms",
-        "alike",
-        "forms",
-        "alike",
-        "repaired",
-        "tiny",
-        "other task",
-        "own labels",
-    ),
-    *("few", "imbalance"),
-    *("new images", "added images", "gone images", "changed images"),
-    *("relabeled images", "moved images", "not excluded"),
-    *("bad files", "course", "not finite.steps", "loader.texts", "loader.images", "wrong labels"),
-    *("explained", "overfitting", "other looks", "not learning.early", "blank images.flat", "patch size"),
-    *("image size.small", "image size.large", "below baseline", "rare classes"),
-}
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -60,19 +27,14 @@ class Finding:
     values: Mapping[str, Any] = field(default_factory=dict)  # that its sentences need
     found: int = 1  # how often
     images: tuple[Any, ...] = ()  # names of the images, or of pairs of them; the first hundred
-    stated: Severity | None = None  # where it is not in a list above
+    severity: Severity = (
+        "error"  # an error spoils the training or its accuracy, a warning may, a note does not
+    )
 
     @property
     def kind(self) -> str:
         """A word for programs."""
         return self.name.partition(".")[0]
-
-    @property
-    def severity(self) -> Severity:
-        """An error spoils the training or its accuracy, a warning may, and a note does not."""
-        if self.stated:
-            return self.stated
-        return "note" if self.name in NOTES else "warning" if self.name in WARNINGS else "error"
 
     @property
     def problem(self) -> str:
@@ -100,7 +62,7 @@ def finding(
     /,
     images: Sequence[Any] | None = None,
     found: int | None = None,
-    severity: Severity | None = None,
+    severity: Severity = "error",
     **values: Any,
 ) -> Iterator[Finding]:
     """Yield a finding, unless nothing was found.
@@ -109,7 +71,7 @@ def finding(
         name: in the catalog of languages.
         images: those concerned; bytes of a name that are not UTF-8 are shown as \\xff.
         found: how many; by default as many as there are images, one where these are not given.
-        severity: of a finding of an add-on.
+        severity: how grave it is; see `Finding`.
         values: that the sentences need.
     """
     if found is None:
@@ -127,10 +89,7 @@ def shown_name(image: Any) -> Any:
 
 def write_findings(file: Path, findings: Sequence[Finding]) -> None:
     """Write findings, so that they can be read again in any language."""
-    rows = [
-        {"name": each.name, "values": dict(each.values), "found": each.found, "images": each.images}
-        for each in findings
-    ]
+    rows = [{**vars(each), "values": dict(each.values)} for each in findings]
     write_text(file, json.dumps(rows, indent=1, default=str))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.checkpoints.whole_files import made_by_one, whole
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByTime
 from vitreous.data.dataset import (
     ImageDataset,
     Parts,
@@ -31,6 +31,7 @@ from vitreous.data.dataset import (
     slices,
 )
 from vitreous.data.split_file import as_recorded, without_excluded
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 
 VALIDATED = 300  # images of an automatic validation part
@@ -75,12 +76,13 @@ def with_own_parts(
             )
     fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))
     if held_out and not fraction:
-        by_time = "time" if config.split_by == "time" else None
-        for name, value in (("group_by", config.group_by), ("split_by", by_time)):
-            if value:
-                raise InputError(
-                    f"{where} has parts of its own, so data.{name}={value!r} has no effect: leave it out"
-                )
+        asked = f"group_by={config.group_by!r}" if config.group_by else ""
+        if isinstance(config.split, SplitByTime):
+            asked = "kind=time"
+        if asked:
+            raise InputError(
+                f"{where} has parts of its own, so data.split.{asked} has no effect: leave it out"
+            )
     if config.split_file:
         new = partial(part_of_new, own, config) if config.new_images else None
         return as_recorded(own, Path(config.split_file), new)
@@ -123,10 +125,10 @@ def held_out_of(
     images: ImageDataset, fraction: float, config: DataConfig, part: str
 ) -> tuple[ImageDataset, ImageDataset | None]:
     """Return (the images that are kept, those that are held out as `part`; None where none are)."""
-    if config.split_by == "time":
-        held = newest(images, fraction, config.time)
-    elif images.cache and config.group_by is None and fraction and images.targets.ndim == 1:
-        return stored_parts(images, fraction, config, part)
+    if isinstance(config.split, SplitByTime):
+        held = newest(images, fraction, config.split.time)
+    elif images.cache and config.group_by is None and fraction and isinstance(images.targets, ClassTargets):
+        return stored_parts(images, images.targets, fraction, config, part)
     else:
         held = lowest_hashes(images, fraction, config, part)
     if not held.any():
@@ -136,7 +138,7 @@ def held_out_of(
 
 
 def stored_parts(
-    images: ImageDataset, fraction: float, config: DataConfig, part: str
+    images: ImageDataset, targets: ClassTargets, fraction: float, config: DataConfig, part: str
 ) -> tuple[ImageDataset, ImageDataset | None]:
     """Return what `held_out_of` does, by hashes, of a large index: computed once and stored beside it, so
     that all processes of a machine share it."""
@@ -148,13 +150,13 @@ def stored_parts(
             held = lowest_hashes(images, fraction, config, part)
             with suppress(OSError), whole(folder) as beside:
                 beside.mkdir(parents=True)
-                write_part(images, ~held, beside / "kept")
-                write_part(images, held, beside / "held_out")
+                write_part(targets, ~held, beside / "kept")
+                write_part(targets, held, beside / "held_out")
     parts = []
     for name in ("kept", "held_out"):
         try:
-            numbers, targets = (np.load(folder / name / f"{each}.npy", mmap_mode="r") for each in STORED)
-            parts.append(Subset(images, numbers, targets))
+            numbers, found = (np.load(folder / name / f"{each}.npy", mmap_mode="r") for each in STORED)
+            parts.append(Subset(images, numbers, ClassTargets(found, targets.classes)))
             parts[-1].cache = folder / name
         except (OSError, ValueError):  # the cache cannot be written
             held = lowest_hashes(images, fraction, config, part) if held is None else held
@@ -163,19 +165,17 @@ def stored_parts(
     return (kept, held_out) if len(held_out) else (images, None)
 
 
-def write_part(images: ImageDataset, chosen: NDArray[np.bool_], folder: Path) -> None:
+def write_part(targets: ClassTargets, chosen: NDArray[np.bool_], folder: Path) -> None:
     """Write the numbers of some images and their targets, a part at a time."""
     folder.mkdir()
     count, place = int(chosen.sum()), 0
-    kinds = np.dtype(np.uint32), images.targets.dtype
-    numbers, targets = (
-        np.lib.format.open_memmap(folder / f"{name}.npy", mode="w+", dtype=kind, shape=(count,))
-        for name, kind in zip(STORED, kinds, strict=True)
-    )
+    memory = partial(np.lib.format.open_memmap, mode="w+", shape=(count,))
+    numbers = memory(folder / f"{STORED[0]}.npy", dtype=np.uint32)
+    classes = memory(folder / f"{STORED[1]}.npy", dtype=targets.numbers.dtype)
     for rows in slices(len(chosen)):
         found = np.flatnonzero(chosen[rows]) + rows.start
         numbers[place : place + len(found)] = found
-        targets[place : place + len(found)] = images.targets[found]
+        classes[place : place + len(found)] = targets.numbers[found]
         place += len(found)
 
 
@@ -195,15 +195,17 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
     if together:
         groups = [np.arange(len(images))]
     else:  # most classes of many images are right already
-        classes, found = members_of_few(images.targets, held, fraction)
-        groups = [found[each] for each in members_of_classes(classes)] if len(found) else []
+        strata, found = members_of_few(images.targets, held, fraction)
+        groups = [found[each] for each in members_of_classes(strata)] if len(found) else []
     for members in groups:
         hashes = hashes_of(images, names, purpose, members)
         ascending = np.sort(hashes)
         held[members] |= hashes <= ascending[math.ceil(fraction * len(members) / 2) - 1]
         held[members] &= hashes < ascending[-1]
     if together and not held.any():
-        raise InputError(f"data.group_by={config.group_by!r} puts all images into one group: give another")
+        raise InputError(
+            f"data.split.group_by={config.group_by!r} puts all images into one group: give another"
+        )
     return held
 
 
@@ -216,8 +218,8 @@ def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_
     moments, counts = np.unique(times, return_counts=True)
     if len(moments) == 1:
         raise InputError(
-            f"all {len(images)} images have the same time, so none is newer: use another data.time, or leave "
-            "out data.split_by=time"
+            f"all {len(images)} images have the same time, so none is newer: use another data.split.time, "
+            "or leave out data.split.kind=time"
         )
     newer = np.cumsum(counts[::-1])[::-1]  # images from each moment on
     closest = 1 + np.abs(newer[1:] - fraction * len(images)).argmin()
@@ -235,11 +237,11 @@ def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
     try:
         pattern = re.compile(config.group_by)
     except re.error as error:
-        raise InputError(f"data.group_by={config.group_by!r} is not a pattern: {error}") from None
+        raise InputError(f"data.split.group_by={config.group_by!r} is not a pattern: {error}") from None
     found = [pattern.search(key) for key in keys]
     if None in found:
         raise InputError(
-            f"data.group_by={config.group_by!r} is not a column, and matches nothing in the name "
+            f"data.split.group_by={config.group_by!r} is not a column, and matches nothing in the name "
             f"{keys[found.index(None)]!r}: give a column of the manifest, or a pattern of names such as "
             "'([^/_]*)_' for what is before the first _"
         )
@@ -248,7 +250,7 @@ def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
 
 def part_of_new(own: Mapping[str, ImageDataset], config: DataConfig, home: str, index: int) -> str:
     """Return the part of a new image in a source's own part. Where the newest are held out, new ones are."""
-    if config.split_by == "time":
+    if isinstance(config.split, SplitByTime):
         return "test" if home == "train" and "test" not in own else home
     [name] = group_names(own[home].subset(np.array([index])), config)
     validated = validation_fraction(config, len(own["train"]), len(own["train"].classes))

@@ -14,6 +14,7 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, first_bands, read_file
+from vitreous.data.targets import one_class
 from vitreous.errors import InputError, utf8_name
 from vitreous.models.bands import MOST
 from vitreous.models.preprocessing import as_pil, as_stored, is_image
@@ -37,11 +38,11 @@ class ImageList(ImageDataset):
     """Images without labels, decoded when they are asked for. images: paths of files, PIL images, arrays of
     one image each."""
 
-    classes, source = ("",), "image"
+    source = "image"
 
     def __init__(self, images: Sequence[Any]) -> None:
         self.images = list(images)
-        self.targets = np.zeros(len(images), dtype=np.int64)
+        self.targets = one_class(len(images))
 
     def name(self, index: int) -> str:
         image = self.images[index]

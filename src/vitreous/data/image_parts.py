@@ -29,6 +29,7 @@ from vitreous.data.sources.hub import find_files, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import decoded_text, delimiter_of, table_rows
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
+from vitreous.data.targets import one_class
 from vitreous.errors import InputError, require_packages, utf8_name
 from vitreous.outside import local_path
 
@@ -206,14 +207,12 @@ def parquet_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
 class RowGroupImages(ImageDataset):
     """The images of one row group of a Parquet file."""
 
-    classes = ("",)
-
     def __init__(self, system: Any, path: str, group: int, column: str) -> None:
         with system.open(path, "rb") as file:
             opened = parquet_file(file, path)
             self.rows = opened.read_row_group(group, columns=[column]).column(0).to_pylist()
             self.first = sum(opened.metadata.row_group(each).num_rows for each in range(group))
-        self.source, self.targets = address(system, path), np.zeros(len(self.rows), dtype=np.int64)
+        self.source, self.targets = address(system, path), one_class(len(self.rows))
 
     def name(self, index: int) -> str:
         return f"{self.source}[{self.first + index}]"
@@ -225,8 +224,6 @@ class RowGroupImages(ImageDataset):
 class TarImages(ImageDataset):
     """The images of a tar file, read at their offsets; a remote one is copied into a temporary file first."""
 
-    classes = ("",)
-
     def __init__(self, system: Any, path: str) -> None:
         self.source = address(system, path)
         with system.open(path, "rb") as file, TemporaryFile() as copy:
@@ -235,7 +232,7 @@ class TarImages(ImageDataset):
                 copy.flush()
             self.file = os.dup((file if is_local(system) else copy).fileno())
         self.members = images_of_samples(members(path, self.file))
-        self.targets = np.zeros(len(self.members), dtype=np.int64)
+        self.targets = one_class(len(self.members))
 
     def __del__(self) -> None:
         if file := self.__dict__.pop("file", None):

@@ -3,28 +3,36 @@ bytes."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.data import sampling
 from vitreous.data.batch_augmentation import BatchTransform
 from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.dataset import ImageDataset, Indices, dense
+from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
-from vitreous.data.transforms import crop_encoded, crop_pixels, evaluation_pixels, random_crop, shorter_side
+from vitreous.data.transforms import (
+    crop_encoded,
+    crop_pixels,
+    evaluation_pixels,
+    normalize,
+    random_crop,
+    shorter_side,
+)
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError
 from vitreous.languages import percentage
@@ -37,6 +45,8 @@ MANY = 400  # images: for fewer, loading (and at first making) the compiled loop
 PART = 0.25  # of the machine's memory, for images: the model needs the rest
 NAMED = 0.05  # weight of a label that is worth naming on a contact sheet
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
+
+BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 class Batch(NamedTuple):
@@ -87,9 +97,7 @@ def image_loader(
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    compiled = len(images) >= MANY
-    how: Any = {"in_memory": config.in_memory, "compiled": compiled}
-    reader = reader or PixelReader(images, preprocessing, augmentation, **how)
+    reader = reader or training_reader(images, preprocessing, augmentation, config.in_memory)
     sampler = Sampler(order, count, batch_size=total, rank=processes[0], world_size=processes[1])
     loader = BatchLoader(
         sampler,
@@ -123,12 +131,12 @@ def evaluation_loader(
     together compute what one process would, to the bit."""
     if isinstance(preprocessing, NativePreprocessing):
         reader = reader or NativeReader(images, preprocessing)
-    reader = reader or PixelReader(images, preprocessing, compiled=len(images) >= MANY)
+    reader = reader or DecodedImages(images, preprocessing)
     rows = np.arange(len(images))
     mine = rows[rows // batch_size % world_size == rank]
     sampler = Sampler(lambda epoch: Order(mine), len(mine), batch_size=batch_size, exact=True)
     loader = BatchLoader(sampler, reader.read, reader.collate, workers, prepare=reader.prepare)
-    return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
+    return DevicePrefetcher(loader, Normalization(preprocessing), device)
 
 
 @runtime_checkable
@@ -140,93 +148,75 @@ class SampleReader(Protocol):
     def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Any: ...
 
 
-class PixelReader:
-    """The images of a dataset at the model's size, with the augmentation of single images.
+class Normalization(nn.Module):
+    """Makes of a batch of bytes what a model is given."""
+
+    factor: Float[Tensor, "C 1 1"]
+    shift: Float[Tensor, "C 1 1"]
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        factor, shift = preprocessing.factor_and_shift()
+        self.register_buffer("factor", factor)
+        self.register_buffer("shift", shift)
+
+    def forward(self, batch: BatchT, epoch: int, step: int) -> BatchT:
+        """Return a NamedTuple with `images` normalized."""
+        fields: dict[str, Any] = batch._asdict()  # type: ignore[attr-defined]
+        fields["images"] = normalize(fields["images"], self.factor, self.shift)
+        return type(batch)(**fields)
+
+
+def training_reader(
+    images: ImageDataset,
+    preprocessing: Preprocessing,
+    augmentation: AugmentationConfig,
+    in_memory: bool | Literal["auto"],
+) -> DecodedImages:
+    """Return what reads training images.
 
     Args:
         in_memory: decode once and cache; "auto": if all fit a quarter of the memory, in each of the processes
             of this machine.
-        compiled: whether it pays to load the compiled loops.
     """
+    cropped = augmentation.random_resized_crop is not None
+    if in_memory == "auto":
+        in_memory = estimated_bytes(images, preprocessing, cropped=cropped) < memory_budget()
+    if augmentation.per_image:
+        return AugmentedImages(images, preprocessing, augmentation, in_memory=in_memory)
+    return CachedBatches(images, preprocessing) if in_memory else DecodedImages(images, preprocessing)
 
-    def __init__(
-        self,
-        images: ImageDataset,
-        preprocessing: Preprocessing,
-        augmentation: AugmentationConfig | None = None,
-        *,
-        in_memory: bool | Literal["auto"] = False,
-        compiled: bool = True,
-    ) -> None:
-        self.images, self.preprocessing, self.compiled = images, preprocessing, compiled
-        self.augmentation = augmentation or AugmentationConfig()
-        self.per_image, self.changes_colors = self.augmentation.per_image, self.augmentation.changes_colors
-        self.caches = in_memory if in_memory != "auto" else self.estimate() < memory_budget()
-        self.cache: ImageCache | None = None
+
+class DecodedImages:
+    """The images of a dataset, decoded each time that they are asked for, as `Preprocessing` shows them."""
+
+    def __init__(self, images: ImageDataset, preprocessing: Preprocessing) -> None:
+        self.images, self.preprocessing = images, preprocessing
+        self.compiled = len(images) >= MANY  # whether it pays to load the compiled loops
         self.bad = BadFiles()
 
     def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Fill the cache at the first call. Returns whether nothing is left to do image by image."""
+        """Take note of where bad images are recorded. Returns whether all images are in memory."""
         self.bad = bad
-        if self.caches and self.cache is None:
-            size = None if self.augmentation.random_resized_crop else self.preprocessing.size
-            self.cache = ImageCache(
-                len(self.images),
-                self.decode_for_cache,
-                size=(*size, self.preprocessing.channels) if size else None,
-                bad=bad,
-                executor=executor,
-            )
-        return self.whole_batches
+        return False
 
-    @property
-    def whole_batches(self) -> bool:
-        """Whether all images are cached at the model's size, so that a batch is gathered in one operation."""
-        return self.cache is not None and not self.per_image
-
-    def read(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"] | int:
-        """Return one image at the model's size; its index where batches are gathered. Raises BadImage.
+    def read(self, index: int, rng: np.random.Generator | None = None) -> Any:
+        """Return one image at the model's size. Raises BadImage.
 
         Args:
-            rng: of the random crop and the changes of color; None where there are none.
+            rng: of what is changed at random; None where nothing is.
         """
-        if self.cache is not None and self.whole_batches:
-            self.cache.check(index)
-            return index
-        pixels = self.cropped(index, rng)
-        return change_colors(pixels, self.augmentation, rng) if rng and self.changes_colors else pixels
-
-    def collate(self, samples: Sequence[UInt8[Tensor, "C H W"] | int], indices: Indices, rows: Rows) -> Batch:
-        """Return samples as a batch."""
-        targets = torch.from_numpy(dense(self.images.targets[indices]))
-        return Batch(self.stack(samples, indices), targets, torch.from_numpy(indices))
-
-    def stack(
-        self, samples: Sequence[UInt8[Tensor, "C H W"] | int], indices: Indices
-    ) -> UInt8[Tensor, "B C H W"]:
-        """Return what `read` gave as one tensor."""
-        if self.whole_batches:
-            assert self.cache is not None
-            return self.cache.stacked(indices)
-        return torch.stack([sample for sample in samples if isinstance(sample, Tensor)])
-
-    def cropped(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"]:
-        """By the random crop, or as for evaluation."""
-        crop = self.augmentation.random_resized_crop
-        if self.cache is not None:
-            pixels = self.cache.pixels(index)
-            if not crop or rng is None:
-                return pixels
-            size = (pixels.shape[1], pixels.shape[2])
-            box = random_crop(size, crop, rng)
-            how = {"antialias": crop.antialias, "compiled": self.compiled}
-            return crop_pixels(pixels, box, size, self.preprocessing, **how)
         with self.opened(index) as encoded:
-            if not crop or rng is None:
-                return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
-            box = random_crop(encoded.size, crop, rng)
-            how = {"antialias": crop.antialias, "compiled": self.compiled}
-            return crop_encoded(encoded, box, self.preprocessing, **how)
+            return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
+
+    def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Batch:
+        """Return samples as a batch."""
+        targets = self.images.targets.tensor(indices)
+        return Batch(self.stacked(samples, indices), targets, torch.from_numpy(indices))
+
+    def stacked(self, samples: Sequence[Any], indices: Indices) -> UInt8[Tensor, "B C H W"]:
+        """Return what `read` gave as one tensor."""
+        return torch.stack(list(samples))
 
     @contextmanager
     def opened(self, index: int) -> Iterator[EncodedImage]:
@@ -239,29 +229,95 @@ class PixelReader:
         if encoded.repaired:
             self.bad.repaired.add(encoded.name)
 
-    def decode_for_cache(self, index: int) -> UInt8[Tensor, "C H W"] | BadImage:
-        """Return an image at the model's size; or large enough to be cropped, if it will be."""
-        try:
-            with self.opened(index) as encoded:
-                if not self.augmentation.random_resized_crop:
-                    return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
-                return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
-        except BadImage as bad:
-            return bad
 
-    def estimate(self) -> float:
-        """Return the bytes that all images would take, estimated from some of them."""
-        areas = []
-        for index in self.images.sample(SAMPLE):
-            try:
-                height, width = self.images.opened(index, self.preprocessing.channels).size
-            except BadImage:
-                continue  # counted when it is decoded
-            scale = min(shorter_side(self.preprocessing, ENOUGH) / min(height, width), 1)
-            areas.append(height * width * scale**2)
-        if not self.augmentation.random_resized_crop:
-            areas = [self.preprocessing.size[0] * self.preprocessing.size[1]]
-        return float(np.mean(areas or [0])) * self.preprocessing.channels * len(self.images)
+class CachedBatches(DecodedImages):
+    """The images of a dataset, decoded once, from which a batch is gathered in one operation."""
+
+    cache: ImageCache | None = None
+
+    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
+        """Decode all images at the first call."""
+        self.bad = bad
+        if self.cache is None:
+            size = *self.preprocessing.size, self.preprocessing.channels
+            self.cache = ImageCache(len(self.images), super().read, size, bad, executor)
+        return True
+
+    def read(self, index: int, rng: np.random.Generator | None = None) -> None:
+        """Return nothing. Raises BadImage for an image that could not be decoded."""
+        assert self.cache is not None
+        self.cache.check(index)
+
+    def stacked(self, samples: Sequence[Any], indices: Indices) -> UInt8[Tensor, "B C H W"]:
+        assert self.cache is not None
+        return self.cache.stacked(indices)
+
+
+class AugmentedImages(DecodedImages):
+    """The images of a dataset with random crops and changed colors. in_memory: decode once, large enough for
+    the crops."""
+
+    cache: ImageCache | None = None
+
+    def __init__(
+        self,
+        images: ImageDataset,
+        preprocessing: Preprocessing,
+        augmentation: AugmentationConfig,
+        *,
+        in_memory: bool,
+    ) -> None:
+        super().__init__(images, preprocessing)
+        self.augmentation, self.in_memory = augmentation, in_memory
+        self.crop, self.changes_colors = augmentation.random_resized_crop, augmentation.changes_colors
+
+    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
+        """Fill the cache at the first call."""
+        self.bad = bad
+        if self.in_memory and self.cache is None:
+            if self.crop:
+                self.cache = ImageCache(len(self.images), self.enlarged, None, bad, executor)
+            else:
+                size = *self.preprocessing.size, self.preprocessing.channels
+                self.cache = ImageCache(len(self.images), super().read, size, bad, executor)
+        return False
+
+    def read(self, index: int, rng: np.random.Generator | None = None) -> UInt8[Tensor, "C H W"]:
+        pixels = self.cropped(index, rng)
+        return change_colors(pixels, self.augmentation, rng) if rng and self.changes_colors else pixels
+
+    def cropped(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"]:
+        """By the random crop, or as for evaluation."""
+        if self.crop is None or rng is None:
+            return super().read(index) if self.cache is None else self.cache.pixels(index)
+        how = {"antialias": self.crop.antialias, "compiled": self.compiled}
+        if self.cache is not None:
+            pixels = self.cache.pixels(index)
+            size = (pixels.shape[1], pixels.shape[2])
+            return crop_pixels(pixels, random_crop(size, self.crop, rng), size, self.preprocessing, **how)
+        with self.opened(index) as encoded:
+            box = random_crop(encoded.size, self.crop, rng)
+            return crop_encoded(encoded, box, self.preprocessing, **how)
+
+    def enlarged(self, index: int) -> UInt8[Tensor, "C H W"]:
+        """Return an image large enough to be cropped. Raises BadImage."""
+        with self.opened(index) as encoded:
+            return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
+
+
+def estimated_bytes(images: ImageDataset, preprocessing: Preprocessing, *, cropped: bool) -> float:
+    """Return the bytes that all images would take; where they are to be cropped, estimated from some."""
+    if not cropped:
+        return float(math.prod(preprocessing.size) * preprocessing.channels * len(images))
+    areas = []
+    for index in images.sample(SAMPLE):
+        try:
+            height, width = images.opened(index, preprocessing.channels).size
+        except BadImage:
+            continue  # counted when it is decoded
+        scale = min(shorter_side(preprocessing, ENOUGH) / min(height, width), 1)
+        areas.append(height * width * scale**2)
+    return float(np.mean(areas or [0])) * preprocessing.channels * len(images)
 
 
 class NativeReader:
@@ -282,28 +338,37 @@ class NativeReader:
             raise BadImage(self.images.name(index), str(error)) from None
 
     def collate(self, samples: Sequence[UInt8[Tensor, "C H W"]], indices: Indices, rows: Rows) -> Batch:
-        targets = torch.from_numpy(dense(self.images.targets[indices]))
+        targets = self.images.targets.tensor(indices)
         return Batch(padded(samples), targets, torch.from_numpy(indices))
 
 
 class ImageCache:
     """The decoded images, in memory that all threads share, channels last: what the resize is fastest on.
-    size: (height, width, channels) of every image, which are then in one block; None: each has its own."""
+
+    Args:
+        decode: returns the pixels of an image, by its number. Raises BadImage.
+        size: (height, width, channels) of every image, which are then in one block; None: each has its own.
+    """
 
     def __init__(
         self,
         count: int,
-        decode: Callable[[int], UInt8[Tensor, "C H W"] | BadImage],
-        *,
+        decode: Callable[[int], UInt8[Tensor, "C H W"]],
         size: tuple[int, int, int] | None,
         bad: BadFiles,
         executor: Executor | None = None,
     ) -> None:
+        def attempt(index: int) -> UInt8[Tensor, "C H W"] | BadImage:
+            try:
+                return decode(index)
+            except BadImage as bad:
+                return bad
+
         run = map if executor is None else executor.map
         self.block = torch.empty((count, *size) if size else 0, dtype=torch.uint8)
         self.images: dict[int, NDArray[np.uint8]] = {}
         self.bad: dict[int, BadImage] = {}
-        for index, pixels in enumerate(run(decode, range(count))):
+        for index, pixels in enumerate(run(attempt, range(count))):
             if isinstance(pixels, BadImage):
                 bad.add(pixels)
                 self.bad[index] = pixels

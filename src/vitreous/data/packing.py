@@ -19,6 +19,7 @@ from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles
 from vitreous.data.sources.shards import CLASSES
+from vitreous.data.targets import LabelTargets
 from vitreous.data.workers import in_threads, one_core
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.results import Result
@@ -103,10 +104,11 @@ def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[S
 
 def encoded_label(images: ImageDataset, number: int) -> tuple[str, bytes]:
     """The suffix and the content of a label's file: a class number, or the weights of several classes."""
-    if images.targets.ndim == 1:
-        return "cls", str(images.targets[number]).encode()
+    targets = images.targets
+    if not isinstance(targets, LabelTargets):
+        return "cls", str(int(targets.strata(slice(number, number + 1))[0])).encode()
     # NumPy prints the shortest decimal that gives the same float32 again.
-    weights = {images.classes[place]: float(str(weight)) for place, weight in images.weights(number)}
+    weights = {targets.classes[place]: float(str(weight)) for place, weight in targets.weights(number)}
     return "json", json.dumps({"label": weights}, ensure_ascii=False).encode()
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.dataset import Indices, strata
+from vitreous.data.dataset import Indices
+from vitreous.data.targets import Targets
 from vitreous.errors import InputError
 from vitreous.rng import mixed_bits, numpy_generator
 
@@ -190,10 +191,10 @@ def shuffled_by_length(lengths: NDArray[np.int64], batch_size: int, *, seed: int
     return Order(rng.permuted(batches, axis=1).ravel())
 
 
-def balanced(targets: Any, *, seed: int, epoch: int) -> Order:
+def balanced(targets: Targets, *, seed: int, epoch: int) -> Order:
     """Return as many samples as there are, every class equally often: those of small classes are repeated."""
     rng = numpy_generator(seed, "order", epoch)
-    groups = strata(targets)
+    groups = targets.strata()
     present = rng.permutation(np.unique(groups))
     quotas = np.full(len(present), len(groups) // len(present))
     quotas[: len(groups) % len(present)] += 1

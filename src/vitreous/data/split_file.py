@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vitreous.checkpoints.whole_files import write_csv
-from vitreous.data.dataset import ImageDataset, Indices, Parts, in_columns, name_hashes
+from vitreous.data.dataset import ImageDataset, Indices, Parts, name_hashes
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
+from vitreous.data.targets import Targets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
@@ -113,7 +114,8 @@ def as_recorded(
     gone = {path: rows[path] for path in rows.keys() - {key for each in keys.values() for key in each}}
     renamed = {row.digest: row for row in gone.values() if row.digest}
     renamed |= {row.digest: row for row in gone.values() if row.digest and row.part == "train"}
-    classes = recorded_classes(own["train"], rows)
+    classes = recorded_classes(own["train"].targets, rows)
+    known = set(classes)
     seen: dict[str, list[str]] = {kind: [] for kind in ("new", "changed", "relabeled", "moved", "gone")}
     chosen: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
     for home, images in own.items():
@@ -122,9 +124,9 @@ def as_recorded(
             if row is not None and row.part == EXCLUDED:
                 gone.pop(row.path, None)
                 continue
-            if row is None or not classes_in(label, images) <= set(classes):
+            if row is None or not images.targets.classes_in(label) <= known:
                 seen["new"].append(key)
-                if part_of and classes_in(label, images) <= set(classes):
+                if part_of and images.targets.classes_in(label) <= known:
                     chosen[part_of(home, index)].append(index)
                 continue
             gone.pop(row.path, None)
@@ -149,7 +151,7 @@ def as_recorded(
     if part_of:
         seen["added"] = seen.pop("new")
     for kind, names in seen.items():
-        train.findings += tuple(finding(f"{kind} images", names))
+        train.findings += tuple(finding(f"{kind} images", names, severity="warning"))
     return train, validation, test
 
 
@@ -158,39 +160,25 @@ def home_of(part: str, own: Mapping[str, ImageDataset]) -> str:
     return part if part in own else "train"
 
 
-def classes_in(label: str, images: ImageDataset) -> set[str]:
-    """Return the classes that a recorded label names."""
-    if not label or not images.classes:
-        return set()
-    if images.targets.ndim == 1:
-        return {label}
-    parts = label.split("|")
-    return {part if part in images.classes else part.rpartition(":")[0] or part for part in parts}
-
-
-def recorded_classes(images: ImageDataset, rows: Mapping[str, SplitRow]) -> tuple[str, ...]:
+def recorded_classes(targets: Targets, rows: Mapping[str, SplitRow]) -> tuple[str, ...]:
     """Return the classes of a run: those of its data now, without new ones, and those that are gone."""
-    names = {name for label in {row.label for row in rows.values()} for name in classes_in(label, images)}
+    names: set[str] = set()
+    for label in {row.label for row in rows.values()}:
+        names |= targets.classes_in(label)
     if not names:
-        return images.classes
-    shown = images.targets if images.targets.ndim == 1 else images.targets.indices
-    new = {images.classes[number] for number in np.unique(shown)} - names
-    classes = [name for name in images.classes if name not in new]
+        return targets.classes
+    new = {targets.classes[number] for number in np.flatnonzero(targets.counts())} - names
+    classes = [name for name in targets.classes if name not in new]
     missing = sorted(names - set(classes))
     return tuple(sorted([*classes, *missing]) if classes == sorted(classes) else [*classes, *missing])
 
 
 def reclassify(images: ImageDataset, classes: tuple[str, ...]) -> None:
     """Number the targets of images by other classes, among which theirs are."""
-    if images.classes == classes:
-        return
-    place = {name: number for number, name in enumerate(classes)}
-    numbers = np.array([place.get(name, -1) for name in images.classes])
-    if images.targets.ndim == 1:
-        images.targets = numbers[images.targets]
-    else:
-        images.targets = in_columns(images.targets, numbers, len(classes))
-    images.classes = classes
+    if images.classes != classes:
+        place = {name: number for number, name in enumerate(classes)}
+        columns = np.array([place.get(name, -1) for name in images.classes])
+        images.targets = images.targets.with_classes(classes, columns)
 
 
 def without_excluded(
@@ -228,8 +216,8 @@ def without_excluded(
         raise InputError(f"{file} excludes every image to train on: keep some")
     rest.excluded = tuple(left_out)
     count = sum(map(len, left_out))
-    rest.findings = (*rest.findings, *finding("excluded", (), count, file=file))
-    rest.findings += tuple(finding("not excluded", sorted(names - known), file=file))
+    rest.findings = (*rest.findings, *finding("excluded", (), count, file=file, severity="note"))
+    rest.findings += tuple(finding("not excluded", sorted(names - known), file=file, severity="warning"))
     return rest, {part: images for part, images in parts.items() if len(images)}
 
 

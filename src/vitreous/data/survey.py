@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vitreous.data.dataset import ImageDataset, Indices, strata
+from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import in_threads
@@ -107,7 +107,7 @@ class ImageFacts(NamedTuple):
 
 class DataSurvey(NamedTuple):
     """All good images, in columns of N. images: how many each part has. keys: names relative to the source.
-    places: the number of each image in its part; parts: the number of that part. counts: `shown_classes` of
+    places: the number of each image in its part; parts: the number of that part. counts: of the classes in
     all parts. bad_keys: of images that cannot be read, by name."""
 
     images: dict[str, int]
@@ -154,21 +154,15 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
         keys=[images.key(row) for images in good for row in range(len(images))],
         places=np.array(places, dtype=np.int64),
         parts=np.repeat(np.arange(len(parts)), [len(images) for images in good]),
-        labels=np.concatenate([strata(images.targets) for images in good]),
+        labels=np.concatenate([images.targets.strata() for images in good]),
         digests=[seen.digest for seen in facts],
         thumbs=np.array([seen.thumb for seen in facts], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3),
         sizes=np.array([seen.size for seen in facts], dtype=np.int64).reshape(-1, 2),
         gray=np.array([seen.gray for seen in facts], dtype=bool),
-        counts=np.sum([shown_classes(images) for images in good], axis=0),
+        counts=np.sum([images.targets.counts() for images in good], axis=0),
         bad=bad,
         bad_keys=bad_keys,
     )
-
-
-def shown_classes(images: ImageDataset) -> NDArray[np.int64]:
-    """Return how many images show each class, (classes,); those with several labels count for each."""
-    shown = images.targets if images.targets.ndim == 1 else images.targets.indices
-    return np.bincount(shown.clip(0), minlength=len(images.classes))[: len(images.classes)]
 
 
 def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:

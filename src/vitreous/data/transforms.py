@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import PIL
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -25,6 +25,8 @@ from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Kernel = Literal["bilinear", "bicubic"]
+
+LARGE_BATCH = 1 << 20  # bytes, for which it pays to load the compiled loops
 
 
 @cache
@@ -229,3 +231,22 @@ def crop_pixels(
 def shorter_side(preprocessing: Preprocessing, factor: float) -> int:
     """Pixels that an image's shorter side needs to be `factor` times the model's size."""
     return math.ceil(factor * max(preprocessing.size))
+
+
+def normalize(
+    pixels: UInt8[Tensor, "*B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
+) -> Float[Tensor, "*B C H W"]:
+    """Return pixels x factor + shift, as `Preprocessing.normalize`. Memory-bound: large batches on a CPU are
+    read once and written once, in a quarter of the time, where Numba is installed.
+
+    Args:
+        factor, shift: `Preprocessing.factor_and_shift`, on the device of the pixels.
+    """
+    numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
+    large = pixels.numel() >= LARGE_BATCH and pixels.device.type == "cpu" and pixels.ndim == 4
+    if not large or (compiled := loops()) is None:
+        return torch.mul(pixels, factor, out=numbers).add_(shift)
+    compiled.normalize(
+        pixels.contiguous().numpy(), factor.flatten().numpy(), shift.flatten().numpy(), numbers.numpy()
+    )
+    return numbers

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.dataset import ImageDataset, dense
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
@@ -60,7 +61,7 @@ def calibrate_model(
             f"{len(images)}: hold out more"
         )
     labels, world = class_labels(model, images), batching.get("world", ALONE)
-    several = images.targets.ndim == 2  # labels an image: each of them tells something of the temperature
+    several = isinstance(images.targets, LabelTargets)  # each of them tells something of the temperature
     most = max(MOST_LOGITS // len(labels) // (4 if several else 1), FEWEST)
     if len(images) > most:
         images = images.subset(np.array(images.sample(most)))
@@ -71,7 +72,7 @@ def calibrate_model(
         some = learned.subset(np.array(learned.sample(min(MOST_LEARNED, most))))
         silent: Batching = {**batching, "progress": None}
         seen = compute_outputs(model, some, **silent)
-        other = seen.values, torch.from_numpy(dense(some.targets[seen.indices]))
+        other = seen.values, some.targets.tensor(seen.indices)
     fitted = 1.0
     if world.first:
         known = torch.from_numpy(before.targets)

@@ -208,7 +208,7 @@ class Classical(NamedTuple):
         if len(held_out) > MOST_ASKED:
             held_out = held_out.subset(np.array(held_out.sample(MOST_ASKED)))
         pixels, rows = shown(held_out, self.channels)
-        truth = held_out.targets[rows]
+        truth = held_out.targets.strata(rows)
         reading = time.perf_counter() - began
         results = []
         for each in self.methods:
@@ -238,7 +238,7 @@ def fit_classical(splits: Splits) -> Classical:
             some = part.subset(np.array(part.sample(max(MOST_FITTED * len(part) // count, 1))))
         read, rows = shown(some, channels)
         pixels.append(read)
-        targets.append(some.targets[rows])
+        targets.append(some.targets.strata(rows))
     return fit_pixels(np.concatenate(pixels), np.concatenate(targets), splits, count)
 
 
@@ -326,7 +326,7 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
     None where no class has two images. Raises InputError: no image can be read."""
     some = splits.train.subset(np.array(splits.train.sample(MOST_MIRRORED)))
     pixels, rows = shown(some, splits.summary.channels)
-    targets = some.targets[rows]
+    targets = some.targets.strata(rows)
     counts = np.bincount(targets)
     if (counts > 0).sum() < 2 or counts.max() < 2:
         return None

@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vitreous.data.dataset import ImageDataset, dense, in_columns
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
+from vitreous.data.targets import LabelTargets
 from vitreous.evaluation.outputs import (
     MOST_KEPT,
     AveragedViews,
@@ -277,29 +278,34 @@ def evaluate(
 ) -> ClassificationEvaluation | MultiLabelEvaluation:
     """Classify every one of `images` once and compare with its class, or its classes. Raises InputError: the
     model does not know the classes, or no image could be decoded."""
-    labels, several = class_labels(model, images), images.targets.ndim == 2
-    if several and len(labels) <= MOST_KEPT:
-        return label_evaluation(labels, images, compute_outputs(model, images, **batching), model.temperature)
+    labels, targets = class_labels(model, images), images.targets
     columns = class_columns(labels, images).to(batching.get("device", "cpu"))
-    levels = LabelLevels(columns, len(labels)) if several else None
+    temperature = model.temperature
+    if not isinstance(targets, LabelTargets):
 
-    def compute(batch: Batch) -> Tensor:
-        logits = model(batch.images).float()
-        if levels:
-            levels.add(logits, batch.targets)
-            return batch.indices  # there is nothing to keep of an image
-        return summaries(logits, columns[batch.targets].to(logits.device), model.temperature)
+        def summarize(batch: Batch) -> Tensor:
+            logits = model(batch.images).float()
+            return summaries(logits, columns[batch.targets].to(logits.device), temperature)
 
-    found = compute_outputs(model, images, compute, **batching)
-    if not levels:
-        return from_summaries(labels, images, found, model.temperature)
+        return from_summaries(
+            labels, images, compute_outputs(model, images, summarize, **batching), temperature
+        )
+    if len(labels) <= MOST_KEPT:
+        return label_evaluation(labels, images, compute_outputs(model, images, **batching), temperature)
+    levels = LabelLevels(columns, len(labels))
+
+    def count(batch: Batch) -> Tensor:
+        levels.add(model(batch.images).float(), batch.targets)
+        return batch.indices  # there is nothing to keep of an image
+
+    found = compute_outputs(model, images, count, **batching)
     levels.counts = batching.get("world", ALONE).add_up(levels.counts)
     return MultiLabelEvaluation(
         classes=labels,
-        targets=in_columns(images.targets[found.indices], columns.cpu().numpy(), len(labels)),
+        targets=targets.at(found.indices).with_classes(labels, columns.cpu().numpy()).matrix,
         probabilities=None,
         levels=levels,
-        uncalibrated_error=None if model.temperature == 1 else levels.calibration(model.temperature).ece,
+        uncalibrated_error=None if temperature == 1 else levels.calibration(temperature).ece,
         **found.about,
     )
 
@@ -313,15 +319,15 @@ def label_evaluation(
         labels: of the logits, as `class_labels` gives them.
         temperature: that the logits are already divided by.
     """
-    columns, targets = class_columns(labels, images), images.targets[outputs.indices]
-    if targets.ndim == 1:
-        known = columns[torch.from_numpy(targets)]
+    columns, targets = class_columns(labels, images), images.targets.at(outputs.indices)
+    if not isinstance(targets, LabelTargets):
+        known = columns[targets.tensor()]
         both = [torch.split(each, SUMMARIZED) for each in (outputs.values, known)]
         values = torch.cat([summaries(some, true, temperature) for some, true in zip(*both, strict=True)])
         return from_summaries(labels, images, outputs._replace(values=values), temperature)
     found = MultiLabelEvaluation(
         classes=labels,
-        targets=dense(in_columns(targets, columns.numpy(), len(labels))),
+        targets=targets.with_classes(labels, columns.numpy()).tensor().numpy(),
         probabilities=outputs.values.sigmoid().numpy(),
         **outputs.about,
     )
@@ -336,7 +342,7 @@ def from_summaries(
 ) -> ClassificationEvaluation:
     """Return the evaluation of images of which `outputs` has the summaries."""
     predictions, confidence, true, in_top5, before = outputs.values[:, :5].numpy().T.copy()
-    targets = class_columns(labels, images).numpy()[images.targets[outputs.indices]]
+    targets = class_columns(labels, images).numpy()[images.targets.strata(outputs.indices)]
     return ClassificationEvaluation(
         classes=labels,
         targets=targets,

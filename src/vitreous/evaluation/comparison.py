@@ -155,37 +155,31 @@ class Comparison(Result):
 
     def lines(self) -> list[list[str]]:
         """Return `table` for people: a header with the runs, then a line for each number."""
-        found = self.common or [run.evaluation for run in self.runs if run.evaluation]
+        compared = self.common or [run.evaluation for run in self.runs if run.evaluation]
         lines = [["", *(run.name for run in self.runs)]]
-        if len(found) == len(self.runs):
-            lines.append([phrase("compared.examples"), *(f"{each.count:,}" for each in found)])
-            known = {name: metric.label for each in found for name, metric in each.metrics.items()}
-            for name, label in known.items():
-                metrics = [each.metrics.get(name) for each in found]
-                shown = ("–" if each is None else metric_text(each) for each in metrics)
-                lines.append([words("metrics").get(name, label), *shown])
-        else:
-            for name in ("loss", "validation_loss"):
-                values = [run.rows[-1].get(name) if run.rows else None for run in self.runs]
-                if any(value is not None for value in values):
-                    shown = ("–" if value is None else f"{value:.4f}" for value in values)
-                    lines.append([phrase(f"facts.{name.replace('_', '-')}"), *shown])
-        if self.differences and (scores := self.common[0].scores()):
-            label = phrase("compared.difference", score=phrase(f"scores.{scores.name}"))
-            texts = [difference_text(each.difference, rate=scores.rate) for each in self.differences]
-            bounds = [
-                [difference_text(end, rate=scores.rate) for end in each.interval] for each in self.differences
-            ]
-            lines.append([label, "–", *texts])
-            lines.append([phrase("compared.interval"), "–", *(" … ".join(each) for each in bounds)])
-            lines.append(["p", "–", *(f"{p_value:.2g}" for p_value in self.p_values)])
+        lines += metric_lines(compared) if len(compared) == len(self.runs) else loss_lines(self.runs)
+        lines += self.difference_lines()
         lines.append([phrase("facts.parameters"), *(f"{run.parameters:,}" for run in self.runs)])
         for name, label in (("epoch", "epochs"), ("seconds", "time")):
-            values = [run.rows[-1].get(name, 0) if run.rows else 0 for run in self.runs]
-            lines.append(
-                [phrase(f"facts.{label}"), *(phrase(f"facts.values.{label}", value=each) for each in values)]
-            )
+            line = [phrase(f"facts.{label}")]
+            for run in self.runs:
+                value = run.rows[-1].get(name, 0) if run.rows else 0
+                line.append(phrase(f"facts.values.{label}", value=value))
+            lines.append(line)
         return lines
+
+    def difference_lines(self) -> list[list[str]]:
+        """Return the differences to the first run, their intervals and p-values."""
+        scores = self.common[0].scores() if self.common else None
+        if not self.differences or scores is None:
+            return []
+        label = phrase("compared.difference", score=phrase(f"scores.{scores.name}"))
+        values, intervals = [label, "–"], [phrase("compared.interval"), "–"]
+        for found in self.differences:
+            low, high = (difference_text(end, rate=scores.rate) for end in found.interval)
+            values.append(difference_text(found.difference, rate=scores.rate))
+            intervals.append(f"{low} … {high}")
+        return [values, intervals, ["p", "–", *(f"{p_value:.2g}" for p_value in self.p_values)]]
 
     def to_json(self) -> dict[str, Any]:
         own = [run.evaluation.to_json() if run.evaluation else {} for run in self.runs]
@@ -230,6 +224,30 @@ class Comparison(Result):
             "true": in_words(first.true[row], first.classes),
             "answers": given,
         }
+
+
+def metric_lines(compared: Sequence[Evaluation]) -> list[list[str]]:
+    """Return the number of examples, and each metric of evaluations; "–" where one lacks it."""
+    lines = [[phrase("compared.examples"), *(f"{each.count:,}" for each in compared)]]
+    labels = {name: metric.label for each in compared for name, metric in each.metrics.items()}
+    for name, label in labels.items():
+        line = [words("metrics").get(name, label)]
+        for each in compared:
+            metric = each.metrics.get(name)
+            line.append("–" if metric is None else metric_text(metric))
+        lines.append(line)
+    return lines
+
+
+def loss_lines(runs: Sequence[ComparedRun]) -> list[list[str]]:
+    """Return the last losses of runs, which have no evaluation in common."""
+    lines = []
+    for name in ("loss", "validation_loss"):
+        values = [run.rows[-1].get(name) if run.rows else None for run in runs]
+        if any(value is not None for value in values):
+            shown = ["–" if value is None else f"{value:.4f}" for value in values]
+            lines.append([phrase(f"facts.{name.replace('_', '-')}"), *shown])
+    return lines
 
 
 def metric_text(metric: Metric) -> str:

@@ -18,6 +18,7 @@ from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import Batch
+from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError, cache_folder
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.names import Runnable
@@ -57,10 +58,10 @@ def cached_features(
 def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
     """Compute the features of every image once. Raises InputError: images with several labels, or none that
     can be decoded."""
-    if images.targets.ndim != 1:
+    if isinstance(images.targets, LabelTargets):
         raise InputError("a probe needs one class for each image, and these images have several labels")
     outputs = feature_outputs(model, images, **batching)
-    return Features(outputs.values.numpy(), images.targets[outputs.indices].astype(np.int64))
+    return Features(outputs.values.numpy(), images.targets.strata(outputs.indices))
 
 
 def feature_outputs(
@@ -81,7 +82,7 @@ def content_key(model: Runnable | nn.Module, images: ImageDataset, precision: st
     digest = hashlib.blake2b(model_digest(model), digest_size=20)
     if precision != "fp32":
         digest.update(precision.encode())
-    digest.update(np.ascontiguousarray(images.targets).tobytes())
+    digest.update(images.targets.strata().tobytes())
     for index in range(len(images)):
         digest.update(image_bytes(images, index))
     return digest.hexdigest()

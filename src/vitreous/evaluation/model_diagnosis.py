@@ -65,7 +65,7 @@ def blank(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
         return
     flat = int((pixels.flatten(1).amax(1) - pixels.flatten(1).amin(1) < 2 * STEP).sum())
     if flat > BLANK * len(images):
-        yield from finding("blank images.flat", found=flat, count=len(images))
+        yield from finding("blank images.flat", found=flat, count=len(images), severity="warning")
 
 
 def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
@@ -96,6 +96,7 @@ def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None =
             patch=config.patch_size,
             patches=config.grid[0] * config.grid[1],
             better=max(1, min(height, width) // 8),
+            severity="warning",
         )
     sides = []
     for index in images.sample(16):
@@ -108,9 +109,9 @@ def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None =
     seen: dict[str, Any] = {"shorter": shorter, "height": height, "width": width}
     if shorter * 3 < side and side > fit:
         better = fit if usual else max(16, round(shorter / 16) * 16)
-        yield from finding("image size.small", better=better, **seen)
+        yield from finding("image size.small", better=better, **seen, severity="warning")
     elif usual and side * 2 <= min(*usual, shorter):
-        yield from finding("image size.large", better=fit, **seen)
+        yield from finding("image size.large", better=fit, **seen, severity="warning")
 
 
 def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:

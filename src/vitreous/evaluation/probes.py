@@ -312,7 +312,7 @@ def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
     if splits.summary.multi_label:
         raise InputError("evaluation.fewshot needs one class for each image: leave it out for several labels")
     classes = len(splits.train.classes)
-    order = draw_order(splits.train.targets, classes, seed=0)
+    order = draw_order(splits.train.targets.strata(), classes, seed=0)
     shown = Subset(splits.train, np.concatenate([indices[: max(MONITORED)] for indices in order]))
 
     def measure(model: nn.Module, **batching: Unpack[Batching]) -> Mapping[str, float]:

@@ -42,7 +42,7 @@ def names_and_kind(
     names, kind = list[str](), None
     for part in location:
         inside = [each for each in models if part in each.model_fields]
-        if models and not inside and part in kinds_of(models):
+        if part in kinds_of(models) and (len(models) > 1 or not inside):
             kind = str(part)
             models = [each for each in models if part in kinds_of([each])]
             continue

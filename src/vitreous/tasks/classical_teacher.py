@@ -47,7 +47,7 @@ class ClassicalTeacher:
             )
         self.student, self.classes = student, classes
         pixels, rows = shown(images, student.channels)
-        targets = images.targets[rows]
+        targets = images.targets.strata(rows)
         values = shape_and_color(pixels)
         mirror_images = shape_and_color(pixels[:, :, ::-1]) if mirrored else values[:0]
         gamma = 1 / (values.shape[1] * max(float(values.var()), 1e-12))

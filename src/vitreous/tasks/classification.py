@@ -255,7 +255,7 @@ def mirrored_by_data(choice: Choice, data: Splits) -> Choice:
     """Return a choice whose training images are mirrored only where the data do not speak against it: an SVM
     that learns from mirror images as well is no worse on images as they are. Gray ones, which may be those of
     a microscope or a sensor, are mirrored top and bottom as well where that costs no right answer."""
-    key = data.name, len(data.train), data.train.key(0), data.train.targets.tobytes()
+    key = data.name, len(data.train), data.train.key(0), data.train.targets.strata().tobytes()
     if key not in MIRRORED:
         MIRRORED[key] = try_mirroring(data)
     found = MIRRORED[key]

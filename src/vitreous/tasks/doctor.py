@@ -22,6 +22,7 @@ from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
 from vitreous.data.split_file import findings_of
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.features import feature_outputs
@@ -113,7 +114,8 @@ def classifier_findings(task: Classification, run: Run) -> Iterator[Finding]:
         model_findings(model, held_out, learned=learned, usual=usual.model.image_size if usual else None)
     )
     yield from seen
-    if learned and splits.train.targets.ndim == 1 and not any(each.kind == "origin of NaN" for each in seen):
+    found_cause = any(each.kind == "origin of NaN" for each in seen)
+    if learned and not found_cause and isinstance(splits.train.targets, ClassTargets):
         yield from answer_findings(run, model, splits)
 
 
@@ -136,8 +138,8 @@ def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]
         return
     parts = [splits.train, *held_out]
     answers = {id(part): answers_to(model, part) for part in parts}
-    targets = np.concatenate([part.targets[answers[id(part)].indices] for part in held_out])
-    right = [answers[id(part)].classes == part.targets[answers[id(part)].indices] for part in held_out]
+    targets = np.concatenate([part.targets.strata(answers[id(part)].indices) for part in held_out])
+    right = [answers[id(part)].classes == part.targets.strata(answers[id(part)].indices) for part in held_out]
     accuracy = float(np.concatenate(right).mean())
     majority = float(np.bincount(targets).max() / len(targets))
     low, _ = wilson_interval(round(accuracy * len(targets)), len(targets))
@@ -149,13 +151,13 @@ def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]
         yield from overfitting(run.metrics(), accuracy)
     seen = [(part, index) for part in parts for index in answers[id(part)].indices.tolist()]
     features = np.concatenate([answers[id(part)].features for part in parts])
-    labels = np.array([part.targets[index] for part, index in seen])
+    labels = np.concatenate([part.targets.strata(answers[id(part)].indices) for part in parts])
     doubtful = [
         (seen[row][0].name(seen[row][1]), splits.train.classes[other])
         for row, other, _ in unlike_neighbors(features - features.mean(axis=0), labels, LIKE_OTHERS)
     ]
     if len(doubtful) > WRONG * len(seen) and len(doubtful) >= FEWEST_WRONG:
-        yield from finding("wrong labels", doubtful, count=len(seen))
+        yield from finding("wrong labels", doubtful, count=len(seen), severity="warning")
 
 
 def at_chance(run: Run, splits: Splits, accuracy: float, majority: float, count: int) -> Iterator[Finding]:
@@ -173,7 +175,9 @@ def at_chance(run: Run, splits: Splits, accuracy: float, majority: float, count:
         if memorized or accuracy - majority < math.sqrt(majority * (1 - majority) / count):
             yield from finding("labels at random", memorized=memorized, **shares)
         else:
-            yield from finding("not learning.early", count=count, steps=rows[-1]["step"], **shares)
+            yield from finding(
+                "not learning.early", count=count, steps=rows[-1]["step"], **shares, severity="warning"
+            )
 
 
 def is_noise(images: ImageDataset) -> bool:
@@ -242,7 +246,12 @@ def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[
     """Test images are answered worse than those of the validation, and not by chance. Of both: how many
     answers are right, and how many images there are."""
     if wilson_interval(*validation)[0] - wilson_interval(*test)[1] > SHIFT:
-        yield from finding("other looks", validation=validation[0] / validation[1], test=test[0] / test[1])
+        yield from finding(
+            "other looks",
+            validation=validation[0] / validation[1],
+            test=test[0] / test[1],
+            severity="warning",
+        )
 
 
 def failed(run: Run, data: Any, evaluation: Any, baselines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -273,7 +282,7 @@ def rare_classes(evaluation: ClassificationEvaluation, loss: str) -> Iterator[Fi
         and each.recall < RARE * evaluation.accuracy
     ]
     if missed and loss == "softmax":
-        yield from finding("rare classes", missed, most=int(counts.max()))
+        yield from finding("rare classes", missed, most=int(counts.max()), severity="warning")
 
 
 def below_baseline(accuracy: float, baselines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -282,7 +291,13 @@ def below_baseline(accuracy: float, baselines: Sequence[Mapping[str, Any]]) -> I
     if accuracy < best["accuracy"]:
         (low, high), name = best["interval"], phrase(f"baselines.{best['name']}")
         yield from finding(
-            "below baseline", accuracy=accuracy, name=name, best=best["accuracy"], low=low, high=high
+            "below baseline",
+            accuracy=accuracy,
+            name=name,
+            best=best["accuracy"],
+            low=low,
+            high=high,
+            severity="warning",
         )
 
 

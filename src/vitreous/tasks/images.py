@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import DataSummary, ImageDataset
+from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.image_samples import image_loader
+from vitreous.data.sources import form_of
 from vitreous.data.split_file import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import open_image_model
@@ -40,7 +41,7 @@ from vitreous.training.settings import check_effects, configure, leaves, without
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
-DRAWN = {"split_seed", "split_by", "time", "group_by", "exclude", "split_file"}
+DRAWN = {"split", "exclude", "split_file"}
 DRAWN |= {"test_fraction", "validation_fraction"}
 OPENING: frozenset[str] = frozenset({"image_size", "settings"})
 READING: frozenset[str] = OPENING | {"workers"}
@@ -91,8 +92,10 @@ class ImageTask(Task):
     ) -> Plan:
         check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
         settings = without_none_words(settings)
-        source = source or settings.get("source") or self.about.source
-        data = self.open_source(source, data_config(settings))
+        opened = source if isinstance(source, Splits) else None
+        source = opened.name if opened else source or settings.get("source") or self.about.source
+        settings = with_form(settings, source)
+        data = opened or self.open_source(source, data_config(settings))
         init = init or settings.get("init")
         choice = self.choose(source, data, settings, recipe=recipe, init=init)
         config, own = choice.config, settings
@@ -296,7 +299,8 @@ class ImageTask(Task):
         """Return DATA, by default the run's, whether the run learned from it, its split, and DATA's parts."""
         check_data_settings("evaluate", settings)
         trained = config_of_run(spec, data, self.config)
-        source, own = data or trained.source, settings.get("data", {})
+        source = data or trained.source
+        own = with_form(settings, source).get("data", {})
         learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
         listed = run_folder(spec) / SPLIT
         split = listed if trained is not None and listed.is_file() else None
@@ -316,12 +320,20 @@ class ImageTask(Task):
         return {"validation_fraction": 0.0, "test_fraction": 0.0}
 
 
+def with_form(settings: Tree, source: Any) -> Tree:
+    """Return settings with the kind of form that DATA has, where they have settings of its form."""
+    data = settings.get("data", {})
+    if not isinstance(data.get("form"), Mapping):
+        return settings
+    return {**settings, "data": {**data, "form": {"kind": form_of(source), **data["form"]}}}
+
+
 def data_config(settings: Tree) -> DataConfig:
     """Return the [data] of a tree of settings."""
     try:
         return DataConfig(**settings.get("data", {}))
     except ValidationError as error:
-        raise InputError(explain(error, "data")) from None
+        raise InputError(explain(error, "data", DataConfig)) from None
 
 
 def check_data_settings(command: str, settings: Tree) -> None:

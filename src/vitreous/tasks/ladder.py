@@ -67,8 +67,9 @@ class Way(NamedTuple):
 
 
 class Climbed(NamedTuple):
-    """What the ladder found: how the model is trained, in how many minutes, and why."""
+    """What the ladder found: how the model is trained, in how many minutes, and why; with the data."""
 
+    data: Splits
     init: str | None
     settings: Tree
     minutes: float | None
@@ -110,24 +111,24 @@ def climb(
         tell(each.sentence())
     if data.summary.multi_label or min(data.summary.height, data.summary.width) < SMALL:
         note = "images so small are learned from scratch" if not data.summary.multi_label else ""
-        return Climbed(None, {}, left_of(total, began), tuple(rungs), note)
+        return Climbed(data, None, {}, left_of(total, began), tuple(rungs), note)
     ways = [Way("from scratch", "scratch", None, {})]
     if min(data.summary.height, data.summary.width) >= DETAILED and has_validation(data):
         ways.append(Way("from scratch at 128x128", "finer", None, {"model": FINER}))
     frozen = None
-    if encoder := encoder_at_hand(task, source, settings, tell, offline=offline):
+    if encoder := encoder_at_hand(task, data, settings, tell, offline=offline):
         start = Way(f"fine-tuned {encoder.name}", "tuned", encoder.name, {"training": {"linear_start": True}})
         ways.insert(0, start)
         if weights_of(checkpoint(encoder.name).config) >= SMALL_ENCODER:  # which may forget what it knows
             ways.insert(1, Way(f"LoRA of {encoder.name}", "lora", encoder.name, LORA))
         frozen = tried(
-            task, source, settings, start, f"frozen features of {encoder.name}", total, device, steps=0
+            task, data, settings, start, f"frozen features of {encoder.name}", total, device, steps=0
         )
         tell(frozen.sentence())
         rungs.append(frozen)
     trials = []
     for way in ways:
-        trials.append(tried(task, source, settings, way, f"{way.name}, a short trial", total, device))
+        trials.append(tried(task, data, settings, way, f"{way.name}, a short trial", total, device))
         tell(trials[-1].sentence())
     rungs += trials
     place = max(range(len(ways)), key=lambda each: merit(trials[each]))
@@ -148,10 +149,10 @@ def climb(
         tell(ahead_of_models(ahead, taught=taught))
     left = left_of(total, began)
     if left and not settings.get("training", {}).get("minutes"):
-        config, _, data, _ = task.plan(source, settings, init=best.init, base=chosen)
+        config, _, data, _ = task.plan(data, settings, init=best.init, base=chosen)
         if trial.speed and config.training.epochs * len(data.train) / trial.speed < 60 * left:
             left = None  # all epochs of the recipe fit into it
-    return Climbed(best.init, chosen, left, tuple(rungs), note)
+    return Climbed(data, best.init, chosen, left, tuple(rungs), note)
 
 
 def better_classical(rungs: Sequence[Rung]) -> Rung | None:
@@ -279,7 +280,7 @@ def tried(
         measured_on = "cross-fitted"
         parts = [
             data._replace(train=data.train.subset(rows), validation=data.train.subset(others), test=None)
-            for rows, others in folds_of(data.train.targets)
+            for rows, others in folds_of(data.train.targets.strata())
         ]
     config = shortened(config, SHARE)
     if steps is not None:

@@ -29,7 +29,7 @@ def begin_with_linear(model: Model, images: ImageDataset, *, workers: int | None
     """Fit the head of a model on the features of its encoder, which stays as it is. Return whether it could
     be: its head is linear, and there are two classes to tell apart."""
     head: Any = model.head
-    if not isinstance(head, nn.Linear) or len(np.unique(images.targets)) < 2:
+    if not isinstance(head, nn.Linear) or len(np.unique(images.targets.strata())) < 2:
         return False
     if len(images) > MOST_FITTED:
         images = images.subset(np.array(images.sample(MOST_FITTED)))

@@ -201,7 +201,7 @@ class Regression(ImageTask):
         self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
     ) -> Choice:
         choice = super().choose(source, data, settings, recipe=recipe, init=init)
-        numbers = np.asarray(data.train.targets, dtype=float)
+        numbers = data.train.targets.tensor().numpy().astype(float)
         tree = choice.config.model_dump()
         tree["augmentation"] |= {"mixup": 0.0, "cutmix": 0.0}
         tree["training"] |= {"loss": "softmax", "label_smoothing": 0.0}
@@ -226,7 +226,7 @@ class Regression(ImageTask):
     ) -> Mapping[str, float]:
         found, numbers = numbers_of(model, images, **options), config.regression
         values = found.values.flatten().numpy() * numbers.scale + numbers.center
-        targets = np.asarray(images.targets)[found.indices]
+        targets = images.targets.tensor(found.indices).numpy()
         r2, error, _ = scores_of(targets, values)
         # Where all numbers are the same there is no R2 in any validation: the error says which is the best.
         return ({"validation_r2": r2} if np.ptp(targets) else {}) | {"validation_mean_error": error}
@@ -239,7 +239,7 @@ class Regression(ImageTask):
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> RegressionEvaluation:
         found = numbers_of(answerer, examples, **options)
         return RegressionEvaluation(
-            targets=np.asarray(examples.targets, dtype=float)[found.indices],
+            targets=examples.targets.tensor(found.indices).numpy().astype(float),
             predictions=found.values.flatten().numpy().astype(float),
             **found.about,
         )

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from vitreous.checkpoints.runs import check_data_present, run_folder
-from vitreous.data.config import Targets
+from vitreous.data.config import TargetKind
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding
 from vitreous.data.loading import BadFiles
@@ -103,7 +103,7 @@ class About:
     options: Mapping[str, frozenset[str]]
     instead: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
-    targets: Targets = "classes"
+    targets: TargetKind = "classes"
     held_out: tuple[str, ...] = ("test", "validation")
     training: str = "training"
     panels: str = "images"
@@ -142,7 +142,7 @@ class Task(ABC):
     @abstractmethod
     def plan(
         self,
-        source: str | None,
+        source: Any | None,
         settings: Tree,
         *,
         recipe: str | None = None,
@@ -150,7 +150,11 @@ class Task(ABC):
         base: Tree | None = None,
     ) -> Plan:
         """Return the configuration of a run on `source`, with `base` and the user's settings over it. Raises
-        InputError: unknown settings, values or data, or what does not fit together."""
+        InputError: unknown settings, values or data, or what does not fit together.
+
+        Args:
+            source: DATA, or the data of another plan, which need not be opened again.
+        """
 
     @abstractmethod
     def open_data(self, config: Any, split: Path | None = None) -> Any:

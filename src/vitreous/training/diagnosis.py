@@ -54,7 +54,10 @@ def course_findings(
     if not rows and training.steps == 0:  # nothing was to be learned: the model is what it began with
         return
     if not rows:
-        yield from finding("not finite.start" if kept else "course")
+        if kept:
+            yield from finding("not finite.start")
+        else:
+            yield from finding("course", severity="warning")
         return
     yield from skipped_steps(rows)
     if not moving_target:
@@ -68,14 +71,16 @@ def explained(rows: Rows) -> Iterator[Finding]:
     """A pre-training that has hardly left the trivial prediction at its end."""
     share = rows[-1].get("validation_explained")
     if share is not None and share < EXPLAINED and rows[-1]["step"] >= ENOUGH_STEPS:
-        yield from finding("explained", share=share)
+        yield from finding("explained", share=share, severity="warning")
 
 
 def skipped_steps(rows: Rows) -> Iterator[Finding]:
     """Steps that were skipped."""
     first = next((row for row in rows if row.get("skipped")), None)
     if first is not None:
-        yield from finding("not finite.steps", found=rows[-1]["skipped"], step=first["step"])
+        yield from finding(
+            "not finite.steps", found=rows[-1]["skipped"], step=first["step"], severity="warning"
+        )
 
 
 def learning(
@@ -125,9 +130,11 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
     if not (later and long and (mean := sum(later) / len(later)) > STARVING):
         return
     if data is None:
-        yield from finding("loader.texts", share=mean)
+        yield from finding("loader.texts", share=mean, severity="warning")
     else:
-        yield from finding("loader.images", share=mean, workers=data.workers, in_memory=data.in_memory)
+        yield from finding(
+            "loader.images", share=mean, workers=data.workers, in_memory=data.in_memory, severity="warning"
+        )
 
 
 # Kinds of findings, a cause before what it brings about.
@@ -171,7 +178,7 @@ def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
     )
     if last and measured is not None and last["accuracy"] - measured > GAP:
         values = {"training": last["accuracy"], "held_out": measured, "validation": measured is not held_out}
-        yield from finding("overfitting", **values)
+        yield from finding("overfitting", **values, severity="warning")
 
 
 def bad_file_findings(run: Path) -> Iterator[Finding]:
@@ -180,4 +187,6 @@ def bad_file_findings(run: Path) -> Iterator[Finding]:
     lines = read_text(listed).splitlines() if listed.is_file() else []
     if lines := [line for line in lines if not line.endswith(f"\t{REPAIRED}")]:
         name, _, reason = lines[0].partition("\t")
-        yield from finding("bad files", found=len(lines), name=name, reason=reason, file=listed)
+        yield from finding(
+            "bad files", found=len(lines), name=name, reason=reason, file=listed, severity="warning"
+        )

@@ -134,4 +134,4 @@ def test_digits_of_the_page_are_those_of_the_data_set() -> None:
     )
     expected = model.preprocessing([digits.test.image(n) for n in (0, 7, 359)])
     np.testing.assert_allclose(found, expected.flatten(1), atol=1e-6)
-    assert practice["test"]["labels"] == "".join(map(str, digits.test.targets))
+    assert practice["test"]["labels"] == "".join(map(str, digits.test.targets.strata()))

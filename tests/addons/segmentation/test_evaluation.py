@@ -19,6 +19,7 @@ from vitreous.addons.segmentation.evaluation import (
 from vitreous.addons.segmentation.masked import MaskedDataset, MaskedSubset
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.data.decoding import BadImage
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
 
@@ -97,7 +98,7 @@ def test_without_a_background_there_is_no_foreground():
 class Three(MaskedDataset):
     """Three images of sizes of their own, one of which cannot be read."""
 
-    classes, targets = ("background", "a", "b"), np.zeros(3, dtype=np.int64)
+    targets = ClassTargets(np.zeros(3, dtype=np.int64), ("background", "a", "b"))
 
     def name(self, index):
         return f"image {index}"

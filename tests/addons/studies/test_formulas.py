@@ -15,7 +15,7 @@ def test_parts_do_not_overlap_and_classes_take_turns() -> None:
     data = open_data("formulas:8x3@16", DataConfig())
     assert data.test is not None
     assert data.validation is None
-    assert data.train.targets.tolist() == [*range(8)] * 3
+    assert data.train.targets.strata().tolist() == [*range(8)] * 3
     assert len(data.test) == 16
     assert data.train.name(9) == "formulas@16[contour-0001, 1]"
     assert {data.train.name(k) for k in range(24)}.isdisjoint(data.test.name(k) for k in range(16))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitreous.addons.studies.world import GLYPHS, LABELS, World, WorldImages, glyph, parse, shapes, templates
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 
@@ -39,7 +39,7 @@ def test_all_labels_are_labels_of_the_same_images() -> None:
 @pytest.mark.parametrize("labels", LABELS)
 def test_classes_are_balanced(labels: str) -> None:
     images = WorldImages(parse(f"{labels}:1152"), "train", 3)
-    counts = np.bincount(images.targets, minlength=len(images.classes))
+    counts = np.bincount(images.targets.strata(), minlength=len(images.classes))
     assert counts.max() - counts.min() <= (20 if labels == "objects" else 1)
 
 
@@ -79,7 +79,7 @@ def test_opened_by_name() -> None:
     assert (splits.summary.classes, splits.summary.height, splits.summary.channels) == (8, 16, 3)
     assert splits.test is not None
     assert len(splits.test) == 50
-    again = open_data("world:textures:300@16,test=50", DataConfig(split_seed=1))
+    again = open_data("world:textures:300@16,test=50", DataConfig(split=SplitByName(seed=1)))
     assert np.asarray(again.train.image(0)).tobytes() != np.asarray(splits.train.image(0)).tobytes()
 
 

@@ -27,7 +27,7 @@ def digits():
 def test_a_line_shows_the_digits_that_its_text_says(digits):
     train, _ = digits
     images, texts = compose(train, 50, np.random.default_rng(0))
-    known = {np.asarray(train.image(i)).tobytes(): str(train.targets[i]) for i in range(len(train))}
+    known = {np.asarray(train.image(i)).tobytes(): train.label(i) for i in range(len(train))}
     assert {len(text) for text in texts} == {3, 4, 5, 6, 7, 8}
     for row in range(50):
         pixels = np.asarray(images.image(row))
@@ -48,7 +48,7 @@ def test_no_digit_is_in_training_and_test_lines(digits):
 
 @pytest.fixture(scope="module")
 def fresh(digits):
-    captions = Captions(digits[0], [str(target) for target in digits[0].targets])
+    captions = Captions(digits[0], [digits[0].label(row) for row in range(len(digits[0]))])
     tokenizer = Tokenizer.train(captions.texts, SMALLEST + 11)
 
     def loader(batch_size=32, longest=16, preprocessing=GRAY):

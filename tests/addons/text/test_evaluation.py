@@ -95,7 +95,7 @@ def test_a_reader_is_judged_and_bad_images_are_told():
     images = ArrayImages(pixels, np.zeros(100, dtype=np.int64), ("text",), name="gray")
 
     class Torn(ImageDataset):
-        classes, targets, source = images.classes, images.targets, "gray"
+        targets, source = images.targets, "gray"
 
         def image(self, row) -> Image.Image:
             if row == 70:
@@ -116,7 +116,7 @@ def test_a_reader_that_can_read_no_image_says_so():
     images = ArrayImages(np.zeros((2, 2, 2), np.uint8), np.zeros(2, np.int64), ("text",), name="gray")
 
     class Torn(ImageDataset):
-        classes, targets, source = images.classes, images.targets, "gray"
+        targets, source = images.targets, "gray"
 
         def image(self, row) -> Image.Image:
             raise BadImage(images.name(row), "torn")

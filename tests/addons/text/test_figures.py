@@ -128,7 +128,7 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
         signature="",
         bleu_interval=Interval(40.0, 61.0),
     )
-    found = [Finding("loader.texts", {"share": 0.5})]
+    found = [Finding("loader.texts", {"share": 0.5}, severity="warning")]
     measured = Measured(evaluation, found)
     page = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path, measured).report.read_text()
     assert '<span class="figure">50.0 %</span>' in page

@@ -28,6 +28,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import Failure
 from vitreous.data.sources import open_data
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.inspection.page import framed, templates_of
 from vitreous.inspection.runs.report import label_of
@@ -177,8 +178,9 @@ def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tupl
     """Return up to `most` images with their labels: the first of each class where there are as many classes,
     else evenly spread ones. Unreadable images are left out."""
     rows = images.sample(most)
-    if images.targets.ndim == 1 and len(images.classes) >= most:
-        rows = [int(np.flatnonzero(images.targets == each)[0]) for each in np.unique(images.targets)[:most]]
+    if isinstance(images.targets, ClassTargets) and len(images.classes) >= most:
+        _, first = np.unique(images.targets.numbers, return_index=True)
+        rows = first[:most].tolist()
     shown = images.readable(rows)
     return [(image, label_of(images, row)) for row, image in shown]
 
@@ -254,7 +256,7 @@ def practice_of(model: ViT) -> dict[str, Any] | None:
                 for row in range(len(images))
                 for value in np.asarray(images.image(row)).flatten()
             ),
-            "labels": "".join(map(str, images.targets)),
+            "labels": "".join(map(str, images.targets.strata())),
         }
         for part, images in parts.items()
     }

@@ -29,6 +29,7 @@ from vitreous.data.decoding import BadImage, upright_size
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.loading import BadFiles
 from vitreous.data.survey import survey_images
+from vitreous.data.targets import ClassTargets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 
@@ -57,8 +58,8 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     good = {name: parts[name].subset(each.indices) for name, each in pairs.items()}
     number = {mask: row for row, mask in enumerate({mask for each in pairs.values() for mask in each.masks})}
     for name, images in good.items():  # those with equal masks have the same label
-        images.targets = np.array([number[mask] for mask in pairs[name].masks], dtype=np.int64)
-        images.classes = tuple(map(str, number.values()))
+        numbers = np.array([number[mask] for mask in pairs[name].masks], dtype=np.int64)
+        images.targets = ClassTargets(numbers, tuple(map(str, number.values())))
     seen = survey_images(good, workers=workers)._replace(bad=bad)
     pixels = np.concatenate([each.pixels for each in pairs.values()])
     present = np.flatnonzero(pixels.sum(axis=0)[:IGNORED])

@@ -17,6 +17,7 @@ from vitreous.addons.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.sources.small import open_digits
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 
 DIGIT_PAGES = "digit-pages"
@@ -37,9 +38,9 @@ class DigitPages(MaskedDataset):
     def __init__(self, digits: ImageDataset, count: int, *, seed: int, part: int) -> None:
         cover = [np.asarray(digits.image(index)) for index in range(len(digits))]
         self.cover: UInt8[np.ndarray, "N 8 8"] = np.stack(cover)
-        self.digits: NDArray[np.int64] = digits.targets
+        self.digits: NDArray[np.int64] = digits.targets.strata()
         self.seed, self.part, self.source = seed, part, DIGIT_PAGES
-        self.classes, self.targets = CLASSES, np.zeros(count, dtype=np.int64)
+        self.targets = ClassTargets(np.zeros(count, dtype=np.int64), CLASSES)
 
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
         """A gray page and its mask."""
@@ -109,7 +110,7 @@ def warped_digit(
 
 def open_digit_pages(config: DataConfig) -> MaskSplits:
     """Pages of 64 x 64 pixels with 3 to 6 digits. `data.validation_fraction` of the training digits make
-    validation pages; `data.split_seed` samples another split of the digits, and other pages."""
+    validation pages; `data.split.seed` samples another split of the digits, and other pages."""
     train, validation, test = open_digits(config)
     if test is None:
         raise InputError("data.test_fraction=0 leaves no digits for test pages: set it to 0.2, for example")

@@ -35,6 +35,7 @@ from vitreous.data.decoding import (
 )
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
+from vitreous.data.targets import ClassTargets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.outside import local_path
@@ -52,7 +53,7 @@ class MaskedFiles(MaskedDataset):
 
     def __init__(self, root: Path, pairs: Sequence[tuple[Path, Path]], legend: Legend) -> None:
         self.root, self.pairs, self.legend = root, pairs, legend
-        self.classes, self.targets = legend.names, np.zeros(len(pairs), dtype=np.int64)
+        self.targets = ClassTargets(np.zeros(len(pairs), dtype=np.int64), legend.names)
 
     def name(self, index: int) -> str:
         return str(self.pairs[index][0])

@@ -21,6 +21,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.held_out import with_own_parts
 from vitreous.data.sources.small import without_validation
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 
@@ -39,8 +40,8 @@ class FormulaImages(ImageDataset):
     listed = False
 
     def __init__(self, classes: int, numbers: range, size: int) -> None:
-        self.classes = tuple(f"{FAMILIES[group % 4].__name__}-{group:04d}" for group in range(classes))
-        self.targets = np.arange(classes * len(numbers), dtype=np.int64) % classes
+        names = tuple(f"{FAMILIES[group % 4].__name__}-{group:04d}" for group in range(classes))
+        self.targets = ClassTargets(np.arange(classes * len(numbers), dtype=np.int64) % classes, names)
         self.numbers, self.size = numbers, size
         self.source = f"formulas@{size}"
 

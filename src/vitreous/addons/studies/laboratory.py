@@ -29,6 +29,7 @@ from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
+from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError, writing_to
 from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.config import ViTConfig
@@ -129,12 +130,12 @@ class OwnImages(NamedTuple):
         without one class for each image."""
         splits = open_data(source, DataConfig())
         parts = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
-        if any(part.targets.ndim > 1 for part in parts):
+        if any(isinstance(part.targets, LabelTargets) for part in parts):
             raise InputError(f"{splits.name} has several labels for an image: a study needs one class")
         looks = Preprocessing(size=size, channels=3, mean=(0.0,) * 3, std=(1.0,) * 3)
         pixels = [looks([part.image(row)])[0] for part in parts for row in range(len(part))]
         whole = (255 * torch.stack(pixels)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
-        targets = np.concatenate([part.targets for part in parts])
+        targets = np.concatenate([part.targets.strata() for part in parts])
         content = hashlib.blake2b(whole.numpy().tobytes() + targets.tobytes(), digest_size=8).hexdigest()
         return cls(f"{splits.name} {content}", whole, targets, size)
 

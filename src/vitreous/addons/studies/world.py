@@ -19,6 +19,7 @@ from PIL import Image
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.held_out import with_own_parts
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError, nearest
 from vitreous.rng import numpy_generator
 
@@ -198,7 +199,7 @@ class WorldImages(ImageDataset):
         if kind == "shapes":
             self.factors["objects"] = self.factors["shapes"] * len(TEXTURES) + self.factors["textures"]
         self.form = self.factors[kind]
-        self.classes, self.targets = names[world.labels], self.factors[world.labels]
+        self.targets = ClassTargets(self.factors[world.labels], names[world.labels])
         shape = (count, world.size, world.size, 3)
         self.pixels = np.zeros(shape, np.uint8) if math.prod(shape) <= KEPT else None
         self.kept = np.zeros(count, np.bool_)

@@ -16,12 +16,13 @@ from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import ImageDataset, Indices, Subset
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
-from vitreous.data.image_samples import PixelReader, image_loader
+from vitreous.data.image_samples import image_loader, training_reader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sampling import Rows
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.manifests import SUFFIXES, read_manifest
 from vitreous.data.survey import survey_images
+from vitreous.data.targets import ClassTargets, one_class
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import local_path
@@ -78,8 +79,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
             f"(the text), or {DIGIT_LINES}"
         )
     table = read_manifest(path)
-    targets = np.zeros(len(table.paths), dtype=np.int64)
-    images = FileImages(path.parent, path_array(table.paths), targets, ("text",))
+    images = FileImages(path.parent, path_array(table.paths), one_class(len(table.paths), "text"))
     everything = Captions(images, table.labels)
     with_text = np.array([row for row, text in enumerate(table.labels) if text.strip()], dtype=np.int64)
     if len(with_text) < 2:
@@ -130,18 +130,18 @@ def encode_captions(captions: Captions, tokenizer: Tokenizer, longest: int) -> E
     return EncodedCaptions(images, [targets[row] for row in rows], len(targets) - len(rows))
 
 
-class CaptionReader(PixelReader):
+class CaptionReader:
     """Images at the model's size, with the token ids of their texts."""
 
     def __init__(self, encoded: EncodedCaptions, preprocessing: Preprocessing) -> None:
-        super().__init__(encoded.images, preprocessing, in_memory="auto")
+        self.images = training_reader(encoded.images, preprocessing, AugmentationConfig(), "auto")
+        self.prepare, self.read = self.images.prepare, self.images.read
         self.texts = encoded.targets
 
-    def collate(  # type: ignore[override]
-        self, samples: Sequence[Any], indices: Indices, rows: Rows
-    ) -> CaptionBatch:
+    def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> CaptionBatch:
+        """Return samples as a batch."""
         return CaptionBatch(
-            self.stack(samples, indices),
+            self.images.stacked(samples, indices),
             padded([self.texts[row] for row in indices]),
             tokens_per_target([self.texts[row] for row in rows.indices], len(indices)),
         )
@@ -176,8 +176,8 @@ def check_texts(source: str, *, workers: int | None = None) -> DataReport:
     parts = {}
     for name, part in (("train", data.train), ("test", data.test)):
         images = parts[name] = part.images.subset(np.arange(len(part.texts)))
-        images.targets = np.array([number[text] for text in part.texts], dtype=np.int64)
-        images.classes = tuple(number)
+        numbers = np.array([number[text] for text in part.texts], dtype=np.int64)
+        images.targets = ClassTargets(numbers, tuple(number))
     seen = survey_images(parts, workers=workers)
     return DataReport(
         (*image_findings(seen, "texts"), *text_findings(data)), seen.images, {}, tuple(seen.bad.reasons)

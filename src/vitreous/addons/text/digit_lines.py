@@ -17,7 +17,7 @@ from torch import Tensor
 from vitreous.addons.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.addons.text.tokenizer import END, START, Tokenizer
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, affine
-from vitreous.data.config import AffineConfig, DataConfig
+from vitreous.data.config import AffineConfig, DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, ImageDataset, Indices
 from vitreous.data.loading import BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import Counted, Order, Rows, Sampler
@@ -50,7 +50,7 @@ class Layout(NamedTuple):
 
 def digit_lines(seed: int) -> tuple[tuple[ImageDataset, Texts], tuple[ImageDataset, Texts]]:
     """Single digits to learn from with their names; test lines, 12 x 80 pixels, with their texts."""
-    train, _, test = open_digits(DataConfig(split_seed=seed))
+    train, _, test = open_digits(DataConfig(split=SplitByName(seed=seed)))
     if test is None:
         raise InputError("the bundled digits have no test part")
     return (train, names(train)), compose(test, TEST_LINES, np.random.default_rng((seed, 1)))
@@ -125,7 +125,7 @@ def digit_line_loader(
 
 
 def names(digits: ImageDataset) -> Texts:
-    return [digits.classes[target] for target in digits.targets]
+    return [digits.label(index) for index in range(len(digits))]
 
 
 def compose(digits: ImageDataset, count: int, rng: np.random.Generator) -> tuple[ImageDataset, Texts]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vitreous.data.config import DataConfig, Targets
+from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
@@ -29,6 +29,7 @@ from vitreous.data.sources.small import (
     open_synthetic,
     without_validation,
 )
+from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
 from vitreous.extensions import addons, imported
 from vitreous.models.bands import measured_range, to_bytes
@@ -51,7 +52,7 @@ FORMS = (
 FORMS = "; ".join((FORMS, *(kind.form for kind in ADDED.values())))
 
 
-def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Splits:
+def open_data(spec: Any, config: DataConfig, targets: TargetKind = "classes") -> Splits:
     """Open the train, validation and test images of a source.
 
     Args:
@@ -67,7 +68,7 @@ def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Sp
         spec = str(spec)
     if isinstance(spec, str) and not spec:
         raise InputError("DATA is empty: is a variable not set? Name one")
-    refuse_ignored(spec, config, targets)
+    check_form(spec, config, targets)
     if isinstance(spec, str):
         name, parts = spec, open_spec(spec, config, targets)
     else:
@@ -78,36 +79,43 @@ def open_data(spec: Any, config: DataConfig, targets: Targets = "classes") -> Sp
     return Splits(*parts, name, summary)
 
 
-def refuse_ignored(spec: Any, config: DataConfig, targets: Targets) -> None:
-    """Raise InputError for an option that this form of DATA would ignore."""
-    is_object = not isinstance(spec, str)
-    is_manifest = not is_object and Path(spec).suffix in SUFFIXES
-    is_hub = not is_object and spec.startswith("hf:")
-    is_tar = not is_object and (spec.endswith(".tar") or any(local_path(spec).glob("*.tar")))
-    name = type(spec).__name__ if is_object else spec
-    ignored = (
-        (config.streaming and not (is_hub or is_tar), "data.streaming=true is for hf:NAME and shards"),
-        (
-            config.cache_gb != type(config).model_fields["cache_gb"].default and "://" not in str(spec),
-            f"data.cache_gb={config.cache_gb:g} is for shards that are fetched (s3://, https://)",
-        ),
-        (
-            config.label_separator != "|" and not (is_manifest and targets != "numbers"),
-            f"data.label_separator={config.label_separator!r} is for manifests of classes alone",
-        ),
-        (config.class_balance and targets == "numbers", "data.class_balance=true needs classes, not numbers"),
-    )
-    for wrong, why in ignored:
-        if wrong:
-            raise InputError(f"{why}, and {name} ignores it: leave it out")
-    if targets == "numbers" and not (is_manifest or is_hub or is_object):
+def form_of(spec: Any) -> str:
+    """Return the kind of the form that DATA has, as `data.form.kind` names it."""
+    if not isinstance(spec, str):
+        return "plain"
+    if "://" in spec:
+        return "fetched"
+    if spec.startswith("hf:"):
+        return "hub"
+    path = local_path(spec)
+    if spec.endswith(".tar") or (path.is_dir() and any(path.glob("*.tar"))):
+        return "shards"
+    if path.is_dir():
+        return "folder"
+    return "manifest" if path.suffix in SUFFIXES else "plain"
+
+
+def check_form(spec: Any, config: DataConfig, targets: TargetKind) -> None:
+    """Raise InputError for settings of another form of DATA, or labels that this form does not have."""
+    kind, name = form_of(spec), spec if isinstance(spec, str) else type(spec).__name__
+    if config.form is not None and config.form.kind != kind:
+        raise InputError(
+            f"data.form.kind={config.form.kind} does not fit {name}, which is {kind}: leave it out"
+        )
+    if targets != "numbers":
+        return
+    if config.class_balance:
+        raise InputError(
+            f"data.class_balance=true needs classes, not numbers, and {name} ignores it: leave it out"
+        )
+    if isinstance(spec, str) and kind not in ("manifest", "hub"):
         raise InputError(
             f"{spec} has no numbers to predict: a regression needs a manifest (.csv, .tsv or .parquet) whose "
             "column label holds a number for each image, or hf:NAME"
         )
 
 
-def open_spec(spec: str, config: DataConfig, targets: Targets) -> Parts:
+def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     """Return (train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
     if spec == "digits":
@@ -183,14 +191,17 @@ def summarize(train: ImageDataset) -> DataSummary:
         known = np.concatenate([to_bytes(values, value_range) for values in of_bands.values()]) / 255
         statistics = tuple(known.mean(axis=0).tolist()), tuple(known.std(axis=0).clip(1e-3).tolist())
     lost = [name for name, values in of_bands.items() if loses_levels(values, value_range)]
-    train.findings = (*train.findings, *finding("levels", lost, range=in_words(value_range)))
+    train.findings = (
+        *train.findings,
+        *finding("levels", lost, range=in_words(value_range), severity="warning"),
+    )
     return DataSummary(
         images=len(train),
         classes=len(train.classes),
         height=height,
         width=width,
         channels=channels,
-        multi_label=train.targets.ndim == 2,
+        multi_label=isinstance(train.targets, LabelTargets),
         value_range=value_range,
         statistics=statistics,
     )

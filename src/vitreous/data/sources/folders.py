@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.checkpoints.whole_files import whole
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, FolderForm
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
+from vitreous.data.targets import ClassTargets, Targets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, check_utf8
 from vitreous.outside import same_name
@@ -46,11 +47,8 @@ def path_array(paths: Iterable[str]) -> Paths:
 class FileImages(ImageDataset):
     """Files below a folder, read when asked for. part: the folder's place in its source, as in "train/"."""
 
-    def __init__(
-        self, root: Path, paths: Paths, targets: Any, classes: tuple[str, ...], *, part: str = ""
-    ) -> None:
-        self.root, self.paths, self.targets, self.classes = str(root), paths, targets, classes
-        self.part = part
+    def __init__(self, root: Path, paths: Paths, targets: Targets, *, part: str = "") -> None:
+        self.root, self.paths, self.targets, self.part = str(root), paths, targets, part
 
     def name(self, index: int) -> str:
         return os.path.join(self.root, os.fsdecode(self.paths[index]))  # a manifest may have absolute paths
@@ -182,7 +180,7 @@ def open_folder(root: Path, config: DataConfig) -> Parts:
         if part != "train"
     }
     if beside := [str(root / name) for name in subfolders(root) if name not in parts.values()]:
-        train.findings = (*train.findings, *finding("beside", beside))
+        train.findings = (*train.findings, *finding("beside", beside, severity="warning"))
     return with_own_parts(train, held_out, config, where=str(root))
 
 
@@ -247,9 +245,8 @@ def class_folder(
     elif unknown := sorted(set(present) - set(classes)):
         raise InputError(f"{root} has a class {unknown[0]!r} that train/ lacks: add it there or remove it")
     numbers = np.array([classes.index(label) if label in classes else -1 for label in labels], dtype=np.int64)
-    images = FileImages(
-        root, index.paths, np.repeat(numbers, index.counts), classes, part=f"{part}/" if part else ""
-    )
+    targets = ClassTargets(np.repeat(numbers, index.counts), classes)
+    images = FileImages(root, index.paths, targets, part=f"{part}/" if part else "")
     forms = Counter(map(same_name, found))
     with os.scandir(root) as entries:
         beside = [(each.name.lower(), each.path) for each in entries]
@@ -273,14 +270,15 @@ def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tu
         if len(common) < 2:
             return outer
         common &= set(subfolders(root / name))
-    if len(common) < 2 or config.nested == "outer":
+    nested = config.settings_of(FolderForm).nested
+    if len(common) < 2 or nested == "outer":
         return outer
-    if config.nested == "inner":
+    if nested == "inner":
         return tuple(f"{one}/{other}" for one in outer for other in subfolders(root / one))
     raise InputError(
         f"{root}: its folders {', '.join(outer[:3])} all hold folders {', '.join(sorted(common)[:3])}: set "
-        "data.nested=inner if these are the classes, data.nested=outer if the outer folders are, or name "
-        "the outer ones train, val and test if they are parts"
+        "data.form.nested=inner if these are the classes, data.form.nested=outer if the outer folders are, "
+        "or name the outer ones train, val and test if they are parts"
     )
 
 
@@ -289,13 +287,15 @@ def folder_findings(root: Path, skipped: Paths, others: Mapping[str, Sequence[st
     names = [os.path.join(root, os.fsdecode(name)) for name in skipped]
     unreadable = [name for name in names if is_unreadable(name)]
     foreign = [name for name in names if is_unreadable(name, FOREIGN)]
-    yield from finding("format", unreadable, formats=endings(unreadable), install=INSTALL)
-    yield from finding("other format", foreign, formats=endings(foreign))
-    yield from finding("loop", [name for name in names if name.endswith("/")])
-    yield from finding("hidden", [name for name in names if os.path.basename(name).startswith(".")])
-    yield from finding("special", [name for name in names if is_special(name)])
+    hidden = [name for name in names if os.path.basename(name).startswith(".")]
+    formats = endings(unreadable)
+    yield from finding("format", unreadable, formats=formats, install=INSTALL, severity="warning")
+    yield from finding("other format", foreign, formats=endings(foreign), severity="warning")
+    yield from finding("loop", [name for name in names if name.endswith("/")], severity="warning")
+    yield from finding("hidden", hidden, severity="note")
+    yield from finding("special", [name for name in names if is_special(name)], severity="warning")
     for kind, paths in others.items():
-        yield from finding(kind, paths)
+        yield from finding(kind, paths, severity="note" if kind == "system" else "warning")
 
 
 def is_special(name: str) -> bool:

@@ -3,9 +3,10 @@ folder of Parquet files. `hf:NAME@CONFIG` picks one of several configurations.
 
 The columns are found by their types: the first image and the class label.
 
-With `data.streaming=true` images are fetched while training, a row group at a time, from the Parquet files
-that the Hub keeps of every public dataset; their labels alone are read at first. An epoch visits row groups
-in random order and mixes the images of sixteen of them; a resumed run fetches nothing that it has seen.
+With `data.form.streaming=true` images are fetched while training, a row group at a time, from the Parquet
+files that the Hub keeps of every public dataset; their labels alone are read at first. An epoch visits row
+groups in random order and mixes the images of sixteen of them; a resumed run fetches nothing that it has
+seen.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.config import DataConfig, Targets
+from vitreous.data.config import DataConfig, HubForm, TargetKind
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, read_file
 from vitreous.data.held_out import PARTS, with_own_parts
@@ -31,6 +32,7 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
+from vitreous.data.targets import ClassTargets, Targets
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import local_path
 
@@ -50,14 +52,14 @@ class HubImages(ImageDataset):
     """One split of a dataset, memory-mapped by Arrow; encoded bytes are taken as they are."""
 
     def __init__(
-        self, table: Any, columns: Columns, *, name: str, kind: Targets, classes: tuple[str, ...] = ()
+        self, table: Any, columns: Columns, *, name: str, kind: TargetKind, classes: tuple[str, ...] = ()
     ) -> None:
         import datasets
 
         self.source = name
         self.column = table.cast_column(columns.image, datasets.Image(decode=False))[columns.image]
         labels = list(table[columns.label]) if columns.label else [None] * len(table)
-        self.targets, self.classes = column_labels(labels, columns, name, kind, classes)
+        self.targets = column_labels(labels, columns, name, kind, classes)
 
     def digest(self, index: int) -> str:
         return ""  # a whole image would be read
@@ -80,7 +82,7 @@ class StreamedImages(ImageDataset):
         columns: Columns,
         *,
         name: str,
-        kind: Targets,
+        kind: TargetKind,
         classes: tuple[str, ...] = (),
     ) -> None:
         self.system, self.source, self.columns = system, name, columns
@@ -98,7 +100,7 @@ class StreamedImages(ImageDataset):
                 labels += named or [None] * rows
         self.starts = np.cumsum([0, *counts])
         self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        self.targets, self.classes = column_labels(labels, columns, name, kind, classes)
+        self.targets = column_labels(labels, columns, name, kind, classes)
         self.fetched = lru_cache(maxsize=HELD)(self.fetch)
         self.fetching = [Lock() for _ in counts]
 
@@ -133,16 +135,17 @@ def stored_bytes(entry: Any, name: str) -> bytes:
     raise BadImage(name, f"the Parquet file has only its path, {path}" if path else "no image in this row")
 
 
-def open_hub(spec: str, config: DataConfig, kind: Targets = "classes") -> Parts:
+def open_hub(spec: str, config: DataConfig, kind: TargetKind = "classes") -> Parts:
     """Return (train, validation, test)."""
-    if config.streaming and kind == "numbers":
-        raise InputError("data.streaming=true streams classes alone: leave it out for a regression")
-    if config.streaming:
+    streaming = config.settings_of(HubForm).streaming
+    if streaming and kind == "numbers":
+        raise InputError("data.form.streaming=true streams classes alone: leave it out for a regression")
+    if streaming:
         return open_stream(spec, config, kind)
     return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
 
 
-def open_tables(tables: Mapping[str, Any], where: str, config: DataConfig, kind: Targets) -> Parts:
+def open_tables(tables: Mapping[str, Any], where: str, config: DataConfig, kind: TargetKind) -> Parts:
     """Return (train, validation, test) of tables of the datasets library, by name."""
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
@@ -175,7 +178,7 @@ def load_tables(spec: str) -> dict[str, Any]:
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
-def columns_of(features: Mapping[str, Any], where: str, kind: Targets) -> Columns:
+def columns_of(features: Mapping[str, Any], where: str, kind: TargetKind) -> Columns:
     """Return the columns by their types, or else by their names. Raises InputError: there are none."""
     import datasets
 
@@ -204,10 +207,10 @@ def column_labels(
     values: Sequence[Any],
     columns: Columns,
     name: str,
-    kind: Targets = "classes",
+    kind: TargetKind = "classes",
     classes: tuple[str, ...] = (),
-) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes) of a column of class numbers, words, or numbers to predict; of images that
+) -> Targets:
+    """Return the targets of a column of class numbers, words, or numbers to predict; of images that
     need no labels, of one class where these are not classes. classes: those of the training part, where this
     is another one."""
     return classes_if_any(
@@ -216,16 +219,16 @@ def column_labels(
 
 
 def labels_in(
-    values: Sequence[Any], columns: Columns, name: str, kind: Targets, classes: tuple[str, ...]
-) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes) as `column_labels`. Raises InputError: they are not classes, or numbers."""
+    values: Sequence[Any], columns: Columns, name: str, kind: TargetKind, classes: tuple[str, ...]
+) -> Targets:
+    """Return the targets as `column_labels`. Raises InputError: they are not classes, or numbers."""
     where = f"{name}: the column {columns.label!r}"
     if any(isinstance(value, list) or value is None for value in values):
         raise InputError(f"{where} has not one label for each image")
     if kind == "numbers":
-        return numbers_of(values, where), ()
+        return numbers_of(values, where)
     if columns.classes:
-        return np.array(values, dtype=np.int64), columns.classes
+        return ClassTargets(np.array(values, dtype=np.int64), columns.classes)
     words = [str(value) for value in values]
     refuse_numbers(words, where)
     if not classes:
@@ -233,7 +236,7 @@ def labels_in(
     return named_targets(words, name, classes or tuple(map(str, sorted(set(values)))))
 
 
-def open_stream(spec: str, config: DataConfig, kind: Targets) -> Parts:
+def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
     """Return (train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
     require_packages("datasets", "pyarrow", extra="data", what="streaming")
     from datasets import Features

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vitreous.data.config import Targets
-from vitreous.data.dataset import sparse_rows
+from vitreous.data.config import TargetKind
+from vitreous.data.targets import ClassTargets, LabelTargets, NumberTargets, Targets, one_class
 from vitreous.errors import InputError
 from vitreous.extensions import task_of_texts
 from vitreous.outside import finite_number, same_name
@@ -22,8 +21,8 @@ UNLABELED = ("image",)  # the classes of images without labels
 
 def named_targets(
     labels: Sequence[Label], where: str, classes: tuple[str, ...] = ()
-) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes): class numbers where every image has one, else a sparse matrix of weights.
+) -> ClassTargets | LabelTargets:
+    """Return the targets of labels: classes where every image has one, else weights of several.
 
     Args:
         classes: those that there are; by default those of the labels, in alphabetical order.
@@ -38,12 +37,10 @@ def named_targets(
         raise InputError(f"{where} has the class {unknown[0]!r}, which is not one of {known}")
     classes = classes or tuple(sorted(names))
     number = {name: index for index, name in enumerate(classes)}
+    rows = [{number[name]: weight for name, weight in label.items() if weight} for label in weights]
     if all(isinstance(label, str) for label in labels):
-        return np.array([number[name] for label in weights for name in label], dtype=np.int64), classes
-    rows = [sorted((number[name], weight) for name, weight in label.items() if weight) for label in weights]
-    starts = np.cumsum([0, *map(len, rows)])
-    places, values = zip(*(each for row in rows for each in row), strict=True) if starts[-1] else ((), ())
-    return sparse_rows(np.array(values), np.array(places), starts, len(classes)), classes
+        return ClassTargets(np.array([next(iter(row)) for row in rows], dtype=np.int64), classes)
+    return LabelTargets.of(rows, classes)
 
 
 def weights_of(label: Label) -> Mapping[str, float]:
@@ -52,16 +49,16 @@ def weights_of(label: Label) -> Mapping[str, float]:
 
 
 def classes_if_any(
-    read: Callable[[], tuple[Any, tuple[str, ...]]], count: int, kind: Targets, known: tuple[str, ...] = ()
-) -> tuple[Any, tuple[str, ...]]:
-    """Return the (targets, classes) that `read` returns; where the images need no labels and these are not
-    classes, one class for all `count` images. known: the classes of the training part, in another one."""
+    read: Callable[[], Targets], count: int, kind: TargetKind, known: tuple[str, ...] = ()
+) -> Targets:
+    """Return the targets that `read` returns; where the images need no labels and these are not classes, one
+    class for all `count` images. known: the classes of the training part, in another one."""
     try:
         return read()
     except InputError:
         if kind != "unlabeled" or known not in ((), UNLABELED):
             raise
-        return np.zeros(count, dtype=np.int64), UNLABELED
+        return one_class(count, *UNLABELED)
 
 
 def refuse_captions(labels: Sequence[str], where: str) -> None:
@@ -93,15 +90,15 @@ def refuse_numbers(labels: Sequence[str], where: str) -> None:
         )
 
 
-def numbers_of(values: Sequence[Any], where: str) -> NDArray[np.float32]:
-    """Return values as finite numbers, (N,). Raises InputError where one is not."""
+def numbers_of(values: Sequence[Any], where: str) -> NumberTargets:
+    """Return values as finite numbers to predict. Raises InputError where one is not."""
     try:
         numbers = np.array(values, dtype=np.float32)
     except (TypeError, ValueError):
         numbers = np.array([np.nan])
     if numbers.ndim != 1 or not np.isfinite(numbers).all():
         raise InputError(f"{where} is to be predicted as numbers, but not every value is a finite number")
-    return numbers
+    return NumberTargets(numbers)
 
 
 def number_in(text: str) -> float | None:

@@ -1,9 +1,9 @@
 """A table of images: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
 
-A label is a class name; several, separated by `data.label_separator` ("|"), make the task multi-label, in
-which an image may have none; a number after a colon makes one soft: `cat:0.7|dog:0.3`. Pre-training needs no
-labels. Paths are absolute, or relative to the manifest's folder. split is train, val (also valid, validation)
-or test; without it the images are split class by class.
+A label is a class name; several, separated by `data.form.label_separator` ("|"), make the task multi-label,
+in which an image may have none; a number after a colon makes one soft: `cat:0.7|dog:0.3`. Pre-training needs
+no labels. Paths are absolute, or relative to the manifest's folder. split is train, val (also valid,
+validation) or test; without it the images are split class by class.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.config import DataConfig, Targets
+from vitreous.data.config import DataConfig, ManifestForm, SplitByTime, TargetKind
 from vitreous.data.dataset import Parts
 from vitreous.data.held_out import by_name, split
 from vitreous.data.sources.folders import FileImages, path_array
@@ -32,6 +32,7 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
+from vitreous.data.targets import NumberTargets, Targets
 from vitreous.errors import InputError, check_utf8, require_packages
 from vitreous.outside import finite_number, read_regular
 
@@ -52,23 +53,30 @@ class ManifestRows(NamedTuple):
     lines: list[str]
 
 
-def open_manifest(path: Path, config: DataConfig, labels: Targets = "classes") -> Parts:
+def open_manifest(path: Path, config: DataConfig, labels: TargetKind = "classes") -> Parts:
     """Return (train, validation, test). Raises InputError, which names the line.
 
     Args:
         labels: whether the column label holds classes, or numbers to predict, or need not be there.
     """
     needed = ("path",) if labels == "unlabeled" else ("path", "label")
-    rows = read_manifest(path, config.group_by, config.time, needed)
+    time = config.split.time if isinstance(config.split, SplitByTime) else None
+    rows = read_manifest(path, config.group_by, time, needed)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
-    classes: tuple[str, ...] = ()
+    targets: Targets
+    separator = config.settings_of(ManifestForm).label_separator
     if labels == "numbers":
-        targets: Any = read_numbers(rows, path)
+        if separator != "|":
+            raise InputError(
+                f"data.form.label_separator={separator!r} is between classes, and {path} has numbers: leave "
+                "it out"
+            )
+        targets = read_numbers(rows, path)
     else:
-        read = partial(manifest_labels, rows, config.label_separator, path)
-        targets, classes = classes_if_any(read, len(rows.paths), labels)
-    images = FileImages(path.parent, path_array(rows.paths), targets, classes)
+        read = partial(manifest_labels, rows, separator, path)
+        targets = classes_if_any(read, len(rows.paths), labels)
+    images = FileImages(path.parent, path_array(rows.paths), targets)
     if rows.groups:
         images.groups = np.array(rows.groups)
     if rows.times:
@@ -184,8 +192,8 @@ def text_of(value: Any, where: str) -> str:
     return "" if value is None else str(value)
 
 
-def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes): numbers where every image has one plain label, else a row for each image.
+def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
+    """Return the targets: classes where every image has one plain label, else several labels.
     Raises InputError: the labels are not classes, or there is a single one."""
     refuse_numbers(rows.labels, str(path))
     refuse_captions([part.strip() for text in rows.labels for part in text.split(separator)], str(path))
@@ -198,12 +206,12 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> tuple[Any
                 f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
                 f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
             )
-        targets, classes = named_targets([next(iter(label)) for label in parsed], str(path))
+        targets = named_targets([next(iter(label)) for label in parsed], str(path))
     else:
-        targets, classes = named_targets(parsed, str(path))
-    for each in classes:
+        targets = named_targets(parsed, str(path))
+    for each in targets.classes:
         check_utf8(each, "the class")
-    return targets, classes
+    return targets
 
 
 def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
@@ -221,7 +229,7 @@ def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
     return np.array(times)
 
 
-def read_numbers(rows: ManifestRows, path: Path) -> NDArray[np.float32]:
+def read_numbers(rows: ManifestRows, path: Path) -> NumberTargets:
     """Return the numbers of the column label. Raises InputError that names a line without one."""
     numbers = [number_in(text) for text in rows.labels]
     if None in numbers:
@@ -230,7 +238,7 @@ def read_numbers(rows: ManifestRows, path: Path) -> NDArray[np.float32]:
             f"{rows.lines[row]} of {path} has the label {rows.labels[row]!r}, which is not a finite number: "
             "write one, as in 12.5, or remove the line"
         )
-    return np.array(numbers, dtype=np.float32)
+    return NumberTargets(np.array(numbers, dtype=np.float32))
 
 
 def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from vitreous.data.config import DataConfig, Targets
+from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.held_out import PARTS, with_own_parts
@@ -22,6 +22,7 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
+from vitreous.data.targets import ClassTargets, LabelTargets, Targets
 from vitreous.errors import InputError, check_utf8
 from vitreous.models.preprocessing import as_pil, as_stored
 
@@ -39,11 +40,8 @@ class ObjectImages(ImageDataset):
         pairs: whether it gives pairs.
     """
 
-    def __init__(
-        self, images: Any, targets: Any, classes: tuple[str, ...], *, pairs: bool, name: str
-    ) -> None:
-        self.images, self.targets, self.classes = images, targets, classes
-        self.pairs, self.source = pairs, name
+    def __init__(self, images: Any, targets: Targets, *, pairs: bool, name: str) -> None:
+        self.images, self.targets, self.pairs, self.source = images, targets, pairs, name
 
     def image(self, index: int) -> Image.Image:
         return self.read(index, as_pil)
@@ -60,7 +58,7 @@ class ObjectImages(ImageDataset):
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 
 
-def open_objects(data: Any, config: DataConfig, kind: Targets) -> Parts:
+def open_objects(data: Any, config: DataConfig, kind: TargetKind) -> Parts:
     """Return (train, validation, test) of Python objects.
 
     Args:
@@ -87,7 +85,7 @@ def open_objects(data: Any, config: DataConfig, kind: Targets) -> Parts:
     return with_own_parts(train, held_out, config, where=train.source)
 
 
-def read_objects(data: Any, kind: Targets, classes: tuple[str, ...] | None = None) -> ObjectImages:
+def read_objects(data: Any, kind: TargetKind, classes: tuple[str, ...] | None = None) -> ObjectImages:
     """Return one part. classes: those of the training part, where this is another one."""
     name = type(data).__name__
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "__len__"):
@@ -106,10 +104,10 @@ def read_objects(data: Any, kind: Targets, classes: tuple[str, ...] | None = Non
         raise InputError(f"DATA ({name}) is empty: give {KINDS}")
     known = classes or tuple(map(str, getattr(data, "classes", ())))
     if kind == "numbers":
-        return ObjectImages(images, numbers_of(labels, name), (), pairs=pairs, name=name)
+        return ObjectImages(images, numbers_of(labels, name), pairs=pairs, name=name)
     read = partial(class_targets, labels, known, name)
-    targets, found = classes_if_any(read, len(labels), kind, classes or ())
-    return ObjectImages(images, targets, found, pairs=pairs, name=name)
+    targets = classes_if_any(read, len(labels), kind, classes or ())
+    return ObjectImages(images, targets, pairs=pairs, name=name)
 
 
 def pair_labels(data: Any) -> list[Any]:
@@ -127,48 +125,50 @@ def pair_labels(data: Any) -> list[Any]:
     return labels
 
 
-def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes). classes: their names where they are known; there are no others then."""
+def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> ClassTargets | LabelTargets:
+    """Return the targets of labels. classes: their names where they are known; there are no others then."""
     plain = [getattr(label, "tolist", lambda label=label: label)() for label in labels]
     if plain and all(isinstance(label, list | tuple) and len(label) == 1 for label in plain):
         plain = [label[0] for label in plain]  # (N, 1), as a column of a table
-    several = [isinstance(label, list | tuple | set) for label in plain]
-    if any(several) and not all(several):
+    lists = sum(isinstance(label, list | tuple | set) for label in plain)
+    if lists not in (0, len(plain)):
         raise InputError(f"{name} has one label for some images and several for others: give a list for each")
-    if all(several) and any(plain) and not any(isinstance(each, str) for label in plain for each in label):
-        return rows_of(plain, classes, name)
-    unusual = InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r:.60}")
-    try:
-        values = {value for label in plain for value in (label if any(several) else [label])}
-    except TypeError:  # an image as a mask, for example
-        raise unusual from None
-    texts = [dict.fromkeys(map(str, each), 1.0) if any(several) else str(each) for each in plain]
+    rows = [list(label) for label in plain] if lists else [[label] for label in plain]
+    values = [value for row in rows for value in row]
     if not values:
         raise InputError(f"{name} has no label for any image: give some images one")
-    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        if not classes:
-            refuse_numbers([str(label) for label in plain], name)
-        if min(values) < 0 or (classes and max(values) >= len(classes)):
-            most = len(classes) - 1 if classes else "the number of classes - 1"
-            wrong = min(values) if min(values) < 0 else max(values)
-            raise InputError(f"{name} has the label {wrong}: give 0 ... {most}")
-        numbers = tuple(map(str, range(len(classes) or max(values) + 1)))
-        targets, classes = named_targets(texts, name, numbers)[0], classes or numbers  # names may be equal
+    targets: ClassTargets | LabelTargets
+    if lists and not any(isinstance(value, str) for value in values):
+        targets = weighted_targets(plain, classes, name)
+    elif all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        targets = numbered_targets(values, classes, name)
     elif all(isinstance(value, str | bool) for value in values):
+        texts = [[str(value) for value in row] for row in rows]
         if not classes:
-            named = [[each] if isinstance(each, str) else each for each in texts]
-            refuse_captions([text for each in named for text in each], name)
-        targets, classes = named_targets(texts, name, classes)
+            refuse_captions([text for row in texts for text in row], name)
+        labels = [dict.fromkeys(row, 1.0) for row in texts] if lists else [row[0] for row in texts]
+        targets = named_targets(labels, name, classes)
     else:
         refuse_numbers([str(label) for label in plain], name)
-        raise unusual
-    for each in classes:
+        raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r:.60}")
+    for each in targets.classes:
         check_utf8(each, "the class")
-    return targets, classes
+    return targets
 
 
-def rows_of(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> tuple[Any, tuple[str, ...]]:
-    """Return rows of numbers, one for each class, as they are, as a sparse matrix."""
+def numbered_targets(numbers: Sequence[int], classes: tuple[str, ...], name: str) -> ClassTargets:
+    """Return class numbers as targets. Raises InputError: there is no such class."""
+    if not classes:
+        refuse_numbers([str(number) for number in numbers], name)
+    least, largest = min(numbers), max(numbers)
+    if least < 0 or (classes and largest >= len(classes)):
+        most = len(classes) - 1 if classes else "the number of classes - 1"
+        raise InputError(f"{name} has the label {least if least < 0 else largest}: give 0 ... {most}")
+    return ClassTargets(np.array(numbers, dtype=np.int64), classes or tuple(map(str, range(largest + 1))))
+
+
+def weighted_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> LabelTargets:
+    """Return rows of numbers, one for each class, as the weights of classes."""
     from scipy.sparse import csr_array
 
     if any(isinstance(each, list | tuple) for label in labels for each in label):
@@ -181,4 +181,4 @@ def rows_of(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> tuple
     rows = np.array(labels, dtype=np.float32)
     if not ((rows >= 0) & (rows <= 1)).all():
         raise InputError(f"{name} has labels outside 0 ... 1: a row says for each class whether it applies")
-    return csr_array(rows), classes or tuple(map(str, range(rows.shape[1])))
+    return LabelTargets(csr_array(rows), classes or tuple(map(str, range(rows.shape[1]))))

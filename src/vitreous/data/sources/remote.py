@@ -1,7 +1,7 @@
 """Shards on this machine, or elsewhere: s3://, gs://, https://, hf:// and whatever else fsspec knows.
 
 A shard that is elsewhere is fetched when it is first needed, as a whole, and kept in the user's cache
-directory; where the shards there exceed `data.cache_gb`, those that were used longest ago are removed.
+directory; where the shards there exceed `data.form.cache_gb`, those that were used longest ago are removed.
 """
 
 from __future__ import annotations

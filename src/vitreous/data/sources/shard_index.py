@@ -25,6 +25,7 @@ from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.sources.folders import LARGE, path_array
 from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard
+from vitreous.data.targets import ClassTargets, LabelTargets
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, cache_folder
 from vitreous.outside import finite_number, same_name, whole_number
@@ -44,7 +45,7 @@ SKIPPED = (
     tarfile.FIFOTYPE,
 )
 Member = tuple[str, int, int]  # name, offset and size in bytes
-Numbering = Callable[[list[Label], NDArray[np.int64]], tuple[Any, tuple[str, ...]]]
+Numbering = Callable[[list[Label], NDArray[np.int64]], ClassTargets | LabelTargets]
 
 
 class ShardIndex(NamedTuple):
@@ -55,7 +56,7 @@ class ShardIndex(NamedTuple):
     sizes: NDArray[np.uint32]  # of the files, in bytes
     names: NDArray[Any]  # of the files, without that of the shard
     hashes: NDArray[np.uint64]  # of the names with that of the shard, from which splits follow
-    targets: Any
+    targets: ClassTargets | LabelTargets
 
 
 class Reading(NamedTuple):
@@ -79,12 +80,12 @@ class IndexedShard(NamedTuple):
 
 def shard_index(
     shards: Sequence[Shard], number: Numbering, key: Sequence[str], reading: Reading
-) -> tuple[ShardIndex, tuple[str, ...], Path | None]:
-    """Return the index of some shards, its classes, and the folder where it is cached, if it is: from the
+) -> tuple[ShardIndex, Path | None]:
+    """Return the index of some shards, and the folder where it is cached, if it is: from the
     cache, else from the shards.
 
     Args:
-        number: returns (targets, classes) of (different labels, the place of each image's among them).
+        number: returns the targets of (different labels, the place of each image's among them).
         key: what `number` depends on.
     """
     folder = index_folder(shards, key, reading)
@@ -92,7 +93,7 @@ def shard_index(
         with made_by_one(folder):
             if (known := load(folder)) is None:
                 known = build(shards, number, folder, reading)
-    return *known, folder if folder.is_dir() else None
+    return known, folder if folder.is_dir() else None
 
 
 def index_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) -> Path:
@@ -101,7 +102,7 @@ def index_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) 
     return cache_folder() / "indexes" / hashlib.sha256(stamp.encode()).hexdigest()[:32]
 
 
-def load(folder: Path) -> tuple[ShardIndex, tuple[str, ...]] | None:
+def load(folder: Path) -> ShardIndex | None:
     """Return a cached index, memory-mapped; None if there is none that can be read."""
     try:
         classes = tuple(json.loads((folder / "classes.json").read_text(encoding="utf-8")))
@@ -109,15 +110,15 @@ def load(folder: Path) -> tuple[ShardIndex, tuple[str, ...]] | None:
         if (folder / SEVERAL).is_file():
             from scipy.sparse import load_npz
 
-            return ShardIndex._make([*arrays, load_npz(folder / SEVERAL)]), classes
-        return ShardIndex._make([*arrays, np.load(folder / "targets.npy", mmap_mode="r")]), classes
+            targets: Any = LabelTargets(load_npz(folder / SEVERAL), classes)
+        else:
+            targets = ClassTargets(np.load(folder / "targets.npy", mmap_mode="r"), classes)
+        return ShardIndex._make([*arrays, targets])
     except Exception:  # damaged bytes, as after a power cut, can make these parsers fail in any way
         return None
 
 
-def build(
-    shards: Sequence[Shard], number: Numbering, folder: Path, reading: Reading
-) -> tuple[ShardIndex, tuple[str, ...]]:
+def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Reading) -> ShardIndex:
     """Index shards; a large index is written into the cache, whole, and read from there."""
     labels = dict[Any, tuple[int, Label]]()  # the different ones, in the order in which they are met
     parts: list[IndexedShard] = []
@@ -132,21 +133,22 @@ def build(
     blocks, sizes, names, hashes, places = map(
         np.concatenate, zip(*(part[:5] for part in parts), strict=True)
     )
-    targets, classes = number([label for _, label in labels.values()], places)
+    targets = number([label for _, label in labels.values()], places)
     index = ShardIndex(ends, blocks, sizes, names, hashes, targets)
     if len(names) < LARGE:
-        return index, classes
+        return index
     from scipy.sparse import save_npz
 
     with suppress(OSError), whole(folder) as beside:  # a cache need not be written
         beside.mkdir(parents=True)
-        for name, array in index._asdict().items():
-            if array.ndim == 2:
-                save_npz(beside / SEVERAL, array, compressed=False)
-            else:
-                np.save(beside / f"{name}.npy", array)
-        (beside / "classes.json").write_text(json.dumps(classes), encoding="utf-8")
-    return load(folder) or (index, classes)
+        for name in ShardIndex._fields[:-1]:
+            np.save(beside / f"{name}.npy", getattr(index, name))
+        if isinstance(targets, LabelTargets):
+            save_npz(beside / SEVERAL, targets.matrix, compressed=False)
+        else:
+            np.save(beside / "targets.npy", targets.numbers)
+        (beside / "classes.json").write_text(json.dumps(targets.classes), encoding="utf-8")
+    return load(folder) or index
 
 
 def identity(label: Label) -> Any:

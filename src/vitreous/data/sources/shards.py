@@ -5,7 +5,7 @@ A sample is an image (`0001.jpg`) and its label: `0001.cls` (a class number), or
 `0001.json` (a name or number; several labels are {"label": [name, ...]}, soft ones {"label": {name:
 weight}}), or else `0001.txt` (a class name). Class names are in `classes.txt` beside the shards, a line each;
 without it classes are what the labels say. Nothing is unpacked or unpickled: images are read at their
-offsets. Shards that are fetched, and others with `data.streaming`, are read one after the other.
+offsets. Shards that are fetched, and others with `data.form.streaming`, are read one after the other.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.config import DataConfig, Targets
+from vitreous.data.config import DataConfig, FetchedForm, ShardsForm, TargetKind
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import BadImage, fingerprint
 from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
+from vitreous.data.targets import ClassTargets, LabelTargets, one_class
 from vitreous.errors import InputError
 from vitreous.outside import same_name
 
@@ -37,10 +37,8 @@ CAPTIONS = 0.5  # of the images have a text of their own, from which on texts ar
 class ShardImages(ImageDataset):
     """Images in tar files, found by offset."""
 
-    def __init__(
-        self, shards: Sequence[Shard], index: ShardIndex, classes: tuple[str, ...], cache_bytes: float
-    ) -> None:
-        self.shards, self.index, self.classes, self.cache_bytes = shards, index, classes, cache_bytes
+    def __init__(self, shards: Sequence[Shard], index: ShardIndex, cache_bytes: float) -> None:
+        self.shards, self.index, self.cache_bytes = shards, index, cache_bytes
         self.targets, self.hashes = index.targets, index.hashes
         self.opened_shard = lru_cache(OPEN_FILES)(self.open_shard)
 
@@ -82,7 +80,7 @@ class ShardImages(ImageDataset):
             raise BadImage(self.name(index), error.strerror or str(error)) from error
 
 
-def open_shards(spec: str, config: DataConfig, targets: Targets = "classes") -> Parts:
+def open_shards(spec: str, config: DataConfig, targets: TargetKind = "classes") -> Parts:
     """Return (train, validation, test). Shards whose names begin with train, val or test keep that split."""
     shards = find_shards(spec)
     by_part: dict[str, list[Shard]] = {}
@@ -94,19 +92,20 @@ def open_shards(spec: str, config: DataConfig, targets: Targets = "classes") -> 
         raise InputError(f"{spec} has a split {unknown[0]!r}: write train, val or test")
     named = text_beside(shards[0].location, CLASSES)
     classes = tuple(same_name(name) for name in named.splitlines() if name)
-    reading = Reading(targets == "classes", 1e9 * config.cache_gb, config.workers)
+    reading = Reading(targets == "classes", 1e9 * config.settings_of(FetchedForm).cache_gb, config.workers)
     found: dict[str, ImageDataset] = {}
     for part in sorted(by_part, key=lambda name: name != "train"):
         number = partial(number_labels, where=spec, named=classes, unlabeled=targets == "unlabeled")
-        index, classes, cache = shard_index(by_part[part], number, [targets, *classes], reading)
+        index, cache = shard_index(by_part[part], number, [targets, *classes], reading)
         if not len(index.names):
             raise InputError(
                 f"{spec} holds no image with a label: a sample is 0001.jpg and 0001.cls (a class number), "
                 '0001.txt (a class) or 0001.json ({"label": class}); images alone are for vitreous pretrain'
             )
-        images = ShardImages(by_part[part], index, classes, reading.cache_bytes)
+        classes = index.targets.classes
+        images = ShardImages(by_part[part], index, reading.cache_bytes)
         images.cache = cache
-        if shards[0].remote or config.streaming:
+        if shards[0].remote or config.settings_of(ShardsForm).streaming:
             images.read_in_order()
         found[PARTS.get(part, part)] = images
     train = found.pop("train")
@@ -120,8 +119,8 @@ def number_labels(
     where: str,
     named: tuple[str, ...] = (),
     unlabeled: bool = False,
-) -> tuple[Any, tuple[str, ...]]:
-    """Return (targets, classes). Numbers are class numbers; words, and numbers as large as those of products,
+) -> ClassTargets | LabelTargets:
+    """Return the targets. Numbers are class numbers; words, and numbers as large as those of products,
     are numbered in order. Where a label has several classes, all targets are rows of weights.
 
     Args:
@@ -132,7 +131,7 @@ def number_labels(
     numbers = [int(label) for label in labels if isinstance(label, str) and label.isdecimal()]
     captions = len(labels) > max(FEW, CAPTIONS * len(places), len(numbers))
     if unlabeled and (captions or named == UNLABELED or not len(places) or places.min() < 0):
-        return np.zeros(len(places), dtype=np.int64), UNLABELED
+        return one_class(len(places), *UNLABELED)
     if captions and not named:
         raise InputError(
             f"{where} has {len(labels)} different labels of {len(places)} images, such as {labels[0]!r:.60}: "
@@ -143,6 +142,5 @@ def number_labels(
         if named and count > len(named):
             raise InputError(f"{where} has {len(named)} classes, but there is a label {count - 1}")
         classes = named or tuple(str(number) for number in range(count))
-        return np.array(numbers, dtype=np.int64)[places], classes
-    found, classes = named_targets(labels, where, named)
-    return found[places], classes
+        return ClassTargets(np.array(numbers, dtype=np.int64)[places], classes)
+    return named_targets(labels, where, named).at(places)

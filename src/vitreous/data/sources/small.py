@@ -21,6 +21,7 @@ from PIL import Image
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset, Parts
 from vitreous.data.held_out import with_own_parts
+from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_regular, read_text
 
@@ -64,8 +65,8 @@ class SyntheticImages(ImageDataset):
     source = "synthetic"
 
     def __init__(self, count: int, height: int, width: int) -> None:
-        self.classes = tuple(f"grating-{number}" for number in range(CLASSES))
-        self.targets = np.arange(count, dtype=np.int64) % CLASSES
+        classes = tuple(f"grating-{number}" for number in range(CLASSES))
+        self.targets = ClassTargets(np.arange(count, dtype=np.int64) % CLASSES, classes)
         self.files = [
             grating(number % CLASSES, number // CLASSES, height, width)
             for number in range(min(CLASSES * VARIANTS, count))

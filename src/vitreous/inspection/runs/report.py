@@ -17,6 +17,7 @@ from torch import Tensor
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
+from vitreous.data.targets import LabelTargets, NumberTargets
 from vitreous.data.workers import worker_count
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
@@ -212,9 +213,10 @@ def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C
 
 def label_of(images: ImageDataset, index: int) -> str:
     """Return the class or the number that an image has; its name where it has several classes, or none."""
-    target = images.targets[index]
-    if target.ndim > 0:
+    if isinstance(images.targets, LabelTargets):
         return images.name(index)
     if len(images.classes) == 1:
         return Path(images.name(index)).stem
-    return f"{target:.4g}" if target.dtype.kind == "f" else images.classes[int(target)]
+    if isinstance(images.targets, NumberTargets):
+        return f"{images.targets.values[index]:.4g}"
+    return images.label(index)

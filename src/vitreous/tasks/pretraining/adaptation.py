@@ -18,6 +18,7 @@ from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
+from vitreous.data.targets import ClassTargets
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.probes import knn_answers
@@ -50,7 +51,7 @@ def feature_measure(data: Splits) -> FeatureMeasure:
     """Return what compares features on the images of these data, never on their test part."""
     train, validation = data.train, data.validation
     asked = validation if validation is not None and len(validation) >= FEWEST else None
-    if train.targets.ndim == 1 and len(train.classes) > 1:
+    if isinstance(train.targets, ClassTargets) and len(train.classes) > 1:
         return by_neighbors(some(train), None if asked is None else some(asked))
     return by_views(some(train if asked is None else asked))
 

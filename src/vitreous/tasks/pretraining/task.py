@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +20,7 @@ from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
+from vitreous.data.targets import ClassTargets, one_class
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
@@ -87,7 +87,7 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
         if any(folder.glob("*.tar")):
             return open_data(source, data, "unlabeled")
         raise InputError(f"{folder} holds no images")
-    images = FileImages(folder, paths, np.zeros(len(paths), dtype=np.int64), ("image",))
+    images = FileImages(folder, paths, one_class(len(paths), "image"))
     train, validation, test = split(images, data)
     return Splits(train, validation, test, source, summarize(train))
 
@@ -261,7 +261,7 @@ class Pretraining(ImageTask):
         more, images = super().validation_measures(config, data), self.validation_images(data)
         if config.init:
             more.append(feature_measure(data).score)
-        if images is None or images.targets.ndim != 1 or len(images.classes) < 2:
+        if images is None or not isinstance(images.targets, ClassTargets) or len(images.classes) < 2:
             return more
         return [*more, knn_measure(data.train, images)]
 
