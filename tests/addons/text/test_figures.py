@@ -218,12 +218,13 @@ def test_the_player_goes_through_the_tokens(reader, browser, tmp_path):
 def test_the_words_are_reached_by_keyboard(translator, browser, tmp_path):
     report = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path)
     page, problems = opened(browser, report.report)
-    page.focus("#lines")
-    page.keyboard.press("ArrowDown")
-    page.wait_for_selector("#step:has-text('Step 1 of')")
+    assert page.inner_text("#step").startswith("Step "), "it opens with one word"
+    assert page.locator("#controls [aria-pressed=true]").last.inner_text().isdigit(), "and with one head"
     assert page.locator("#lines text.dim").count() > 0, "the other rows are pale"
-    page.keyboard.press("ArrowUp")
+    page.focus("#lines")
     page.keyboard.press("Escape")
     assert page.inner_text("#step") == ""
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector("#step:has-text('Step 1 of')")
     assert problems == []
     page.close()

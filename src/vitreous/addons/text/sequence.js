@@ -2,8 +2,17 @@ const examples = JSON.parse(document.getElementById("examples").textContent);
 const phrases = JSON.parse(document.getElementById("phrases").textContent);
 const state = { example: 0, kind: "cross", layer: 0, head: -1, row: -1 };
 state.layer = examples[0].maps.cross.length - 1;
+Object.assign(state, sharpest(examples[0].maps.cross[state.layer]));
 const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, key) => values[key]);
 const SVG = "http://www.w3.org/2000/svg";
+
+// The head of a layer whose rows have the largest weights, and its row with the largest: what the page opens with.
+function sharpest(layer) {
+  const peaks = layer.map((rows) => rows.map((row) => Math.max(...row)));
+  const means = peaks.map((each) => each.reduce((sum, peak) => sum + peak, 0) / each.length);
+  const head = means.indexOf(Math.max(...means));
+  return { head, row: peaks[head].indexOf(Math.max(...peaks[head])) };
+}
 
 function make(name, attributes, parent, text) {
   const node = document.createElementNS(SVG, name);
@@ -79,15 +88,16 @@ function drawLines({ rows, columns, weight }) {
 }
 
 function drawMatrix({ rows, columns, weight }) {
-  const cell = 22, left = 130, top = 100;
+  const left = 130, top = 100, room = document.getElementById("matrix").clientWidth - left - 70;
+  const cell = Math.max(12, Math.min(22, Math.floor(room / columns.length)));
   const size = { width: left + columns.length * cell + 70, height: top + rows.length * cell + 8 };
   const svg = make("svg", { ...size, role: "img", "aria-label": phrases["as-matrix"] }, fresh("matrix"));
   columns.forEach((text, j) => {
-    const x = left + j * cell + 15;
+    const x = left + j * cell + 0.7 * cell;
     make("text", { x, y: top - 8, transform: `rotate(-50 ${x} ${top - 8})` }, svg, text);
   });
   rows.forEach((text, i) => {
-    word(svg, left - 8, top + i * cell + 15, text, "end", i);
+    word(svg, left - 8, top + i * cell + 0.7 * cell, text, "end", i);
     columns.forEach((_, j) => {
       const at = { x: left + j * cell, y: top + i * cell, width: cell - 1, height: cell - 1 };
       const box = make("rect", { ...at, class: "cell", "fill-opacity": weight(i, j) }, svg);
