@@ -16,12 +16,13 @@ from torch.nn.utils import parametrize
 
 from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
+from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.tasks import task_named
 from vitreous.tasks.machine import compiles, with_precision
 from vitreous.tasks.running import learn
+from vitreous.tasks.task import Material
 from vitreous.training.callbacks import Tracker
 from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
@@ -247,18 +248,18 @@ def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: 
     monkeypatch.setattr("vitreous.tasks.machine.is_installed", lambda module: True)
     cuda, config = torch.device("cuda"), RunConfig()
 
-    def compiled(task: str, total: int = 5000, device: torch.device = cuda, **training: Any) -> bool:
-        return compiles(task_named(task), configure(config, {"training": training}), device, total)
+    def compiled(
+        *, fixed: bool = True, total: int = 5000, device: torch.device = cuda, **training: Any
+    ) -> bool:
+        material = Material(cast(Any, None), 0, BadFiles(), fixed_shapes=fixed)
+        return compiles(material, configure(config, {"training": training}), device, total)
 
-    assert compiled("classification")
-    assert compiled("mae")
-    assert compiled("dino")
-    assert compiled("contrastive")
-    assert not compiled("classification", device=torch.device("cpu"))
-    assert not compiled("classification", total=200)
-    assert not compiled("translation")
-    assert not compiled("classification", compile=False)
-    assert compiled("translation", total=1, compile=True)
+    assert compiled()
+    assert not compiled(device=torch.device("cpu"))
+    assert not compiled(total=200)
+    assert not compiled(fixed=False)
+    assert not compiled(compile=False)
+    assert compiled(fixed=False, total=1, compile=True)
 
 
 def test_bf16_learns(trained: Fit) -> None:
