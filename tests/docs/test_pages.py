@@ -17,7 +17,7 @@ import tomllib
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -25,6 +25,7 @@ from rich.console import Console
 import vitreous
 from vitreous.cli import COMMANDS, app
 from vitreous.extensions import ADDONS
+from vitreous.tasks import TASKS, task_named
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(
@@ -164,6 +165,31 @@ def headings(page: str, language: str) -> set[str]:
     text = re.sub(r"^```.*?^```", "", text_of(page, language), flags=re.DOTALL | re.MULTILINE)
     lines = re.findall(r"^#{1,3} (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_that_a_page_names_exist(page: str, language: str) -> None:
+    text, configs = text_of(page, language), [task_named(name).config for name in TASKS]
+    names = {name for config in configs for name in config.model_fields}
+    written = r"((?:%s)(?:\.[a-z_0-9]+)+)"
+    named = set(re.findall(rf"--set ['\"]?{written % '|'.join(names)}=", text))
+    names &= {"data", "training", "augmentation", "evaluation", "regression", "pretraining"}  # no attributes
+    named |= set(re.findall(rf"`{written % '|'.join(names)}[`=]", text))
+    assert not [name for name in named if not is_setting(configs, name.split("."))]
+
+
+def is_setting(configs: list[Any], path: list[str]) -> bool:
+    """Whether one of the configurations has the field, in any of the kinds that a part of it can be."""
+    fields = [config.model_fields[path[0]] for config in configs if path[0] in config.model_fields]
+    inner = [part for each in fields for part in configurations_in(each.annotation)]
+    return bool(fields) and (len(path) == 1 or is_setting(inner, path[1:]))
+
+
+def configurations_in(annotation: Any) -> list[Any]:
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in configurations_in(part)]
 
 
 @pytest.mark.parametrize("page", [README, *PAGES])
