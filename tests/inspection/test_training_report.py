@@ -268,7 +268,7 @@ def test_curves_of_contrastive_learning_say_how_many_pairs_are_found(run: Path) 
     (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     for language, title in (("en", "Pairs found"), ("ko", "짝을 찾은 뷰의 비율")):
         with speaking(language):
-            figure = curves_figure(run)
+            figure = curves_figure(run, kind="pairs")
         assert isinstance(figure, Exhibit)
         assert re.search(f"{title}: [^<]*: 0.25</title>", figure.html)
         assert title in figure.caption
