@@ -957,10 +957,21 @@ function languageOfBrowser() {
   return asked.map((each) => each.slice(0, 2)).find((each) => WORDS[each]) ?? state.language;
 }
 
+// The fourth sample, or the first whose label the model answers.
+function firstSample() {
+  const fourth = Math.min(3, samples.length - 1);
+  if (!trained() || model.shapesOnly) return fourth;
+  const right = (i) => {
+    const p = probabilities(run(samples[i], {}, i).logits);
+    return DATA.labels[p.indexOf(Math.max(...p))] === DATA.samples[i].label;
+  };
+  return [fourth, ...samples.keys()].find(right) ?? fourth;
+}
+
 // Show what the address asks for; without that, a sample.
 function open() {
   if ("ask" in document.documentElement.dataset && !state.chosenLanguage) state.language = languageOfBrowser();
-  state.sample = Math.min(3, samples.length - 1);
+  state.sample = firstSample();
   readAddress();
   document.documentElement.lang = state.language;
   showOnPads(state.source);
