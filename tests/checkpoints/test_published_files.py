@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,59 @@ def test_a_folder_of_sentence_transformers_is_opened_at_its_first_module(tmp_pat
     modules.write_text(json.dumps([{"path": "../elsewhere"}]))
     with pytest.raises(vt.InputError, match=r"modules\.json is not understood"):
         vt.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ("blocks.0.attn.qkv.SCB", "a quantized model: give its weights before quantization"),
+        ("blocks_token_only.0.norm1.weight", "a CaiT, whose class attention"),
+        ("blocks.0.attn.rel_pos_h", "an encoder with windowed attention"),
+    ],
+)
+def test_a_part_that_is_not_known_is_named_also_where_a_format_recognizes_the_file(
+    more: str, kind: str, tmp_path: Path
+) -> None:
+    vt.save(vt.create("ViT-Ti/16", image_size=32, depth=1), tmp_path / "m.safetensors", format="timm")
+    state = load_file(tmp_path / "m.safetensors") | {more: torch.ones(4)}
+    with pytest.raises(vt.InputError, match=kind):
+        vt.load(state, heads=3)
+
+
+def test_a_description_of_another_model_is_refused_also_where_its_weights_look_like_timms(
+    tmp_path: Path,
+) -> None:
+    vt.save(vt.create("ViT-Ti/16", image_size=32, depth=1), tmp_path / "m", format="timm")
+    (tmp_path / "m" / "config.json").write_text(json.dumps({"model_type": "qwen2_vl_vision"}))
+    with pytest.raises(vt.InputError, match="qwen2_vl_vision of transformers is not among the models"):
+        vt.load(tmp_path / "m", heads=3)
+
+
+def test_counters_beside_an_encoder_are_not_a_head(tmp_path: Path) -> None:
+    model = vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=5)
+    vt.save(model, tmp_path / "m.safetensors", format="timm")
+    state = {f"model.{name}": tensor for name, tensor in load_file(tmp_path / "m.safetensors").items()}
+    state |= {"train_acc.correct": torch.tensor(3), "criterion.weight": torch.ones(5)}
+    images = torch.rand(1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.allclose(vt.load({"state_dict": state}, heads=3)(images), model(images), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"\x08\x08\x12\x07pytorch" + bytes(50), "an ONNX program: vitreous.predict takes it"),
+        (b"\x81\xa6params\x80", "a file of msgpack, as Flax writes its weights"),
+    ],
+)
+def test_files_that_are_not_checkpoints_are_named(content: bytes, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "m.bin").write_bytes(content)
+    with pytest.raises(vt.InputError, match=kind):
+        vt.load(tmp_path / "m.bin")
+
+
+def test_a_tar_archive_is_to_be_unpacked(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "m.tar", "w") as archive:
+        archive.add(file_of("pretrained_vit"), "m.safetensors")
+    with pytest.raises(vt.InputError, match="a tar archive: unpack it"):
+        vt.load(tmp_path / "m.tar")

@@ -58,17 +58,27 @@ def convert(source: Source, format: str | None = None, key: str | None = None) -
 def detect(source: Source, format: str | None, key: str | None) -> tuple[Format, Source]:
     """The format of a checkpoint, and its weights without the names that training code puts before them."""
     found = [each for part in parts_of(source, key) for each in recognized(*part, format)]
-    chosen = most_probable(source, found) if found else None
-    for each in [chosen.format] if chosen else formats_of_images():
+    for each in formats_of_images():
         if each.check:
             each.check(source, format is None)
-    if chosen:
+    check_parts(source)
+    if found:
+        chosen = most_probable(source, found)
         if chosen.key or chosen.prefix:
             log.info("%s: the weights under %s", source.where, ".".join(filter(None, chosen[1:3])))
         return chosen.format, chosen.source
     if format:  # whose reader says what is missing
         return formats()[format], source
     raise InputError(f"{source.where}: {unrecognized(source)}")
+
+
+def check_parts(source: Source) -> None:
+    """Refuse weights that are a Vision Transformer's but for a part, which their names tell. Raises
+    InputError."""
+    names = "\n".join(name for part in (source.parts or {"": source.tensors}).values() for name in part)
+    for pattern, what in UNKNOWN_PARTS.items():
+        if re.search(rf"(?m){pattern}", names):
+            raise InputError(f"{source.where}: this is {what}")
 
 
 def parts_of(source: Source, key: str | None) -> Iterator[tuple[str, Source]]:
@@ -139,6 +149,14 @@ def most_probable(source: Source, found: Sequence[Found]) -> Found:
     return chosen
 
 
+# What files are that a format may recognize, and that have a part which is not known here.
+UNKNOWN_PARTS = {
+    r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv)$|_packed_params": "a quantized model: give "
+    "its weights before quantization",
+    r"blocks_token_only\.": "a CaiT, whose class attention is not known here",
+    r"\.attn\.rel_pos_[hw]$": "an encoder with windowed attention (Segment Anything, ViTDet), which is not "
+    "known here",
+}
 # What other files are, by names of weights: a sentence about each.
 OTHERS = {
     r"layers\.\d\.(blocks\.\d+\.attn\.(relative_position|logit_scale)|downsample\.)": "a Swin Transformer",
@@ -146,8 +164,6 @@ OTHERS = {
     r"stages\.\d\.(blocks\.|layers\.)?\d+\.(gamma|dwconv|conv_dw)|convnext": "a ConvNeXt",
     r"lora_[AB]\.|lora_(down|up)\.": "a LoRA adapter, which is not a model: merge it into its model "
     "(peft: merge_and_unload), or give the folder with its adapter_config.json",
-    r"_packed_params|\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv)$": "a quantized model, not its "
-    "weights before quantization",
     r"model\.diffusion_model\.|down_blocks\.\d": "a diffusion model",
     r"features\.\d+\.\d?\.?weight": "a convolutional network of torchvision",
     r"(transformer\.h|model\.layers)\.\d+\.|encoder\.layer\.\d+\.attention\.self\.query": "a language model",

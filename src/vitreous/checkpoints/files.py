@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -188,6 +189,8 @@ OTHER_FILES = {
 OTHER_BEGINNINGS = {
     b"\x89HDF": "an HDF5 file, of Keras or TensorFlow: its weights are not read here",
     b"GGUF": "a GGUF file of llama.cpp: its weights are quantized, and not read here",
+    b"\x08": "an ONNX program: vitreous.predict takes it as it is, and its weights are not read",
+    b"\x81": f"a file of msgpack, as Flax writes its weights: {IN_PYTORCH}",
     b"\x93NUMPY": "one NumPy array, not a checkpoint: an .npz holds arrays by name",
 }
 
@@ -272,6 +275,8 @@ def read_weights(path: Path) -> Parts:
     for beginning, kind in OTHER_BEGINNINGS.items():
         if start.startswith(beginning):
             raise InputError(f"{path} is {kind}")
+    if tarfile.is_tarfile(path):
+        raise InputError(f"{path} is a tar archive: unpack it, and give the file of weights in it")
     raise InputError(
         f"{path} is not a checkpoint that is known here: not a .safetensors, .npz or PyTorch file"
     )

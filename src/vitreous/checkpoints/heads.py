@@ -69,7 +69,8 @@ def with_head(converted: Converted) -> Converted:
     rest = {
         name: entry
         for name, entry in source.left_out.items()
-        if not COMPUTED.search(name)
+        if entry.shape  # a number is no layer: a counter, a temperature
+        and not COMPUTED.search(name)
         and not (elsewhere and (name not in unknown or name.startswith(("head.", "neck."))))
         and (
             (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself

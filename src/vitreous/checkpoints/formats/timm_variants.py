@@ -195,7 +195,7 @@ def check_not_eva(source: Source, *, named: bool) -> None:
     if named or inner or encoder or "pos_embed" not in tensors:
         raise InputError(
             f"{source.where}: a state dict of timm's Eva does not tell its rotary positions: pass "
-            "like='timm:NAME' with the architecture's name"
+            "like='timm:NAME' with the architecture's name (of a DeiT-III timm:deit3_base_patch16_224, say)"
         )
 
 
