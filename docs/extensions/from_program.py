@@ -17,6 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import vitreous
 from vitreous.api.training import OF_IMAGES
+from vitreous.checkpoints.formats import formats as checkpoint_formats
 from vitreous.cli import COMMANDS, app
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
@@ -36,6 +37,7 @@ HEADS = {
         "parameters": ("Parameter", "Default", "Meaning"),
         "answer": ("Answer", "Type", "Meaning"),
         "refusals": ("Status", "Reason"),
+        "formats": ("Format", "What it is", "Written as", "You must say"),
         "families": ("Family", "Format", "Read: difference", "Written: difference", "Written file opened by"),
         "task-options": ("Option of `train`", "yes", "no"),
         "task-configurations": ("Command", "Task", "Configuration", "Model", "Its own", "Without"),
@@ -47,6 +49,7 @@ HEADS = {
         "parameters": ("매개변수", "기본값", "설명"),
         "answer": ("응답", "타입", "설명"),
         "refusals": ("상태 코드", "이유"),
+        "formats": ("형식", "내용", "저장하는 것", "직접 지정할 것"),
         "families": ("계열", "형식", "읽기: 차이", "쓰기: 차이", "쓴 파일을 연 코드"),
         "task-options": ("`train`의 옵션", "가능", "불가"),
         "task-configurations": ("명령", "태스크", "설정 클래스", "모델", "고유한 필드", "없는 필드"),
@@ -223,6 +226,23 @@ class ModelZoo(Generated):
             )
             rows.append([paragraph(cell) for cell in cells])
         return [table(self.heads("zoo"), rows)]
+
+
+FOLDER = {"en": "a folder", "ko": "폴더"}
+
+
+class CheckpointFormats(Generated):
+    """Every format of checkpoints: what it is, how it is written, and what its files do not tell."""
+
+    def run(self) -> list[nodes.Node]:
+        rows = []
+        for each in checkpoint_formats().values():
+            folder = FOLDER[self.config.language]
+            written = ", ".join(f"`{suffix}`" for suffix in each.suffixes) or folder
+            asked = ", ".join(f"`{name}`" for name in dict.fromkeys((*each.unsaid, *each.bare_unsaid)))
+            cells = (f"`{each.name}`", each.about, written if each.write else "–", asked or "–")
+            rows.append([paragraph(cell) for cell in cells])
+        return [table(self.heads("formats"), rows)]
 
 
 class CheckpointFamilies(Generated):
@@ -427,6 +447,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("task-configurations", TaskConfigurations)
     app.add_directive("model-zoo", ModelZoo)
     app.add_directive("checkpoint-families", CheckpointFamilies)
+    app.add_directive("checkpoint-formats", CheckpointFormats)
     app.add_directive("recipes", Recipes)
     app.add_directive("http-reference", HttpReference)
     app.connect("autodoc-process-docstring", docstring, priority=400)

@@ -69,7 +69,7 @@ def with_head(converted: Converted) -> Converted:
     rest = {
         name: entry
         for name, entry in source.left_out.items()
-        if entry.shape  # a number is no layer: a counter, a temperature
+        if entry.shape  # a single number is not a layer, but a counter or a temperature
         and not COMPUTED.search(name)
         and not (elsewhere and (name not in unknown or name.startswith(("head.", "neck."))))
         and (

@@ -71,4 +71,5 @@ MONAI = Format(
     about="MONAI's ViT of images: a state dict",
     keys=(r"patch_embedding\.position_embeddings", r"blocks\.0\.attn\.out_proj\.weight"),
     read=read_monai,
+    unsaid=("heads",),
 )

@@ -50,5 +50,6 @@ PRETRAINED_VIT = Format(
     about="lukemelas/PyTorch-Pretrained-ViT: a state dict",
     keys=(r"positional_embedding\.pos_embedding", r"transformer\.blocks\.0\.attn\.proj_q\.weight"),
     read=read_pretrained_vit,
+    unsaid=("heads",),
     interpolation="google",
 )
