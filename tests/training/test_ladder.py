@@ -22,7 +22,15 @@ from vitreous.evaluation.classical import try_mirroring
 from vitreous.evaluation.scores import Interval
 from vitreous.tasks import ladder, task_named
 from vitreous.tasks.doctor import below_baseline
-from vitreous.tasks.ladder import MINUTES, ahead_of_models, better_classical, is_open, merit, minutes_of
+from vitreous.tasks.ladder import (
+    MINUTES,
+    ahead_of_models,
+    best_trial,
+    better_classical,
+    is_open,
+    merit,
+    minutes_of,
+)
 from vitreous.tasks.linear_start import fit_linear
 from vitreous.tasks.rungs import Rung
 
@@ -94,6 +102,7 @@ def test_a_large_encoder_is_tried_with_lora_too(
     """And what is kept of it is an ordinary model."""
     monkeypatch.setattr(ladder, "SMALL_ENCODER", 0)
     monkeypatch.setattr(ladder, "merit", lambda each: ("LoRA" in each.name, 0.0))
+    monkeypatch.setattr(ladder, "best_trial", lambda trials: max(trials, key=ladder.merit))
     data = draw(tmp_path / "photos", 20)
     epochs = {"training": {"epochs": 1}}
     run = vt.train(data, out=tmp_path / "run", settings=epochs, offline=True, progress=False)
@@ -159,6 +168,19 @@ def rung(accuracy: float, loss: float | None) -> Rung:
 def test_the_loss_breaks_a_tie() -> None:
     assert merit(rung(0.209, 2.4)) > merit(rung(0.209, 2.6))
     assert merit(rung(0.3, math.inf)) > merit(rung(0.2, 0.1))
+
+
+def test_what_few_images_cannot_distinguish_the_loss_decides() -> None:
+    """Two of 152 images are chance; a fifth of them is none."""
+
+    def trial(accuracy: float, loss: float) -> Rung:
+        return Rung("x", accuracy, Interval(0, 1), 152, "validation", loss)
+
+    tuned, scratch = trial(0.783, 0.484), trial(0.796, 0.527)
+    assert best_trial([tuned, scratch]) == tuned
+    assert best_trial([scratch, tuned]) == tuned
+    assert best_trial([trial(0.583, 2.0), trial(0.375, 1.0)]).accuracy == 0.583
+    assert best_trial([trial(0.0, math.inf)]).accuracy == 0.0
 
 
 def test_what_is_asked_for_is_not_decided_by_the_data(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def climb(
         trials.append(tried(task, data, settings, way, f"{way.name}, a short trial", total, device))
         tell(trials[-1].sentence())
     rungs += trials
-    place = max(range(len(ways)), key=lambda each: merit(trials[each]))
+    place = trials.index(best_trial(trials))
     best, trial = ways[place], trials[place]
     chosen = dict(best.settings)
     ahead = better_classical(rungs)
@@ -195,6 +195,17 @@ def left_of(total: float | None, began: float) -> float | None:
 def merit(rung: Rung) -> tuple[float, float]:
     """Return what rungs are compared by: accuracy, and of equal ones the loss."""
     return rung.accuracy, -math.inf if rung.loss is None else -rung.loss
+
+
+def best_trial(trials: Sequence[Rung]) -> Rung:
+    """Return the best of some trials on the same images. Accuracies within a standard error of the highest
+    are as good as equal on so few images; of these the loss, which sees how sure each answer is, decides."""
+    best = max(trials, key=merit)
+    error = (best.accuracy * (1 - best.accuracy) / best.count) ** 0.5
+    return max(
+        (each for each in trials if each.accuracy >= best.accuracy - error),
+        key=lambda each: merit(each)[1],
+    )
 
 
 def classical_rungs(data: Splits) -> Iterator[Rung]:
