@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 import vitreous as vt
 
 FOLDER = Path(__file__).parent / "data" / "published"
+X = torch.zeros(16, dtype=torch.long)
 FORMS: dict[str, dict[str, Any]] = {
     "pretrained_vit": {"heads": 2},
     "monai_classifier": {"heads": 2},
@@ -120,3 +121,9 @@ def test_a_tar_archive_is_to_be_unpacked(tmp_path: Path) -> None:
         archive.add(file_of("pretrained_vit"), "m.safetensors")
     with pytest.raises(vt.InputError, match="a tar archive: unpack it"):
         vt.load(tmp_path / "m.tar")
+
+
+def test_a_swin_of_torchvision_is_called_one() -> None:
+    state = {"features.0.0.weight": torch.ones(4, 3, 4, 4), "features.1.0.attn.relative_position_index": X}
+    with pytest.raises(vt.InputError, match="this is a Swin Transformer"):
+        vt.load(state)

@@ -159,7 +159,8 @@ UNKNOWN_PARTS = {
 }
 # What other files are, by names of weights: a sentence about each.
 OTHERS = {
-    r"layers\.\d\.(blocks\.\d+\.attn\.(relative_position|logit_scale)|downsample\.)": "a Swin Transformer",
+    r"layers\.\d\.(blocks\.\d+\.attn\.(relative_position|logit_scale)|downsample\.)|"
+    r"features\.\d\.\d+\.attn\.(relative_position|logit_scale)": "a Swin Transformer",
     r"layer[1-4]\.\d+\.conv\d\.weight|resnet\.encoder\.": "a ResNet",
     r"stages\.\d\.(blocks\.|layers\.)?\d+\.(gamma|dwconv|conv_dw)|convnext": "a ConvNeXt",
     r"lora_[AB]\.|lora_(down|up)\.": "a LoRA adapter, which is not a model: merge it into its model "
