@@ -121,7 +121,7 @@ Engine = Annotated[
     Parameter(help="ray: compute on a Ray cluster (RAY_ADDRESS), or on this machine; --out is then a folder"),
 ]
 Patches = Annotated[
-    int,
+    Int,
     Parameter(
         help="take each image in its own aspect ratio, as at most so many patches (NaFlex); by default every "
         "image is brought to the one size of the model"
