@@ -33,7 +33,7 @@ from vitreous.inspection.runs.evaluation_figures import (
     curve_chart,
     curves_figure,
 )
-from vitreous.inspection.runs.head import compared_score, twice_as_long
+from vitreous.inspection.runs.head import compared_score, head_of, twice_as_long
 from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.languages import speaking
 from vitreous.models.bit import BiTConfig
@@ -441,3 +441,13 @@ def test_a_run_that_minutes_ended_is_extended_in_minutes(tmp_path: Path) -> None
     assert twice_as_long(config, {"epoch": 3.5}) == "--epochs 7"
     config.write_text("[training]\nminutes = 2.9\n")
     assert twice_as_long(config, {"epoch": 62.62}) == "--minutes 6"
+
+
+def test_a_training_that_has_hardly_begun_is_said_to_be_that(run: Path) -> None:
+    def notice() -> str:
+        return head_of(run, model_of(), evaluation(7), (), findings=(), command="train")["notice"]
+
+    assert notice() == ""
+    row = {"step": 1, "epoch": 0.07, "loss": 2.0, "accuracy": 0.3, "lr": 1e-3, "seconds": 1}
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    assert "ended after 0.07 of an epoch" in notice()

@@ -20,6 +20,7 @@ from vitreous.outside import read_text
 from vitreous.training.callbacks import add_results, read_metrics
 
 MOST_FINDINGS = 3
+SHORT = 0.5  # epochs: a training that has seen most images less than once
 SEVERITIES = ("error", "warning", "note")  # the most important first
 # What to do next, by the names of the sentences in the catalog, after each training command.
 LONGER = "vitreous {command} --resume {run} {longer}"
@@ -68,13 +69,15 @@ def head_of(
         facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
         write_events(run, last["step"], evaluation, parts)
     comparisons, useless = compared_score(evaluation, last)
+    useless_notice = phrase("head.useless") if useless else ""
+    short = bool(rows) and last["epoch"] < SHORT
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
     config = run / "config.toml"
     filled = {"run": quote(str(run)), "longer": twice_as_long(config, last), "command": command}
     return {
         "evaluation": evaluation,
         "comparisons": comparisons,
-        "notice": phrase("head.useless") if useless else "",
+        "notice": phrase("head.short", epochs=last["epoch"]) if short else useless_notice,
         "facts": facts,
         "findings": ranked[:MOST_FINDINGS],
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
