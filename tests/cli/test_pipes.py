@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes in this file system"),
+    pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes"),
 ]
 
 # {} is the pipe.

@@ -134,14 +134,14 @@ def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart
                 if mark.symbol == LEVEL:
                     dashes: Any = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
                     axes.axhline(mark.value or 0.0, label=mark.words, **dashes)
-                    axes.legend(loc="best", handlelength=2)
+                    axes.legend(loc="best", handlelength=2, frameon=True, framealpha=0.8, edgecolor="none")
                 elif mark.value is None:
                     axes.axvline(mark.epoch, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
                     cells = f"{mark.epoch:g}", f"{title}: {mark.words}", "–"
                 else:
                     style: Any = {"color": INK, "markersize": 5, "linestyle": "None", "label": mark.words}
                     axes.plot([mark.epoch], [mark.value], mark.symbol, **style)
-                    axes.legend(loc="best", handlelength=2)
+                    axes.legend(loc="best", handlelength=2, frameon=True, framealpha=0.8, edgecolor="none")
                 points.append(Point(axes, mark.epoch, top if mark.value is None else mark.value, cells))
         return figure, points
 
