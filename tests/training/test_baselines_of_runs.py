@@ -14,6 +14,7 @@ from PIL import Image
 
 from vitreous.cli import run as vitreous
 from vitreous.data.findings import finding, read_findings, write_findings
+from vitreous.data.image_samples import Batch
 from vitreous.evaluation.classification import MultiLabelEvaluation
 from vitreous.tasks.doctor import below_baseline
 from vitreous.tasks.regression import RegressionEvaluation
@@ -79,6 +80,29 @@ def test_losses_for_rare_classes_are_those_of_their_papers() -> None:
     weights = 100 / (3 * torch.tensor([50.0, 30.0, 20.0]))
     weighted = float(F.cross_entropy(logits, targets, weight=weights))
     assert loss(class_weights="balanced") == pytest.approx(weighted, rel=1e-5)
+
+
+def test_what_is_asked_for_rare_classes_is_what_a_run_learns_with(tmp_path: Path) -> None:
+    """The objective that a run gets, and not the loss alone."""
+    from vitreous.tasks import task_named
+
+    task: Any = task_named("classification")
+    rng = torch.Generator().manual_seed(0)
+    logits, targets = torch.randn(64, 2, generator=rng), torch.arange(64) % 2
+    plain = float(F.cross_entropy(logits, targets))
+    source = photos(tmp_path / "photos")
+    for image in sorted((source / "down").iterdir())[4:]:
+        image.unlink()
+    for name, value in (("loss", "focal"), ("loss", "logit-adjusted"), ("class_weights", "balanced")):
+        settings = {"training": {name: value, "label_smoothing": 0.0}}
+        plan = task.plan(str(source), settings)
+        counts = plan.data.train.targets.counts().tolist()
+        wanted = float(RareClassLoss(plan.config.training, counts)(logits, targets, 0.0))
+        loss, _ = task.objective(plan.config, plan.data)(
+            torch.nn.Identity(), Batch(logits, targets, targets), rng
+        )
+        assert float(loss) == pytest.approx(wanted, rel=1e-6)
+        assert float(loss) != pytest.approx(plain, rel=1e-3)
 
 
 def test_failed_regression_and_labels_are_found() -> None:

@@ -101,6 +101,8 @@ class Classification(ImageTask):
             raise InputError("training.class_weights is for one label an image: use data.class_balance=true")
         if several and training.get("loss") in ("focal", "logit-adjusted"):
             raise InputError(f"training.loss={training['loss']} is for one label an image: leave it out")
+        if training.get("class_weights") and training.get("loss") == "sigmoid":
+            raise InputError("training.class_weights is not for the sigmoid loss: leave one of them out")
         task = "multilabel" if several else "classification"
         return super().configured(config, data, {**settings, "task": task})
 
@@ -119,7 +121,13 @@ class Classification(ImageTask):
         elif name:
             teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
         several = config.task == "multilabel"
-        return classification(config.training, teacher, ACCURACY[config.task], several_labels=several)
+        return classification(
+            config.training,
+            teacher,
+            ACCURACY[config.task],
+            several_labels=several,
+            counts=data.train.targets.counts().tolist(),
+        )
 
     def build(self, config: RunConfig, data: Splits, *, steps: int) -> nn.Module:
         model: Any = super().build(config, data, steps=steps)

@@ -39,6 +39,7 @@ def classification(
     measure: Callable[[Tensor, Tensor], Tensor] | None = None,
     *,
     several_labels: bool = False,
+    counts: Sequence[int] = (),
 ) -> Objective:
     """Return the loss on hard or soft targets: cross-entropy, or one binary cross-entropy for each class; and
     `accuracy`, or another measure.
@@ -49,9 +50,13 @@ def classification(
     Args:
         several_labels: each class is a question of its own, whose yes or no is smoothed towards 1/2 (as timm
             does it); otherwise one label is smoothed towards all classes.
+        counts: training images of each class, for the losses of rare classes.
     """
     weight = config.distillation.weight
-    loss_of = LOSSES["several-labels" if several_labels else config.loss]
+    if config.loss in RareClassLoss.NAMES or config.class_weights:
+        loss_of: Callable[..., Tensor] = RareClassLoss(config, counts)
+    else:
+        loss_of = LOSSES["several-labels" if several_labels else config.loss]
 
     def objective(model: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
         if teacher and isinstance(model.head, DistilledHead):
@@ -104,6 +109,8 @@ class RareClassLoss:
     Args:
         counts: training images of each class; one of none counts as one.
     """
+
+    NAMES = ("focal", "logit-adjusted")
 
     def __init__(self, config: TrainingConfig, counts: Sequence[int]) -> None:
         known = torch.tensor(counts, dtype=torch.float32).clamp(min=1)
