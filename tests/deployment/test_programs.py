@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -92,6 +94,18 @@ def test_urls_without_torch(files: dict[str, Path]) -> None:
     found = vt.predict(files[".onnx"], [photo.as_uri(), "file:///nowhere.png"], progress=False)
     assert found[0].probability == vt.predict(files[".onnx"], photo, progress=False)[0].probability
     assert list(found.failed) == ["file:///nowhere.png"]
+
+
+def test_an_exported_file_answers_without_importing_torch(files: dict[str, Path]) -> None:
+    photo = next(files["photos"].glob("*/*.png"))
+    code = (
+        "import sys\n"
+        "from vitreous.cli import run\n"
+        f"assert run(['predict', {str(files['.onnx'])!r}, {str(photo)!r}]) == 0\n"
+        "assert not {'torch', 'matplotlib', 'sklearn'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from forked import run_group
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks.running import learn
@@ -27,6 +26,7 @@ from vitreous.training.initial_model import starting_model
 from vitreous.training.parallel import shards_for
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, to_toml
+from vitreous.whole_files import write_text
 
 # One launch goes through several runs: RUN, or RUN@STEP where Ctrl-C comes at that step.
 DRIVER = """

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from vitreous.api.arguments import progress_bar
 from vitreous.api.predictor import Predictor
-from vitreous.checkpoints.whole_files import whole
 from vitreous.data.image_list import Failure
 from vitreous.data.image_parts import ImagePart, image_parts
 from vitreous.deployment.answer_files import ParquetTables, table_of
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.evaluation.features import model_digest
+from vitreous.whole_files import whole
 
 ABOUT = b"vitreous"  # in a file's metadata: which images of which model it answers, and what failed
 

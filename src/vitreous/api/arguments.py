@@ -352,8 +352,8 @@ def frame_manifest(frame: Any) -> str:
     """Return the manifest that a data frame with the columns path and label describes, written into the cache
     and named by its content; relative paths are those of the working directory. Raises InputError: a column
     is missing."""
-    from vitreous.checkpoints.whole_files import whole
     from vitreous.errors import cache_folder
+    from vitreous.whole_files import whole
 
     names = [str(name).strip().lower() for name in frame.columns]
     if "path" not in names:

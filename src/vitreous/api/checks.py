@@ -75,12 +75,12 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
     from dataclasses import replace
 
-    from vitreous.checkpoints.whole_files import checksum, write_csv
     from vitreous.data.checks import Action, actions, collect, report_of
     from vitreous.data.config import DataConfig
     from vitreous.data.sources import open_data
     from vitreous.errors import require_packages
     from vitreous.languages import speaking
+    from vitreous.whole_files import checksum, write_csv
 
     if page is not None:
         require_packages("matplotlib", extra="train", what="data check `report`")
@@ -106,7 +106,7 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
 def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path) -> None:
     """Raise InputError where a page would replace one of another kind, which does not end with its table's
     hash; or a table DATA, a file that is not such a table, or one that was edited since its page."""
-    from vitreous.checkpoints.whole_files import checksum
+    from vitreous.whole_files import checksum
 
     with writing_to(page, "name another file for `report`"):
         written = page.read_text(encoding="utf-8", errors="replace")[-80:] if page.exists() else ""

@@ -70,7 +70,7 @@ class Embeddings(Result):
     def save(self, path: str | Path) -> Path:
         """Write the features: .npz (arrays "features" and "paths") or .parquet (columns "path", "features").
         Raises InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing."""
-        from vitreous.checkpoints.whole_files import whole
+        from vitreous.whole_files import whole
 
         path = Path(path)
         check_features_file(path)

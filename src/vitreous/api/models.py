@@ -120,9 +120,9 @@ def draw(
     Raises:
         InputError: no such model, part or theme, values that do not fit together, or `out` exists.
     """
-    from vitreous.checkpoints.whole_files import write_text
     from vitreous.inspection.drawing import draw as draw_model
     from vitreous.languages import speaking
+    from vitreous.whole_files import write_text
 
     with speaking(language):
         svg = draw_model(shapes_of(model, image_size, settings, config), part, theme)

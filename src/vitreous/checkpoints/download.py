@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitreous.checkpoints.tensors import read_safetensors
-from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, cache_folder, nearest, require_packages
 from vitreous.outside import read_regular
+from vitreous.whole_files import whole
 
 DESCRIPTIONS = [
     *("config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json"),

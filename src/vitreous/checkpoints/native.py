@@ -19,7 +19,6 @@ from vitreous.checkpoints.format import AFTERWARDS, Converted, Format, check_no_
 from vitreous.checkpoints.runs import run_folder
 from vitreous.checkpoints.torch_files import write_safetensors
 from vitreous.checkpoints.weights import same, stored
-from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError
 from vitreous.extensions import imported, kinds
 from vitreous.models.bit import BiTConfig
@@ -27,6 +26,7 @@ from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.settings import explain
+from vitreous.whole_files import whole
 
 CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
 

@@ -22,12 +22,12 @@ from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
-from vitreous.checkpoints.whole_files import unfinished
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
 from vitreous.models.with_encoder import WithEncoder
 from vitreous.outside import read_text
+from vitreous.whole_files import unfinished
 
 OVERWRITE = "choose another path, or pass overwrite=True"
 TOLERANCE = 2e-5  # of the largest output, and of 1 where all are smaller

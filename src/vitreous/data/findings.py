@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import utf8_name
 from vitreous.languages import phrase
 from vitreous.outside import read_text
 from vitreous.results import Result
+from vitreous.whole_files import write_text
 
 SHOWN = 100  # images named in a finding
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.checkpoints.whole_files import made_by_one, whole
 from vitreous.data.config import DataConfig, SplitByTime
 from vitreous.data.dataset import (
     ImageDataset,
@@ -33,6 +32,7 @@ from vitreous.data.dataset import (
 from vitreous.data.split_file import as_recorded, without_excluded
 from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
+from vitreous.whole_files import made_by_one, whole
 
 VALIDATED = 300  # images of an automatic validation part
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training

@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import Indices
 from vitreous.data.decoding import BadImage
 from vitreous.data.sampling import Rows, Sampler
 from vitreous.data.workers import forked, in_order, in_worker, pool
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
+from vitreous.whole_files import write_text
 
 AHEAD = 3  # batches in the making while the model works
 CHUNK = 8  # samples that a thread takes at a time

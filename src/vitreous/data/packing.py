@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from vitreous.checkpoints.whole_files import folder_for, whole
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles
@@ -23,6 +22,7 @@ from vitreous.data.targets import LabelTargets
 from vitreous.data.workers import in_threads, one_core
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.results import Result
+from vitreous.whole_files import folder_for, whole
 
 Sample = dict[str, bytes]  # an image and its label: files by their names
 

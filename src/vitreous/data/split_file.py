@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vitreous.checkpoints.whole_files import write_csv
 from vitreous.data.dataset import ImageDataset, Indices, Parts, name_hashes
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
@@ -22,6 +21,7 @@ from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
 from vitreous.outside import read_regular, same_name
+from vitreous.whole_files import write_csv
 
 SPLIT = "split.csv"
 MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon

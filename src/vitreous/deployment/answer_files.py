@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic_core import to_json
 
-from vitreous.checkpoints.whole_files import whole
 from vitreous.errors import InputError, check_free, require_packages, writing_to
 from vitreous.results import Answer
+from vitreous.whole_files import whole
 
 if TYPE_CHECKING:
     import pyarrow

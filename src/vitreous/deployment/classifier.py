@@ -15,7 +15,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.checkpoints.weights import check_finite
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.deployment.answers import Choice, Prediction
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.classification import MultiLabelEvaluation
@@ -25,6 +24,7 @@ from vitreous.evaluation.scores import best_threshold
 from vitreous.models.names import Runnable
 from vitreous.models.with_encoder import WithEncoder
 from vitreous.outside import read_text, sha256_of
+from vitreous.whole_files import write_text
 
 THRESHOLDS = "thresholds.json"  # beside the weights
 

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from vitreous.checkpoints.native import description
 from vitreous.checkpoints.saving import largest_difference, on_cpu
 from vitreous.checkpoints.torch_files import write_safetensors
-from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.from_pixels import FromPixels
 from vitreous.deployment.programs import PIXELS, format_named, formats
@@ -38,6 +37,7 @@ from vitreous.models.preprocessing import upright
 from vitreous.models.with_encoder import WithEncoder
 from vitreous.results import Result
 from vitreous.training.precision import evaluation_mode, with_int8_products
+from vitreous.whole_files import whole
 
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
 BATCHES = 1, 3  # images to compare with; the example that the program is traced with has two

@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
-from vitreous.checkpoints.whole_files import whole
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import Batch
@@ -23,6 +22,7 @@ from vitreous.errors import InputError, cache_folder
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.names import Runnable
 from vitreous.training.precision import answering_precision, computing
+from vitreous.whole_files import whole
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vitreous.checkpoints.whole_files import whole
+from vitreous.whole_files import whole
 
 Z_95 = 1.959963984540054  # 95 % of a normal distribution is within this many standard deviations
 TOP_CONFUSIONS = 50  # pairs of classes

@@ -18,12 +18,12 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup
 
 from vitreous import __version__
-from vitreous.checkpoints.whole_files import whole, write_text
 from vitreous.data.image_list import Failure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
 from vitreous.languages import CURRENT, filled, percentage, phrase, words
 from vitreous.results import Result
+from vitreous.whole_files import whole, write_text
 
 
 def finite_json(values: Any, **options: Any) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 from vitreous import __version__
 from vitreous.checkpoints.model_card import origin_facts
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.findings import Finding
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks.card import Card
 from vitreous.training.run import Run
+from vitreous.whole_files import write_text
 
 TEMPLATE = Path(__file__).with_name("card.md")  # with names in braces
 MOST_CLASSES = 50  # that a card names

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.evaluation.scores import Interval
 from vitreous.outside import read_text
 from vitreous.results import duration, percent
+from vitreous.whole_files import write_text
 
 RUNGS = "ladder.json"  # in a run
 

@@ -18,7 +18,6 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.outside import read_text
 from vitreous.results import byte_size, duration, percent
@@ -27,6 +26,7 @@ from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.memory import peak_bytes
 from vitreous.training.settings import leaves
+from vitreous.whole_files import write_text
 
 Row = Mapping[str, float | int]
 HISTOGRAMS = 10  # times in a run that weights and gradients are recorded for TensorBoard

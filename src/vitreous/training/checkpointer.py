@@ -25,12 +25,12 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from vitreous.checkpoints.runs import saved_steps
-from vitreous.checkpoints.whole_files import checksum, copy_to_url, flush, whole
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_text
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner, State
 from vitreous.training.memory import stager
+from vitreous.whole_files import checksum, copy_to_url, flush, whole
 
 
 class Checkpointer:

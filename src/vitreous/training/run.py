@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, relative_source
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.split_file import SPLIT, write_split
 from vitreous.errors import InputError, check_free, check_utf8, writing_to
@@ -31,6 +30,7 @@ from vitreous.training.learner import AverageWeight, Learner, learning_rate
 from vitreous.training.parallel import shards_for
 from vitreous.training.precision import from_float8, to_float8
 from vitreous.training.settings import configure, to_toml, validated
+from vitreous.whole_files import write_text
 
 LOCK = ".lock"  # says which process trains in the directory
 

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 import vitreous
 from vitreous import __version__
 from vitreous.checkpoints import load
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import Failure
@@ -39,6 +38,7 @@ from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 from vitreous.results import Result
+from vitreous.whole_files import write_text
 
 # The paper's model on digits (docs/make_digits_model.py) and on emoji in color (docs/make_emoji_model.py).
 DIGITS, EMOJI = (Path(__file__).parent / name for name in ("digits", "emoji"))

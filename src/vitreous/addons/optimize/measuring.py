@@ -24,7 +24,6 @@ from vitreous.addons.optimize.choice import CHOICE, stamp_of
 from vitreous.addons.optimize.engines import ENGINES, FILES, Candidate, prepared_module
 from vitreous.addons.optimize.openvino import has_bf16
 from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.export import calibration_images, export
 from vitreous.deployment.programs import open_program
@@ -33,6 +32,7 @@ from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.outside import sha256_of
 from vitreous.results import Result, percent
+from vitreous.whole_files import write_text
 
 MERGED = 0.5, 0.8  # parts of the patches that are merged over all layers
 ROUNDS = 7

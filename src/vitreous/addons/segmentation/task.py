@@ -29,7 +29,6 @@ from vitreous.addons.segmentation.masked import (
     palette,
 )
 from vitreous.addons.segmentation.model import SegmenterConfig
-from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.classifier import output_labels
@@ -48,6 +47,7 @@ from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Measured, Objective
 from vitreous.training.settings import configure, merged
+from vitreous.whole_files import whole
 
 RECIPES = Path(__file__).parent / "recipes"
 LOOKS = 100_000  # at images, in a whole training

@@ -25,7 +25,6 @@ from vitreous.addons.studies.study import AnyTrial, Study, Trial, TrialResult, t
 from vitreous.addons.studies.world import World, WorldImages, class_names, parse
 from vitreous.checkpoints import load_image_model
 from vitreous.checkpoints.native import save_native
-from vitreous.checkpoints.whole_files import write_text
 from vitreous.data.config import DataConfig
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
@@ -45,6 +44,7 @@ from vitreous.training.config import AdamWConfig, AnyOptimizer, FallingScheduleC
 from vitreous.training.learner import learning_rate
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.precision import computing
+from vitreous.whole_files import write_text
 
 RESUME = "free some space; the same command resumes"
 SCHEDULE = FallingScheduleConfig(warmup=0.1)

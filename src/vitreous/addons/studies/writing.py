@@ -16,11 +16,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.addons.studies.study import Study, variant_label
 from vitreous.addons.studies.verdicts import TableRow
-from vitreous.checkpoints.whole_files import folder_for
 from vitreous.errors import InputError, writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase, words
 from vitreous.outside import read_text
+from vitreous.whole_files import folder_for
 
 RESULTS = ("table.md", "results.json", "plot.svg", "plot.png")
 ADVICE = "free some space, or choose another `out`"

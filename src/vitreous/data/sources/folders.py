@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.checkpoints.whole_files import whole
 from vitreous.data.config import DataConfig, FolderForm
 from vitreous.data.dataset import ImageDataset, Parts
 from vitreous.data.decoding import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
@@ -29,6 +28,7 @@ from vitreous.data.targets import ClassTargets, Targets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, check_utf8
 from vitreous.outside import same_name
+from vitreous.whole_files import whole
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds

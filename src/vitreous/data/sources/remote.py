@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vitreous.checkpoints.whole_files import whole
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import local_path, open_regular, read_text, whole_number
+from vitreous.whole_files import whole
 
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORM = "name-{000..099}.tar"

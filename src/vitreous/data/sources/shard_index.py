@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.checkpoints.whole_files import made_by_one, whole
 from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.sources.folders import LARGE, path_array
 from vitreous.data.sources.labels import Label
@@ -29,6 +28,7 @@ from vitreous.data.targets import ClassTargets, LabelTargets
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, cache_folder
 from vitreous.outside import finite_number, same_name, whole_number
+from vitreous.whole_files import made_by_one, whole
 
 VERSION = 4  # of the arrays
 SEVERAL = "targets.npz"  # where images have several labels

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from vitreous.checkpoints.whole_files import folder_for, whole
 from vitreous.data.sources.folders import cache_file
 from vitreous.errors import cache_folder
+from vitreous.whole_files import folder_for, whole
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
