@@ -7,7 +7,7 @@ computes and what the model that vitreous reads from its files computes; *out* b
 codebase itself computes of the file that vitreous writes. `by` says who opened that file: where the codebase
 is not at hand (Google's needs JAX), vitreous reads it back, and what the codebase computed when the golden
 models were made stands for it. facebookresearch/dinov3 and mae are found on PYTHONPATH, the code of InternViT
-by INTERNVIT_CODE, FrancescoSaverioZuppichini/ViT by VIT_README.
+by INTERNVIT_CODE, that of ViT-5 by VIT5_CODE, FrancescoSaverioZuppichini/ViT by VIT_README.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TESTS = ROOT / "tests" / "checkpoints"
 GOLDEN = ROOT / "tests" / "golden" / "data"
 RESULT = "checkpoint_families.json"
 FILES = {"torchvision": ".pth", "vit-pytorch": ".pt", "frankzvit": ".pt", "dinov2": ".pth", "dinov3": ".pth"}
-FILES |= {"open-clip": ".pt", "google": ".npz", "bit": ".npz"}
+FILES |= {"vit-5": ".pth", "open-clip": ".pt", "google": ".npz", "bit": ".npz"}
 
 # The cases of each family and format: golden models, or those of tests/checkpoints/peer_families.py.
 GOLDEN_CASES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -76,6 +76,7 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("MLCD", "huggingface"): ("mlcd",),
     ("TIPSv2", "huggingface"): ("tipsv2",),
     ("RADIO", "radio"): ("radio",),
+    ("ViT-5", "vit-5"): ("vit5",),
 }
 # Of formats that are only read: files in tests/checkpoints/data/published.
 PUBLISHED: dict[tuple[str, str], tuple[str, ...]] = {
@@ -220,13 +221,14 @@ def peer_output(
         # that of local crops, which only pre-training has
         assert not missing.unexpected_keys, missing
         assert all(name.startswith("local_cls_norm.") for name in missing.missing_keys), missing
-        return case.module(images), STATE_DICTS[format]
+        return case.compute(images)["output"], STATE_DICTS[format]
     return None
 
 
 STATE_DICTS = {
     "dinov3": "facebookresearch/dinov3",
     "open-clip": "open_clip",
+    "vit-5": "wangf3014/ViT-5",
     "vit-pytorch": "vit-pytorch",
     "frankzvit": "FrancescoSaverioZuppichini/ViT",
 }

@@ -1,7 +1,7 @@
 """Recipes beside the code that they cite, run on the same data: the largest difference of each quantity.
 
     git clone https://github.com/google-research/big_vision
-    # and google-research/{vision_transformer,big_transfer}, facebookresearch/{deit,dino,mae}
+    # and google-research/{vision_transformer,big_transfer}, facebookresearch/{deit,dino,mae}, wangf3014/ViT-5
     python benchmarks/provenance.py --sources FOLDER --out src/vitreous/training/recipes/provenance.json
 
 FOLDER has the clones. What needs none runs without `--sources`: it asks timm, torchvision, and the numbers of
@@ -61,7 +61,7 @@ TENSORFLOW = Path(__file__).parent / "results" / "provenance_tensorflow.npz"
 DRAWS, STEPS, SHORT = 20_000, 200, 20
 GOOGLE = ("s16-baseline", "augreg", "vtab-1k", "paper-jft", "paper-imagenet1k", "paper-imagenet21k")
 GOOGLE += ("paper-fine-tuning", "paper-fine-tuning-imagenet", "paper-masked-patch")
-TORCH = ("deit", "deit-distilled", "mae", "mae-fine-tuning")
+TORCH = ("vit5", "deit", "deit-distilled", "mae", "mae-fine-tuning")
 
 
 class Row(NamedTuple):
@@ -105,6 +105,7 @@ def chance(draws: int) -> float:
 
 WHY = {
     "mae weights": "as vit_jax: query, key and value are three matrices, patches LeCun normal, tokens zero",
+    "vit5 weights": "as timm: the class token and the registers begin near zero, and not from N(0, 0.02)",
     "colors": "TensorFlow shears about the center of the first pixel, Pillow about its corner",
     "loss": "not known: a first moment in bfloat16, imitated, leaves 0.1145; weights that differ by 1e-6 "
     "give 0.0002",
@@ -292,6 +293,7 @@ def load(path: Path, *folders: Path) -> Any:
         assert spec
         assert spec.loader
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where timm's registry looks for it
         spec.loader.exec_module(module)
         return module
     finally:
@@ -547,6 +549,20 @@ def from_timm(sources: Path | None) -> Iterator[Row]:
     yield from compared(name, source, ours, Follower(gradient, before, after, losses))
 
 
+def from_vit5(sources: Path) -> Iterator[Row]:
+    """The initial weights of `vit5` beside the authors' model, of two layers."""
+    import_timm()
+    code = load(sources / "ViT-5" / "models_vit5.py")
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 384, "depth": 2, "num_heads": 6, "num_classes": 10}
+    options = {"num_registers": 4, "rope": True, "reg_theta": 100, "qk_norm": True, "flash": False}
+    torch.manual_seed(0)
+    peer = code.vit_models(norm_layer=partial(code.RMSNorm, eps=1e-6), **sizes, **options)
+    theirs = vt.load(peer.state_dict())
+    ours = build(*small("vit5", drop_path=(0.0, 0.0)))
+    assert ours.config.model_copy(update={"layer_scale": 1.0}) == theirs.config  # type: ignore[union-attr]
+    yield Row("vit5", "weights", *with_source(initial(ours, theirs), "ViT-5, models_vit5.py"))
+
+
 def from_dino(sources: Path) -> Iterator[Row]:
     """The head of `dino` beside the authors': its initial weights, and the angles of its prototypes after 20
     steps of AdamW with each side's own parameter groups."""
@@ -649,7 +665,7 @@ def main() -> None:
     programs += [lambda: copies(arguments.sources), lambda: from_timm(arguments.sources)]
     if arguments.sources:
         programs += [lambda: from_big_vision(arguments.sources), lambda: from_dino(arguments.sources)]
-        programs += [lambda: from_mae(arguments.sources)]
+        programs += [lambda: from_mae(arguments.sources), lambda: from_vit5(arguments.sources)]
     rows: list[Row] = []
     packages = ("timm", "torchvision", "jax", "flax", "optax")
     for program in programs:

@@ -23,6 +23,7 @@ from unittest.mock import MagicMock, patch
 from peers import import_torchvision
 
 STAND_INS = ("tensorflow", "tensorflow_probability", "submitit", "timm", "torch._six", "flax", "panopticapi")
+STAND_INS += ("wandb", "apex")
 POOLING = {"gap": "mean", "tok": "class", "map": "attention"}
 POSITIONS = {"sincos2d": "sincos-2d", "learn": "learned"}
 LOSSES = {"softmax_xent": "softmax", "sigmoid_xent": "sigmoid"}
@@ -48,6 +49,12 @@ WHY = {
     ("deit3", "training.optimizer.clip_norm"): "Table 1 of the paper",
     ("deit3", "training.schedule.warmup"): "5 epochs of 400 instead of 800",
     ("deit3", "training.schedule.end"): "towards 0: a rate of 1e-5 at the end is a hundredth",
+    ("vit5", "training.peak_lr"): LAMB,
+    ("vit5", "training.optimizer.kind"): LAMB,
+    (
+        "vit5",
+        "training.optimizer.clip_norm",
+    ): "apex's FusedLAMB clips the norm of all gradients at 1 by itself",
     ("linear-probe", "training.epochs"): "30 are enough for smaller sets, and 90 of ImageNet take a day",
     ("linear-probe", "training.batch_size"): "one GPU",
     ("linear-probe", "training.peak_lr"): "the rate for a batch of 256",
@@ -342,6 +349,32 @@ def deit_of(args: Any) -> dict[str, Any]:
     }
 
 
+def from_vit5(sources: Path) -> Iterator[Setting]:
+    """The first three commands of the README, of S, B and L, on 8 GPUs."""
+    folder = sources / "ViT-5"
+    with inside(folder):
+        parser = importlib.import_module("main").get_args_parser()
+        init = default(importlib.import_module("models_vit5").vit_models.__init__, "init_scale")
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        lines = re.findall(r"^torchrun --nproc_per_node (\d+) ((?:[^\n]*\\\n)*[^\n]*)", text, re.MULTILINE)
+        for row, (processes, line) in zip((None, 0, 1), lines, strict=False):
+            args = arguments(parser.parse_args, line)
+            args.nodes, args.ngpus = 1, int(processes)
+            found = deit_of(args)
+            del found["augmentation.rand_augment.magnitude"], found["augmentation.rand_augment.magnitude_std"]
+            found |= {
+                "model.drop_path": [args.drop_path] * 2,
+                "model.layer_scale": init,
+                "preprocessing.crop_fraction": args.eval_crop_ratio,
+                "augmentation.three_augment": args.ThreeAugment,
+                "augmentation.color_jitter.brightness": args.color_jitter,
+                "training.loss": "sigmoid" if args.bce_loss else "softmax",
+                "training.optimizer.kind": args.opt,
+                "training.ema_decay": args.model_ema_decay if args.model_ema else None,
+            }
+            yield from rows_of("vit5", f"README.md, {args.model}", found, row)
+
+
 def rand_augment(name: str) -> dict[str, float]:
     """The numbers of a name of timm's RandAugment: rand-m9-mstd0.5-inc1."""
     return {key: float(value) for key, value in re.findall(r"([a-z]+)([\d.]+)", name)}
@@ -462,7 +495,7 @@ def from_dino(sources: Path) -> Iterator[Setting]:
         yield from rows_of("dino", "main_dino.py, vit_small", found)
 
 
-PROGRAMS = (from_big_vision, from_vit_jax, from_big_transfer, from_deit, from_mae, from_dino)
+PROGRAMS = (from_big_vision, from_vit_jax, from_big_transfer, from_deit, from_vit5, from_mae, from_dino)
 
 
 def settings(sources: Path) -> list[dict[str, Any]]:

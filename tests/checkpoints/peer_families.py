@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
@@ -269,6 +270,42 @@ def mlcd() -> Case:
     )
 
 
+def vit5() -> Case:
+    """The code of wangf3014/ViT-5 (VIT5_CODE: its folder), which puts a table of numbers on a GPU."""
+    if "VIT5_CODE" not in os.environ:
+        raise ImportError("VIT5_CODE does not say where models_vit5.py of wangf3014/ViT-5 is")
+    import_beside("timm_registry").import_timm()
+    sys.path.insert(0, os.environ["VIT5_CODE"])
+    code = importlib.import_module("models_vit5")
+    sizes = {"patch_size": PATCH, "embed_dim": WIDTH, "num_heads": HEADS, "depth": 2, "num_classes": CLASSES}
+    options = {"mlp_ratio": 2, "num_registers": 4, "flash": False, "rope": True, "reg_theta": 100}
+    norm = partial(code.RMSNorm, eps=1e-6)
+
+    def make(size: int) -> Any:
+        return code.vit_models(img_size=size, qk_norm=True, norm_layer=norm, **sizes, **options).eval()
+
+    module = randomized(make(SIZE))
+
+    def compute(pixels: Tensor, model: nn.Module = module) -> Tensor:
+        with patch.object(Tensor, "cuda", lambda tensor: tensor):
+            return model(pixels)
+
+    def resized(pixels: Tensor) -> Tensor:
+        """As its main.py resamples positions."""
+        side, state = SIZE // PATCH, module.state_dict()
+        table = state["pos_embed"].reshape(1, side, side, WIDTH).permute(0, 3, 1, 2)
+        more = (pixels.shape[-1] // PATCH,) * 2
+        table = nn.functional.interpolate(table, size=more, mode="bicubic", align_corners=False)
+        larger = make(pixels.shape[-1])
+        larger.load_state_dict(state | {"pos_embed": table.permute(0, 2, 3, 1).flatten(1, 2)})
+        return compute(pixels, larger)
+
+    def write(folder: Path) -> None:
+        torch.save({"model": module.state_dict()}, folder / "model.pth")
+
+    return Case(module, write, lambda pixels: {"output": compute(pixels)}, resized)
+
+
 def internvit(**fields: Any) -> Case:
     """The code beside the files of OpenGVLab/InternViT-6B and -300M (INTERNVIT_CODE: its folder)."""
     if "INTERNVIT_CODE" not in os.environ:
@@ -339,6 +376,7 @@ WIDE = (3 * PATCH, 5 * PATCH)
 # The cases whose images are not SIZE x SIZE.
 SIZES = {"timm-pe-core": WIDE, "timm-eva02": WIDE, "timm-rope-mixed": WIDE}
 OTHER = (4 * PATCH, 6 * PATCH)  # of resized models
+OTHERS = {"vit5": (4 * PATCH, 4 * PATCH)}  # whose code takes squares alone
 
 
 def vit_pytorch(module: str, kind: str, **arguments: Any) -> Case:
@@ -392,6 +430,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "internvit": lambda: internvit(norm_type="layer_norm", qkv_bias=True, qk_normalization=False),
     "internvit-6b": lambda: internvit(norm_type="rms_norm", qkv_bias=False, qk_normalization=True),
     "mlcd": mlcd,
+    "vit5": vit5,
     "timm-beit": lambda: timm_case("beitv2_base_patch16_224"),
     "timm-beit-shared": lambda: timm_case(
         "beit_base_patch16_224", use_rel_pos_bias=False, use_shared_rel_pos_bias=True, global_pool="token"
@@ -487,7 +526,7 @@ def write(name: str, folder: Path) -> None:
     case.write(folder)
     expected = case.compute(images(SIZES.get(name, (SIZE, SIZE))))
     if case.resized:
-        expected["resized"] = case.resized(images(OTHER))
+        expected["resized"] = case.resized(images(OTHERS.get(name, OTHER)))
     expected = {key: value.contiguous().clone() for key, value in expected.items()}
     save_file(expected, folder / "expected.safetensors")
 

@@ -37,6 +37,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "internvit": {},
     "internvit-6b": {},
     "mlcd": {},
+    "vit5": {},
     "timm-beit": {},
     "timm-beit-shared": {},
     "beit": {},
@@ -69,6 +70,7 @@ WRITTEN = {
     "timm-beit-shared": "timm",
     "beit": "huggingface",
     "mlcd": "huggingface",
+    "vit5": "vit-5",
     "beit-pretrained": "huggingface",
     "data2vec": "huggingface",
     "open-clip": "open-clip",
@@ -110,8 +112,9 @@ def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path:
         loss = mae.loss(images, mae.predict(images, masking), masking)
         assert (loss - expected.pop("loss")).abs() < TOLERANCE
     if (resized := expected.pop("resized", None)) is not None:
-        other = vt.load(weights_of(folder), **GIVEN[name] | {"image_size": peer_families.OTHER})
-        assert (other(peer_families.images(peer_families.OTHER)) - resized).abs().max() < TOLERANCE
+        size = peer_families.OTHERS.get(name, peer_families.OTHER)
+        other = vt.load(weights_of(folder), **GIVEN[name] | {"image_size": size})
+        assert (other(peer_families.images(size)) - resized).abs().max() < TOLERANCE
     assert largest_difference(computed(model, images, expected), expected) < TOLERANCE
 
     # what is written here is the same model
@@ -235,6 +238,19 @@ def test_rounded_wavelengths(tmp_path: Path) -> None:
     exact: Any = vt.load(tmp_path / "m")
     images = torch.randn(2, 3, 12, 12)
     assert 0 < (exact(images) - model(images)).abs().max() < 0.05
+
+
+@pytest.mark.slow
+def test_the_names_of_vit5_are_the_models_of_its_code(peer_families: ModuleType) -> None:
+    try:
+        peer_families.vit5()
+    except ImportError as error:
+        pytest.skip(str(error))
+    code = sys.modules["models_vit5"]
+    for size in ("small", "base"):
+        state = getattr(code, f"vit5_{size}")(img_size=32).state_dict()
+        ours = vt.create(f"ViT-5-{size[0].upper()}/16", image_size=32).config
+        assert vt.load(state).config == ours.model_copy(update={"layer_scale": 1.0})
 
 
 def test_a_bare_file_of_eva_is_not_guessed(tmp_path: Path) -> None:

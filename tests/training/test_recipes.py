@@ -185,6 +185,10 @@ def test_rows_are_those_of_the_tables() -> None:
     assert [model.drop_path for model in deit3] == [
         (rate, rate) for rate in (0.05, 0.2, 0.45, 0.6)
     ]  # README_revenge.md
+    vit5 = [recipe("vit5").suited(name=f"ViT-5-{size}/16") for size in ("S", "B", "L")]
+    assert [each.model.drop_path[0] for each in vit5] == [0.05, 0.2, 0.35]
+    assert [each.training.epochs for each in vit5] == [800, 800, 400]
+    assert {each.model.norm_kind for each in vit5} == {"rms"}
 
 
 @pytest.mark.parametrize(

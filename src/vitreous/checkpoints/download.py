@@ -53,7 +53,7 @@ def name_on_hub(text: str) -> str | None:
     or an architecture or a tag of timm's. None where it could not."""
     if text.startswith("timm:"):
         return f"hf:timm/{text.removeprefix('timm:')}"
-    if text.endswith(SUFFIXES) or re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-\w+/", text):
+    if text.endswith(SUFFIXES) or re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-[\w-]+/", text):
         return None
     if re.fullmatch(r"timm/[\w-]+|\w+_patch\d+\w*", text):
         from vitreous.checkpoints.formats.timm_registry import registry
@@ -68,7 +68,7 @@ def name_on_hub(text: str) -> str | None:
 
 def hub_hint(text: str) -> str:
     """The end of a sentence about `text`, which is nothing that can be opened."""
-    if re.fullmatch(r"(R\d*\+)?(ViT|BiT|Seg)-\w+(/\d+)?", text):
+    if re.fullmatch(r"(R\d*\+)?(ViT|BiT|Seg)-[\w-]+(/\d+)?", text):
         return f"it is the name of an architecture: vt.create({text!r}) makes one with fresh weights"
     if name := name_on_hub(text):
         return f"did you mean {name}?"

@@ -56,6 +56,7 @@ PLAIN_VIT: dict[str, Collection[Any] | None] = {
     "edge": ("refuse",),
     **dict.fromkeys(("stem.norm_before", "stem.norm_after", "position.rotary.class_angles"), (False,)),
     **dict.fromkeys(("position.rotary", "head_dim", "representation_size"), (None,)),
+    "position.rotary.register_temperature": (None,),
     **dict.fromkeys(("pooling.heads", "pooling.mlp_dim"), (None,)),
 }
 

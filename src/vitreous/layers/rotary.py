@@ -1,7 +1,7 @@
 """Rotary positions on a grid of patches (RoFormer, arXiv 2104.09864): each pair of channels of q and k is
 rotated by an angle that grows with the patch's row or column, so that q k^T depends on offsets only.
 
-Prefix tokens are not rotated: their angle is zero.
+Prefix tokens are not rotated (their angle is zero), unless registers have a grid of their own.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ PAIRS: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]
 }
 
 
+def decreasing(temperature: float, count: int) -> Float[Tensor, "count"]:
+    """1, ... towards 1 / temperature: the frequencies of rotary positions."""
+    omega: Tensor = temperature ** -(torch.arange(count, dtype=torch.float32) / count)
+    return omega
+
+
 def patch_coordinates(
     grid: Grid,
     *,
@@ -89,6 +95,8 @@ class RotaryPositions2d(nn.Module):
             coordinates are centered (DINOv3, arXiv 2508.10104, section 3.2).
         periods: the coordinate's way to a full turn of each of the n pairs, instead of a temperature.
         pairs: which channels are a pair, as in `PAIRS`.
+        registers, register_temperature: the last prefix tokens are rotated, too, as patches of a square of
+            their own with this temperature (ViT-5, arXiv 2602.08071, section 3.4); None: they are not.
         where: the options of `patch_coordinates`.
     """
 
@@ -108,8 +116,11 @@ class RotaryPositions2d(nn.Module):
         axes: str = "xy",
         offset: float = 0.0,
         reference: Grid | None = None,
+        registers: int = 0,
+        register_temperature: float | None = None,
     ) -> None:
         super().__init__()
+        self.registers, self.register_temperature = registers, register_temperature
         self.grid, self.head_dim, self.num_prefix_tokens = grid, head_dim, num_prefix_tokens
         self.temperature, self.periods, self.coordinates = temperature, periods, coordinates
         self.axes, self.offset, self.reference = axes, offset, reference
@@ -128,7 +139,13 @@ class RotaryPositions2d(nn.Module):
                 reference=self.reference,
             )
             angles = (places[:, :, None] * self.frequencies()).flatten(1)  # (N, D_h / 2)
-            angles = torch.cat([torch.zeros(self.num_prefix_tokens, angles.shape[1]), angles])
+            prefix = torch.zeros(self.num_prefix_tokens, angles.shape[1])
+            if self.register_temperature is not None:
+                side = math.isqrt(self.registers)
+                places = patch_coordinates((side, side), axes=self.axes)
+                waves = decreasing(self.register_temperature, self.head_dim // 4)
+                prefix[-self.registers :] = (places[:, :, None] * waves).flatten(1)
+            angles = torch.cat([prefix, angles])
         angles = self.spread(angles)
         self.cos, self.sin = angles.cos(), angles.sin()
 
@@ -136,8 +153,7 @@ class RotaryPositions2d(nn.Module):
         """Radians of each pair for one unit of a coordinate."""
         if self.periods is not None:
             return 2 * math.pi / torch.tensor(self.periods, dtype=torch.float32)
-        quarter = self.head_dim // 4
-        omega = self.temperature ** -(torch.arange(quarter, dtype=torch.float32) / quarter)
+        omega = decreasing(self.temperature, self.head_dim // 4)
         return omega if self.coordinates == "index" else 2 * math.pi * omega
 
     def forward(self, query: Heads, key: Heads) -> tuple[Heads, Heads, None]:

@@ -244,5 +244,10 @@ def rotary_contradictions(config: ViTConfig) -> Iterator[str]:
         yield "rotary.class_angles needs a class token and no other token before the patches"
     if rotary.class_angles and not config.position.shared:
         yield "rotary.class_angles are of all layers: they go with position.kind=rotary-2d and shared=True"
+    if rotary.register_temperature and not config.registers == math.isqrt(config.registers) ** 2 > 0:
+        yield (
+            "rotary.register_temperature places the registers on a square: set registers to 1, 4, 9 ..., not "
+            f"{config.registers}"
+        )
     if rotary.periods is not None and len(rotary.periods) != head_dim // 4:
         yield f"rotary.periods are {len(rotary.periods)} numbers, a head of {head_dim} needs {head_dim // 4}"

@@ -225,6 +225,9 @@ class AxialRotaryConfig(Config):
         None, "the grid (rows, columns) of pre-training that indices are scaled to"
     )
     class_angles: bool = setting(False, "the class token is rotated by learned angles, of all layers (MLCD)")
+    register_temperature: float | None = setting(
+        None, "longest wave of the registers on a square grid of their own (ViT-5); None: not rotated", gt=0
+    )
 
     @model_validator(mode="after")
     def _with_effect(self) -> AxialRotaryConfig:

@@ -36,6 +36,20 @@ SIZES = {
     "G": (1664, 48, 8192, 16),
 }
 
+# ViT-5 (2602.08071): S, B and L as above, XL as its authors' code has it; and what they have in common.
+SIZES_OF_VIT_5 = {size: SIZES[size] for size in ("S", "B", "L")} | {"XL": (1152, 28, 4608, 16)}
+VIT_5: Mapping[str, Any] = {
+    "norm_kind": "rms",
+    "qk_norm": "head",
+    "qkv_bias": False,
+    "layer_scale": 1e-4,
+    "registers": 4,
+    "position": {
+        "kind": "learned",
+        "rotary": {"temperature": 10_000.0, "axes": "yx", "register_temperature": 100.0},
+    },
+}
+
 # Units in each stage. R is the root alone; R50 has the paper's extended stage 3: stage 4's units moved there.
 HYBRIDS: dict[str, tuple[int, ...]] = {"R": (), "R26": (2, 2, 2, 2), "R50": (3, 4, 9)}
 BITS: dict[str, tuple[int, ...]] = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
@@ -45,6 +59,7 @@ SOURCES = {
     "ViT-Ti": "DeiT (2012.12877)",
     "ViT-S": "DeiT (2012.12877)",
     "ViT-M": "big_vision",
+    "ViT-5-": "ViT-5 (2602.08071)",
     "ViT-g": "2106.04560, Table 2",
     "ViT-G": "2106.04560, Table 2",
     "ViT-": "2010.11929, Table 1",
@@ -68,6 +83,9 @@ PUBLISHED = {
     "ViT-L/16": "hf:timm/vit_large_patch16_224.augreg_in21k",
     "ViT-L/32": "hf:timm/vit_large_patch32_384.orig_in21k_ft_in1k",
     "ViT-H/14": "hf:timm/vit_huge_patch14_224.orig_in21k",
+    "ViT-5-S/16": "hf:FengWang3211/ViT-5/vit5_small_patch16_224.pth",
+    "ViT-5-B/16": "hf:FengWang3211/ViT-5/vit5_base_patch16_224.pth",
+    "ViT-5-L/16": "hf:FengWang3211/ViT-5/vit5_large_patch16_224.pth",
     "R+ViT-Ti/16": "hf:timm/vit_tiny_r_s16_p8_224.augreg_in21k",
     "R26+ViT-S/32": "hf:timm/vit_small_r26_s32_224.augreg_in21k",
     "R50+ViT-B/16": "hf:timm/vit_base_r50_s16_384.orig_in21k_ft_in1k",
@@ -90,8 +108,8 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig 
     if isinstance(config := config_of_kind(name, overrides), ViTConfig):
         return config
     fields: dict[str, Any] = {"stem": {"kind": "patch"}}
-    if match := re.fullmatch(r"(?:(R\d*)\+)?ViT-([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
-        hybrid, size, rows, columns = match.groups()
+    if match := re.fullmatch(r"(?:(R\d*)\+)?ViT-(5-)?([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
+        hybrid, modern, size, rows, columns = match.groups()
         if hybrid:
             check_part("ResNet", hybrid, HYBRIDS, name)
             # With patches of 32 pixels, R50 has the four stages of a plain ResNet-50.
@@ -99,7 +117,10 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig 
             fields["stem"] = {"kind": "resnet", "layers": layers}
     else:
         raise unknown_name(name)
-    fields |= sizes(size, name) | {"patch_size": (int(rows), int(columns or rows))}
+    if modern:
+        fields |= VIT_5
+    known = SIZES_OF_VIT_5 if modern else SIZES
+    fields |= sizes(size, name, known) | {"patch_size": (int(rows), int(columns or rows))}
     return ViTConfig.checked({}, merged(fields, overrides))
 
 
@@ -113,10 +134,10 @@ def config_of_kind(name: str, overrides: Mapping[str, Any]) -> Config | None:
     return None
 
 
-def sizes(size: str, name: str) -> dict[str, int]:
+def sizes(size: str, name: str, known: Mapping[str, tuple[int, int, int, int]] = SIZES) -> dict[str, int]:
     """Return the fields that a size in a name stands for. Raises InputError: there is no such size."""
-    check_part("size", size, SIZES, name)
-    return dict(zip(("width", "depth", "mlp_dim", "heads"), SIZES[size], strict=True))
+    check_part("size", size, known, name)
+    return dict(zip(("width", "depth", "mlp_dim", "heads"), known[size], strict=True))
 
 
 # What timm and transformers call the sizes, and we.
@@ -164,6 +185,7 @@ def list_models(pattern: str = "*") -> list[str]:
     """
     names = [
         *(f"ViT-{size}/{patch}" for size in SIZES for patch in (8, 14, 16, 32)),
+        *(f"ViT-5-{size}/16" for size in SIZES_OF_VIT_5),
         *("R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"),
         *(f"BiT-{depth}x{width}" for depth in BITS for width in (1, 2, 3, 4)),
         *(name for kind in kinds().values() for name in kind.names),
@@ -197,8 +219,8 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: Any
         create("ViT-B/16", num_classes=10, image_size=224, seed=0)
 
     Args:
-        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", a hybrid "R50+ViT-B/16", "BiT-R50x1", a name of an add-on
-            (see `list_models`), or a configuration.
+        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", "ViT-5-{S,B,L,XL}/{patch}", a hybrid "R50+ViT-B/16",
+            "BiT-R50x1", a name of an add-on (see `list_models`), or a configuration.
         seed: of the weights; the same seed draws the same numbers.
         overrides: any field of `ViTConfig` (or `BiTConfig`).
 

@@ -144,6 +144,8 @@ def rotary_position(config: ViTConfig) -> nn.Module | None:
         periods=rotary.periods,
         coordinates=rotary.coordinates,
         reference=rotary.reference,
+        registers=config.registers,
+        register_temperature=rotary.register_temperature,
         **options,
     )
 

@@ -204,6 +204,7 @@ def reason_against(model: nn.Module) -> str | None:
         "biases of relative positions": config.position.kind == "relative-bias",
         "LayerNorm inside attention or MLP": "attention" in config.extra_norms or "mlp" in config.extra_norms,
         "rotary positions with learned frequencies": rotary is not None and rotary.kind == "mixed",
+        "rotary positions of registers": getattr(rotary, "register_temperature", None) is not None,
         "a gated MLP (SwiGLU)": config.gated_mlp,
         "attention pooling": config.pooling.kind.startswith("attention"),
         "a distillation token": config.distillation_token,

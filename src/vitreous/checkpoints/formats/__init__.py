@@ -18,6 +18,7 @@ from vitreous.checkpoints.formats.radio import RADIO
 from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT
 from vitreous.checkpoints.formats.timm_writing import TIMM
 from vitreous.checkpoints.formats.torchvision import TORCHVISION
+from vitreous.checkpoints.formats.vit5 import VIT5
 from vitreous.checkpoints.formats.vit_pytorch import VIT_PYTORCH
 from vitreous.checkpoints.native import VITREOUS
 from vitreous.extensions import addons, contributed
@@ -40,6 +41,7 @@ def formats_of_images() -> Sequence[Format]:
         FRANKZVIT,
         PRETRAINED_VIT,
         MONAI,
+        VIT5,
         RADIO,
         AIMV2,
         HUGGINGFACE,
@@ -74,6 +76,7 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
     "Perception Encoder": ("timm",),
     "EVA, EVA-02": ("timm",),
     "RoPE-ViT": ("timm",),
+    "ViT-5": ("vit-5",),
     "BEiT, BEiT v2": ("huggingface", "timm"),
     "data2vec": ("huggingface",),
     "AIMv2": ("aimv2", "timm"),

@@ -1,0 +1,125 @@
+"""ViT-5 (arXiv 2602.08071) as its authors' code stores it (wangf3014/ViT-5): a state dict, with the
+frequencies of the rotary positions of patches and of registers. The class token has no position; registers
+have a grid of their own, and follow the patches there: attention does not see the order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import (
+    PLAIN_VIT,
+    Converted,
+    Format,
+    configured,
+    image_size_of,
+    reading_as,
+    shape_fields,
+    tokens_and_positions,
+)
+from vitreous.checkpoints.formats.timm import Layers
+from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.weights import Row, pairs, write_rows
+from vitreous.errors import InputError
+from vitreous.layers.rotary import decreasing
+from vitreous.models.config import ViTConfig
+from vitreous.models.names import VIT_5, Model
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+
+PATCH_WAVES, REGISTER_WAVES = "blocks.{}.attn.rope.freqs", "blocks.{}.attn.rope_reg.freqs"
+LAYERS = [
+    *pairs({"stem.projection": "patch_embed.proj", "norm": "norm", "head": "head"}),
+    *Layers(scales=("gamma_1", "gamma_2")).rows(),
+]
+LIMITS = PLAIN_VIT | {
+    "norm_kind": ("rms",),
+    "qk_norm": ("head",),
+    "registers": None,
+    "position.rotary": None,
+    "position.rotary.kind": ("axial",),
+    "position.rotary.pairs": ("interleaved",),
+    "position.rotary.axes": ("yx",),
+    "position.rotary.coordinates": ("index",),
+    "position.rotary.offset": (0.0,),
+    "position.rotary.reference": (None,),
+    "position.rotary.periods": (None,),
+    "position.rotary.register_temperature": None,
+}
+
+
+def rows_of(config: ViTConfig) -> list[Row]:
+    tokens = {"class_token": "cls_token", "registers": "reg_token"}
+    return [tokens_and_positions(config, tokens, "pos_embed", positioned=()), *LAYERS]
+
+
+def temperature_of(waves: Tensor, usual: float, where: str) -> float:
+    """The temperature of frequencies; the usual one where there is only one frequency, which is 1."""
+    found = usual
+    if len(waves) > 1:
+        found = float(f"{waves[1].double().item() ** -len(waves):.4g}")
+    if not torch.allclose(waves, decreasing(found, len(waves)), rtol=1e-3):
+        raise InputError(f"{where}: frequencies of rotary positions that are not those of a temperature")
+    return found
+
+
+def read_vit5(source: Source) -> Converted:
+    fields = shape_fields(source, LAYERS)
+    waves, of_registers = (source.tensors[name.format(0)].float() for name in (PATCH_WAVES, REGISTER_WAVES))
+    usual = VIT_5["position"]["rotary"]
+    fields |= {
+        "image_size": image_size_of(source, fields["patch_size"], source.positions("pos_embed")),
+        "heads": fields["width"] // (4 * len(waves)),
+        "registers": source.size("reg_token", 1, ndim=3),
+        "norm_kind": "rms",
+        "qkv_bias": "blocks.0.attn.qkv.bias" in source.tensors,
+        "position": {
+            "kind": "learned",
+            "rotary": {
+                "axes": "yx",
+                "temperature": temperature_of(waves, usual["temperature"], source.where),
+                "register_temperature": temperature_of(
+                    of_registers, usual["register_temperature"], source.where
+                ),
+            },
+        },
+    }
+    config = configured(ViTConfig, source, fields)
+    look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "crop_fraction": 1.0}
+    reading = reading_as("ViT-5", source, config, rows_of(config), **look)
+    computed = [name.format(layer) for name in (PATCH_WAVES, REGISTER_WAVES) for layer in range(config.depth)]
+    return reading._replace(ignored=tuple(computed))
+
+
+def write_vit5(model: Model, path: Path) -> None:
+    config, weights = held(model, "vit-5", LIMITS, keep=("layer_scale", "qkv_bias"))
+    rotary = config.rotary
+    assert rotary is not None
+    assert rotary.kind == "axial"
+    if rotary.register_temperature is None:
+        raise InputError(
+            "vit-5 cannot hold registers that are not rotated (position.rotary.register_temperature)"
+        )
+    count = config.resolved_head_dim // 4
+    waves = {
+        PATCH_WAVES: decreasing(rotary.temperature or 100.0, count),
+        REGISTER_WAVES: decreasing(rotary.register_temperature, count),
+    }
+    computed = {name.format(layer): each for name, each in waves.items() for layer in range(config.depth)}
+    write_torch(write_rows(rows_of(config), weights) | computed, path)
+
+
+VIT5 = Format(
+    name="vit-5",
+    about="wangf3014/ViT-5: a state dict",
+    keys=(r"blocks\.0\.attn\.rope_reg\.freqs", "reg_token"),
+    read=read_vit5,
+    write=write_vit5,
+    limits=LIMITS,
+    interpolation="huggingface",
+    suffixes=(".pth", ".pt"),
+    unsaid=("image_size",),
+)
