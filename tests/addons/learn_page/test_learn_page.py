@@ -473,6 +473,11 @@ def test_one_screen_shows_attention_and_the_answer_layer_by_layer(browser: Any, 
         assert tab.evaluate("() => document.documentElement.scrollHeight <= innerHeight")
         lines = tab.inner_html("#sight-lines")
         assert "<path" in lines
+        tab.focus("#sight-canvas")
+        tab.keyboard.press("ArrowRight")
+        assert tab.inner_html("#sight-lines") != lines, "the arrow keys look around"
+        tab.focus("#depth")
+        assert tab.inner_html("#sight-lines") == lines
         tab.hover("#sight-canvas", position={"x": 30, "y": 30})
         assert tab.inner_html("#sight-lines") != lines
         final = tab.inner_text("#guess-bars")
@@ -517,6 +522,32 @@ def test_the_address_shows_again_what_was_shown(browser: Any, page: Path) -> Non
         found = tab.evaluate(shown)
     assert found[:4] == before[:4]
     np.testing.assert_allclose(found[4], before[4], atol=0.05)  # a drawing is kept in 17 levels
+
+
+def test_the_emoji_page_explains_itself(browser: Any, tmp_path: Path) -> None:
+    """It is small, fits on a screen and on a phone, names its classes in the language of the reader, and its
+    address has an image in color to the bit."""
+    page = vt.learn("emoji", out=tmp_path / "emoji.html").page
+    assert page.stat().st_size < 800_000
+    logits = "() => Array.from(trace.logits)"
+    with Visit(browser, page, shown="") as tab:
+        assert tab.evaluate("() => document.documentElement.scrollHeight <= innerHeight")
+        assert tab.locator("#stage-pad").is_hidden(), "the image is shown once"
+        assert "emoji" in tab.inner_text("#stage-lead")
+        assert "10 kinds" in tab.inner_text("#stage-lead")
+        for note in ("#sight-note", "#depth-note", "#stage-note"):
+            assert tab.inner_text(note)
+        tab.set_input_files("#stage-file", [{"name": "x.png", "mimeType": "image/png", "buffer": png()}])
+        tab.wait_for_function("() => state.sample === -1")
+        before, address = tab.evaluate(logits), tab.evaluate("() => location.hash")
+    with Visit(browser, page, width=390, shown=address, locale="ko-KR") as tab:
+        assert tab.evaluate(logits) == before
+        assert tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+        assert "얼굴" in tab.inner_text("#guess-bars")
+        assert "face" not in tab.inner_text("#main")
+    for broken in ("#i=abc", "#i=" + "~" * 4096, "#i=" + "A" * 4095):
+        with Visit(browser, page, shown=broken) as tab:
+            assert tab.evaluate("() => state.sample >= 0")
 
 
 def test_the_page_opens_in_the_language_of_the_browser_where_its_maker_chose_none(

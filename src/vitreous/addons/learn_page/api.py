@@ -78,6 +78,7 @@ def learn(
             trained=not is_fresh(model),
             ask_browser=language is None,
             credit=CREDITS.get(model, "") if own and images is None else "",
+            bundled=named if own else "",
         )
     return replace(found, failed=failed)
 

@@ -86,6 +86,11 @@ function words() {
   return WORDS[state.language].words;
 }
 
+// A class in the language of the page: of a model that comes with the package, whose labels are English.
+function named(label) {
+  return (DATA.bundled && WORDS[state.language].labels?.[label]) || label;
+}
+
 function filled(text, values) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? values[name] : whole));
 }
@@ -304,7 +309,7 @@ function context() {
     detailed,
     multilabel: DATA.multilabel,
     stemWidth: convolutional ? config.stem.widths.at(-1) : p * q * config.channels,
-    labels: DATA.labels,
+    labels: DATA.labels.map(named),
     featureWidth: config.representation_size ?? (config.pooling.kind === "class+mean" ? 2 : 1) * config.width,
     addedPositions: config.position.kind.startsWith("learned") || config.position.kind === "sincos-2d",
     layerTrace: trace?.layers[state.layer],
@@ -583,7 +588,7 @@ function drawDock(c) {
   const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", {
     parameters: parametersOf(c).toLocaleString("en"),
   });
-  const lead = c.t(recorded ? "lead_recorded" : DATA.trained ? "lead" : "lead_fresh", {
+  const lead = c.t(recorded ? "lead_recorded" : DATA.trained ? (pad.enabled ? "lead" : "lead_image") : "lead_fresh", {
     parameters: DATA.parameters.toLocaleString("en"),
     name: DATA.name,
     images: samples.length,
@@ -603,7 +608,7 @@ function drawDock(c) {
   byId("hint").textContent = pad.enabled ? w.hint_draw : recorded ? w.hint_recorded : w.hint_drop;
   for (const [i, button] of [...byId("samples").children].entries()) {
     button.setAttribute("aria-pressed", String(i === state.sample));
-    button.setAttribute("aria-label", filled(w.sample, { label: DATA.samples[i].label }));
+    button.setAttribute("aria-label", filled(w.sample, { label: named(DATA.samples[i].label) }));
   }
   drawAnswer(c);
   drawSteppers(c);
@@ -633,11 +638,11 @@ function drawAnswer(c) {
       "h2",
       {},
       w.answer,
-      element("output", {}, trained() ? `${DATA.labels[top]} · ${percent(p[top])}` : w.untrained),
+      element("output", {}, trained() ? `${c.labels[top]} · ${percent(p[top])}` : w.untrained),
     ),
     bars(
       rows.map((k) => ({
-        name: DATA.labels[k],
+        name: c.labels[k],
         share: p[k],
         text: percent(p[k]),
         strong: k === top,
@@ -649,7 +654,7 @@ function drawAnswer(c) {
           element(
             "p",
             { class: "note" },
-            filled(w.unchanged, { label: DATA.labels[was], share: percent(before[was]) }),
+            filled(w.unchanged, { label: c.labels[was], share: percent(before[was]) }),
           ),
         ]
       : []),

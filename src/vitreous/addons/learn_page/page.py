@@ -83,6 +83,7 @@ def write_learn_page(
     trained: bool = True,
     ask_browser: bool = False,
     credit: str = "",
+    bundled: str = "",
 ) -> LearnPage:
     """Write the page atomically. It has all languages, and opens in the one that is spoken.
 
@@ -92,6 +93,7 @@ def write_learn_page(
         trained: whether the weights have learned anything.
         ask_browser: whether the page opens in the language of the browser instead, where it has that.
         credit: where the images are from, and their license.
+        bundled: the name of a model that comes with the package: digits or emoji.
 
     Raises:
         InputError: the page cannot run this model.
@@ -115,6 +117,7 @@ def write_learn_page(
         "name": name,
         "trained": trained,
         "credit": credit,
+        "bundled": bundled,
         "temperature": model.temperature,
         "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
         "multilabel": model.task == "multilabel",

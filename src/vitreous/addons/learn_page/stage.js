@@ -3,6 +3,8 @@
 const HEAD_COLORS = ["#e4572e", "#2a7fba", "#4f9d45", "#9a55c4", "#c98a00", "#0f9b8e", "#d64292", "#6b7a1f"];
 const headColor = (k) => HEAD_COLORS[k % HEAD_COLORS.length];
 const hover = { token: null };
+const LONGEST_IMAGE = 3072; // values of an image in an address: 32 x 32 pixels in color
+const BELOW = 14; // pixels between the class token and where its lines begin, so that they do not cover its name
 
 // The token whose attention is shown: the one under the pointer, or the one that is chosen.
 const watched = () => hover.token ?? state.token;
@@ -13,11 +15,13 @@ const shownLayer = () => Math.min(state.depth, model.config.depth) - 1;
 function drawStage(c) {
   const w = c.words,
     range = byId("depth");
+  byId("stage-lead").textContent = c.t("stage_lead") + (DATA.bundled === "emoji" ? ` ${c.t("stage_emoji")}` : "");
+  byId("sight-note").textContent = trace ? c.t("sight_note") + (c.config.class_token ? ` ${w.sight_note_class}` : "") : "";
   byId("stage-hint").textContent = pad.enabled ? w.hint_draw : recorded ? w.hint_recorded : w.hint_drop;
   byId("stage-pad").setAttribute("aria-label", pad.enabled ? w.pad : w.image);
   for (const [i, button] of [...byId("stage-samples").children].entries()) {
     button.setAttribute("aria-pressed", String(i === state.sample));
-    button.setAttribute("aria-label", filled(w.sample, { label: DATA.samples[i].label }));
+    button.setAttribute("aria-label", filled(w.sample, { label: named(DATA.samples[i].label) }));
   }
   range.max = c.L;
   range.value = state.depth;
@@ -50,7 +54,7 @@ function drawSight(c) {
   const canvas = patchImage(c.image, c.grid, {
     id: "sight-canvas",
     label: c.words.sight,
-    side: innerWidth > 960 ? Math.max(272, Math.min(420, innerHeight - 430)) : 272,
+    side: innerWidth > 960 ? Math.max(272, Math.min(420, innerHeight - 530)) : 272,
     gap: c.grid[1] > 8 ? 1 : 3,
     marked: state.token - c.prefix,
     at: (n) => c.tokenName(n + c.prefix),
@@ -67,8 +71,17 @@ function drawSight(c) {
     hover.token = over(event);
     drawLines(context());
   });
-  canvas.addEventListener("pointerleave", () => {
+  const leave = () => {
     hover.token = null;
+    drawLines(context());
+  };
+  canvas.addEventListener("pointerleave", leave);
+  canvas.addEventListener("blur", leave);
+  // The arrow keys look around as a pointer does; Enter chooses.
+  canvas.addEventListener("keydown", (event) => {
+    if (!event.key.startsWith("Arrow")) return;
+    const [r, column] = canvas.cursor;
+    hover.token = r * c.grid[1] + column + c.prefix;
     drawLines(context());
   });
   host.replaceChildren(canvas);
@@ -92,7 +105,7 @@ function drawLines(c) {
   const place = (t) => {
     if (t < c.prefix) {
       const chip = byId("sight-class").getBoundingClientRect();
-      return t ? null : [chip.left + chip.width / 2 - box.left, chip.bottom - box.top];
+      return t ? null : [chip.left + chip.width / 2 - box.left, chip.bottom - box.top + BELOW];
     }
     const from = canvas.getBoundingClientRect(),
       n = t - c.prefix;
@@ -121,7 +134,7 @@ function drawLines(c) {
       if (!end) continue;
       const look = { stroke: headColor(k), "stroke-width": 1.2 + 7 * share, opacity: 0.35 + 0.6 * share };
       if (t === token) {
-        made("circle", { cx: end[0], cy: end[1], r: 13 + 3 * (k % 4), fill: "none", ...look });
+        made("circle", { cx: end[0], cy: end[1], r: (t < c.prefix ? 7 : 13) + 2.5 * (k % 4), fill: "none", ...look });
         continue;
       }
       // Heads bend to different sides, so that their lines do not cover each other.
@@ -148,12 +161,13 @@ function drawGuess(c) {
     p = probabilities(logits),
     [top] = best(logits),
     before = unchanged && probabilities(unchanged.lens[depth]);
-  byId("guess-now").textContent = `${DATA.labels[top]} · ${percent(p[top])}`;
+  byId("guess-now").textContent = `${c.labels[top]} · ${percent(p[top])}`;
   const rows = DATA.labels.length <= 10 ? [...DATA.labels.keys()] : best(trace.logits).slice(0, 8);
-  if (host.dataset.rows !== rows.join()) {
-    host.dataset.rows = rows.join();
-    host.style.setProperty("--name", `${Math.min(6, 0.6 + 0.6 * Math.max(...rows.map((k) => DATA.labels[k].length)))}rem`);
-    host.replaceChildren(...bars(rows.map((k) => ({ name: DATA.labels[k], share: 0, text: "", ghost: 0 }))).children);
+  const names = rows.map((k) => c.labels[k]).join();
+  if (host.dataset.names !== names) {
+    host.dataset.names = names;
+    host.style.setProperty("--name", `${Math.min(6, 0.6 + 0.6 * Math.max(...rows.map((k) => c.labels[k].length)))}rem`);
+    host.replaceChildren(...bars(rows.map((k) => ({ name: c.labels[k], share: 0, text: "", ghost: 0 }))).children);
   }
   [...host.children].forEach((each, i) => {
     const k = rows[i],
@@ -227,28 +241,42 @@ function noteOfSwitches(c) {
     return c.t(model.config.stem.kind === "patch" ? "equivariance" : "no_equivariance", {
       change: smallNumber(changeByShuffling()),
     });
-  if (!unchanged) return "";
+  if (!unchanged) return c.words.switch_note;
   const [was] = best(unchanged.logits);
-  return c.t("unchanged", { label: DATA.labels[was], share: percent(probabilities(unchanged.logits)[was]) });
+  return c.t("unchanged", { label: c.labels[was], share: percent(probabilities(unchanged.logits)[was]) });
 }
 
 // --- The address: what is after # says what is shown, so that a link shows it again. ---------------------------
 
-// The image of a gray model as letters, a for 0 to q for 16, as long as an address can hold it.
+// An image as letters, as long as an address can hold it: gray values as a (0) to q (16), colors as base64.
 function lettersOf(canvas) {
   const image = pixelsOf(canvas, DATA.config);
-  return image.data.length > 1024 || DATA.config.channels !== 1
-    ? null
-    : Array.from(image.data, (value) => String.fromCharCode(97 + Math.round(16 * value))).join("");
+  if (image.data.length > LONGEST_IMAGE) return null;
+  if (DATA.config.channels === 1)
+    return Array.from(image.data, (value) => String.fromCharCode(97 + Math.round(16 * value))).join("");
+  const bytes = Array.from(image.data, (value) => String.fromCharCode(Math.round(255 * value)));
+  return btoa(bytes.join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
+// The image that letters say; null where they are not those of an image of the model.
 function canvasOfLetters(letters) {
-  const [height, width] = DATA.config.image_size;
+  const { channels, image_size } = DATA.config,
+    [height, width] = image_size,
+    plane = height * width;
+  let valueAt; // of a channel and a pixel, 0 to 255
+  if (channels === 1) {
+    if (letters.length !== plane || !/^[a-q]*$/.test(letters)) return null;
+    valueAt = (_, i) => Math.round((255 * (letters.charCodeAt(i) - 97)) / 16);
+  } else {
+    if (letters.length !== Math.ceil((4 * channels * plane) / 3) || !/^[\w-]*$/.test(letters)) return null;
+    const bytes = atob(letters.replaceAll("-", "+").replaceAll("_", "/"));
+    valueAt = (channel, i) => bytes.charCodeAt(channel * plane + i);
+  }
   return canvasOf(width, height, (pen) => {
     const image = pen.createImageData(width, height);
-    for (let i = 0; i < width * height; i++) {
-      const value = Math.round((255 * (letters.charCodeAt(i) - 97)) / 16);
-      image.data.set([value, value, value, 255], 4 * i);
+    for (let i = 0; i < plane; i++) {
+      const color = [0, 1, 2].map((channel) => valueAt(channel, i));
+      image.data.set([...color, 255], 4 * i);
     }
     pen.putImageData(image, 0, 0);
   });
@@ -284,13 +312,12 @@ function readAddress() {
   if (PANELS.some((panel) => panel.id === text)) return Object.assign(state, { how: true, scroll: text });
   const found = new URLSearchParams(text),
     number = (name, most) => Math.max(0, Math.min(most, Math.trunc(Number(found.get(name))) || 0));
-  const count = DATA.config.image_size[0] * DATA.config.image_size[1];
   if (found.has("lang") && WORDS[found.get("lang")])
     Object.assign(state, { language: found.get("lang"), chosenLanguage: true });
   if (found.has("s")) Object.assign(state, { sample: number("s", samples.length - 1) });
   if (state.sample >= 0) state.source = samples[state.sample];
-  if (new RegExp(`^[a-q]{${count}}$`).test(found.get("i") ?? "") && !recorded)
-    Object.assign(state, { source: canvasOfLetters(found.get("i")), sample: -1 });
+  const own = found.has("i") && !recorded ? canvasOfLetters(found.get("i")) : null;
+  if (own) Object.assign(state, { source: own, sample: -1 });
   state.depth = found.has("d") ? number("d", model.config.depth) : model.config.depth;
   state.layer = Math.max(0, state.depth - 1);
   state.token = number("t", model.length - 1);
@@ -304,12 +331,13 @@ function readAddress() {
 
 async function share() {
   writeAddress();
-  const said = byId("said");
+  const said = byId("said"),
+    whole = state.sample >= 0 || state.hidden >= 0 || lettersOf(state.source);
   try {
     if (navigator.share && matchMedia("(pointer: coarse)").matches)
       await navigator.share({ title: document.title, url: location.href });
     else await navigator.clipboard.writeText(location.href);
-    byId("share").textContent = said.textContent = words().shared;
+    byId("share").textContent = said.textContent = words()[whole ? "shared" : "shared_without_image"];
   } catch {
     byId("share").textContent = said.textContent = words().share_failed;
   }
