@@ -1,14 +1,15 @@
 """Tiny files of codebases in the forms in which they publish them, with what the codebase computes.
 
-    python tests/checkpoints/published_files.py
+    python tests/checkpoints/published_files.py [NAME...]
 
 writes `data/published/`: for each form its weights, and in a JSON the images and the outputs. It needs
-monai, pytorch_pretrained_vit, torchvision and transformers.
+mmpretrain, mmsegmentation, monai, pytorch_pretrained_vit, torchvision and transformers.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,58 @@ def aimv2() -> tuple[Any, Any]:
     return state, lambda images: module(images).last_hidden_state
 
 
+OPENMMLAB = {"embed_dims": WIDTH, "num_layers": 2, "num_heads": HEADS, "feedforward_channels": 24}
+LOSS = {"type": "CrossEntropyLoss"}
+
+
+def mmpretrain(backbone: str, head: str, hidden: int | None = None, **fields: Any) -> tuple[Any, Any]:
+    """A classifier of mmpretrain, as its checkpoints name it: logits."""
+    from mmpretrain.models import backbones, heads
+    from mmpretrain.registry import MODELS
+
+    if "CrossEntropyLoss" not in MODELS:
+        MODELS.register_module("CrossEntropyLoss", module=torch.nn.CrossEntropyLoss)
+    made = getattr(backbones, backbone)(arch=OPENMMLAB, img_size=SIZE, patch_size=PATCH, **fields)
+    more = {"hidden_dim": hidden} if hidden else {}
+    module = torch.nn.Module()
+    module.backbone, module.head = made, getattr(heads, head)(CLASSES, WIDTH, loss=LOSS, **more)
+    drawn(module)
+    return module.state_dict(), lambda images: module.head(module.backbone(images))
+
+
+def mmseg() -> tuple[Any, Any]:
+    """The backbone of a segmenter of mmseg: a map of features."""
+    from mmseg.models.backbones import VisionTransformer
+
+    sizes = {"img_size": SIZE, "patch_size": PATCH, "embed_dims": WIDTH, "num_layers": 2, "num_heads": HEADS}
+    fields = {"mlp_ratio": 2, "norm_cfg": {"type": "LN", "eps": 1e-6}, "final_norm": True}
+    module = VisionTransformer(**sizes, **fields)
+    drawn(module)
+    state = {f"backbone.{name}": tensor for name, tensor in module.state_dict().items()}
+    state |= {
+        "decode_head.conv_seg.weight": torch.ones(4, 8, 1, 1),
+        "decode_head.conv_seg.bias": torch.ones(4),
+    }
+    return state, lambda images: module(images)[-1]
+
+
 FORMS = {
+    "mmpretrain_vit": lambda: mmpretrain("VisionTransformer", "VisionTransformerClsHead", 20),
+    "mmpretrain_deit": lambda: mmpretrain("DistilledVisionTransformer", "DeiTClsHead"),
+    "mmpretrain_mae": lambda: mmpretrain(
+        "VisionTransformer", "LinearClsHead", out_type="avg_featmap", final_norm=False
+    ),
+    "mmpretrain_both_norms": lambda: mmpretrain("VisionTransformer", "LinearClsHead", out_type="avg_featmap"),
+    "mmpretrain_swiglu": lambda: mmpretrain(
+        "VisionTransformer",
+        "LinearClsHead",
+        layer_scale_init_value=0.1,
+        layer_cfgs={"ffn_type": "swiglu_fused"},
+    ),
+    "mmpretrain_beit": lambda: mmpretrain(
+        "BEiTViT", "LinearClsHead", out_type="avg_featmap", final_norm=False
+    ),
+    "mmseg": mmseg,
     "pretrained_vit": pretrained_vit,
     "monai_classifier": lambda: monai(proj_type="conv", classification=True),
     "monai_encoder": lambda: monai(proj_type="perceptron", classification=False),
@@ -101,8 +153,8 @@ FORMS = {
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     images = torch.rand(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1)).mul(255).round() / 255
-    for name, make in FORMS.items():
-        state, compute = make()
+    for name in sys.argv[1:] or FORMS:
+        state, compute = FORMS[name]()
         save_file({key: tensor.contiguous() for key, tensor in state.items()}, FOLDER / f"{name}.safetensors")
         found = {"images": images.tolist(), "outputs": compute(images).tolist()}
         (FOLDER / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 # Parts of larger models and of training that are not a head, anywhere in a name: other towers and what
 # couples them, the decoders and heads of pre-training, losses, averages and counters.
 NO_HEADS = re.compile(
-    r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head|decoder\w*|logit_scale|logit_bias|temperature|t_prime|bias_init"
+    r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head|decode\w*|logit_scale|logit_bias|temperature|t_prime|bias_init"
     r"|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
     r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|queue\w*|criterion|loss\w*|n_averaged|step|center"
     r"|position_ids|relative_position_index|multi_modal_projector|mlp1|connector|neck|fpn|local_cls_norm"

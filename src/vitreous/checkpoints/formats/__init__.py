@@ -12,6 +12,7 @@ from vitreous.checkpoints.formats.google import GOOGLE
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
 from vitreous.checkpoints.formats.monai import MONAI
 from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
+from vitreous.checkpoints.formats.openmmlab import OPENMMLAB
 from vitreous.checkpoints.formats.perception_encoder import PERCEPTION_ENCODER
 from vitreous.checkpoints.formats.pretrained_vit import PRETRAINED_VIT
 from vitreous.checkpoints.formats.radio import RADIO
@@ -42,6 +43,7 @@ def formats_of_images() -> Sequence[Format]:
         PRETRAINED_VIT,
         MONAI,
         VIT5,
+        OPENMMLAB,
         RADIO,
         AIMV2,
         HUGGINGFACE,
@@ -89,7 +91,9 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
 
 # Families that are only read, in these formats.
 READ_FAMILIES: dict[str, tuple[str, ...]] = {
-    "ViT": ("pytorch-pretrained-vit", "monai"),
+    "ViT": ("pytorch-pretrained-vit", "monai", "openmmlab"),
+    "DeiT": ("openmmlab",),
+    "BEiT, BEiT v2": ("openmmlab",),
     "Perception Encoder": ("perception-encoder",),
 }
 

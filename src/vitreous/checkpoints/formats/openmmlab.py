@@ -1,0 +1,66 @@
+"""OpenMMLab's ViT, DeiT and BEiT (mmpretrain, mmcls, the backbones of mmseg): a state dict, read under timm's
+names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.format import Converted, Format, assumed_preprocessing
+from vitreous.checkpoints.formats.timm import read_timm
+from vitreous.checkpoints.weights import pairs
+from vitreous.models.config import ViTConfig
+
+NAMES = {
+    r"^patch_embed\.projection\.": "patch_embed.proj.",
+    r"^(pre_norm|ln_pre)\.": "norm_pre.",
+    r"^ln1\.": "norm.",
+    r"^ln2\.": "fc_norm.",
+    r"^layers\.": "blocks.",
+    r"\.ln([12])\.": r".norm\1.",
+    r"\.attn\.attn\.in_proj_": ".attn.qkv.",  # of mmseg, in PyTorch's attention
+    r"\.attn\.attn\.out_proj\.": ".attn.proj.",
+    r"\.attn\.gamma1\.weight$": ".ls1.gamma",
+    r"\.ffn\.gamma2\.weight$": ".ls2.gamma",
+    r"\.ffn\.layers\.0\.0\.": ".mlp.fc1.",
+    r"\.ffn\.layers\.1\.": ".mlp.fc2.",
+    r"\.ffn\.w12\.": ".mlp.fc1.",
+    r"\.ffn\.w3\.": ".mlp.fc2.",
+    r"^head\.layers\.head(_dist)?\.": r"head\1.",
+    r"^head\.fc\.": "head.",
+}
+HIDDEN = "head.layers.pre_logits"
+
+
+def read_openmmlab(source: Source) -> Converted:
+    def rename(name: str) -> str:
+        for theirs, ours in NAMES.items():
+            name = re.sub(theirs, ours, name)
+        return name
+
+    source = source.renamed(rename)
+    last = {"norm": "tokens", "fc_norm": "pooled"}
+    norms = [where for name, where in last.items() if f"{name}.weight" in source.tensors]
+    stated = {
+        "norm_eps": 1e-6,
+        "final_norm": "both" if len(norms) == 2 else (*norms, "none")[0],
+        "representation_size": source.size_if_there(f"{HIDDEN}.weight", 0, ndim=2),
+    }
+    found = read_timm(replace(source, overrides=stated | dict(source.overrides)))
+    assert isinstance(found.config, ViTConfig)
+    more = {"representation.linear": HIDDEN} if stated["representation_size"] else {}
+    more |= {"pool.norm": "fc_norm"} if found.config.final_norm == "both" else {}
+    del found.source.assumed[-1:]  # the preprocessing of timm
+    look = assumed_preprocessing(found.source, found.config, "OpenMMLab's ViT")
+    return found._replace(rows=[*found.rows, *pairs(more)], preprocessing=look)
+
+
+OPENMMLAB = Format(
+    name="openmmlab",
+    about="OpenMMLab's ViT and DeiT (mmpretrain, mmcls, mmseg): a state dict",
+    keys=(r"layers\.0\.ln1\.weight", r"patch_embed\.projection\.weight"),
+    read=read_openmmlab,
+    unsaid=("heads",),
+    beside=("head.",),
+)
