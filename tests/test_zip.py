@@ -11,6 +11,10 @@ import vitreous as vt
 assert ".zip" in vt.__file__, vt.__file__
 model = vt.create("ViT-Ti/16", image_size=32, num_classes=3, depth=1)
 print(type(model).__name__, "predict" in dir(vt), vt.InputError.__module__)
+import os
+os.environ["LC_ALL"] = "ko_KR.UTF-8"
+from vitreous.cli import run
+print(run(["list-models", "--help"]))
 """
 
 
@@ -28,4 +32,7 @@ def test_import_from_a_zip(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.split() == ["ViT", "True", "vitreous.errors"], done.stderr
+    first, *shown, code = done.stdout.splitlines()
+    assert first.split() == ["ViT", "True", "vitreous.errors"], done.stderr
+    assert "모델 이름과 파라미터 수를 나열합니다." in shown
+    assert code == "0"

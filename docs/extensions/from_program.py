@@ -19,6 +19,7 @@ import vitreous
 from vitreous.api.training import OF_IMAGES
 from vitreous.checkpoints.formats import formats as checkpoint_formats
 from vitreous.cli import COMMANDS, app
+from vitreous.languages.terminal import meaning_of, summary_of
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
 from vitreous.tasks import TASKS, task_named
@@ -74,8 +75,8 @@ class CommandReference(Generated):
         command = app
         for word in call:
             command = command[word]
-        title = " ".join(("vitreous", *call))
-        parts: list[nodes.Node] = [paragraph(each) for each in (command.help or "").split("\n\n")]
+        title, name, language = " ".join(("vitreous", *call)), " ".join(call), self.config.language
+        parts: list[nodes.Node] = [paragraph(summary_of(name, COMMANDS[name].summary, language))]
         rows = []
         if command.default_command:
             for argument in command.assemble_argument_collection(parse_docstring=True):
@@ -89,15 +90,15 @@ class CommandReference(Generated):
                             nodes.paragraph("", "", *literals(names, anchor)),
                             paragraph(f"`{type_name(argument.hint).removesuffix(' | None')}`"),
                             paragraph(f"`{default}`" if known else ""),
-                            paragraph(argument.parameter.help or ""),
+                            paragraph(
+                                meaning_of(name, argument.names, argument.parameter.help or "", language)
+                            ),
                         ]
                     )
         if rows:
             parts.append(table(self.heads("commands"), rows))
-        examples = (command.help_epilogue or "").removeprefix("Examples:").split("\n")
-        lines = "\n".join(line.strip() for line in examples if line.strip())
-        if lines:
-            parts.append(nodes.literal_block(lines, lines, language="sh"))
+        lines = "\n".join(COMMANDS[name].examples)
+        parts.append(nodes.literal_block(lines, lines, language="sh"))
         return section(title, parts)
 
 

@@ -22,6 +22,7 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.errors import InputError, check_free
+from vitreous.languages.terminal import said
 from vitreous.outside import local_path
 from vitreous.results import Result
 
@@ -153,7 +154,7 @@ def export(
     opened = resolve_model(model, **fields)
     samples = calibration_samples(model, opened, data, with_preprocessing) if calibrated else ()
     if progress:
-        say(f"tracing the model and writing {path} ...")
+        say(said("tracing the model and writing {path} ...", path=path))
     how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
     return write_export(opened, path, format, **how)
 

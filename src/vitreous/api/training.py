@@ -18,6 +18,7 @@ from vitreous.api.arguments import (
 )
 from vitreous.api.run import Run, check_known, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, check_free, check_utf8, nearest
+from vitreous.languages.terminal import said
 
 if TYPE_CHECKING:
     import torch
@@ -277,7 +278,12 @@ def start_training(
             if world.first:
                 checkpoint = tried.removeprefix(TRY)
                 if options.get("progress", True):
-                    say(f"trying {checkpoint} and other beginnings, with a tenth of the training each")
+                    say(
+                        said(
+                            "trying {checkpoint} and other beginnings, with a tenth of the training each",
+                            checkpoint=checkpoint,
+                        )
+                    )
                 found = better_beginning(named, source, settings, checkpoint, recipe=recipe, device=here)
             begun, note, minutes = world.broadcast(tuple(found))
         started = start_run(

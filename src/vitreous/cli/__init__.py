@@ -10,61 +10,74 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import pkgutil
 import re
 import sys
 import tomllib
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from vitreous import __version__
 from vitreous.api.run import own_warnings
+from vitreous.cli.help import HelpFormatter, sentence_about, unknown_command
 from vitreous.cli.streams import abandon, last_words, prepare_columns, prepare_streams
-from vitreous.errors import InputError, nearest, printable, utf8_name
+from vitreous.errors import InputError, printable, utf8_name
 from vitreous.extensions import Command, addons
+from vitreous.languages import speaking
+from vitreous.languages.terminal import said, summary_of, word
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
 
-with open(Path(__file__).with_name("commands.toml"), "rb") as file:
-    CORE = {name: Command(**fields) for name, fields in tomllib.load(file).items()}
+ROWS = tomllib.loads((pkgutil.get_data("vitreous.cli", "commands.toml") or b"").decode())
+CORE = {name: Command(**fields) for name, fields in ROWS.items()}
 ADDED = {name: command for addon in addons().values() for name, command in addon.commands.items()}
 COMMANDS = CORE | ADDED
 
 
 def epilogue(examples: Iterable[str]) -> str:
     """The end of a command's help."""
-    return "Examples:\n  " + "\n  ".join(examples)
+    return f"{word('Examples')}:\n  " + "\n  ".join(examples)
 
 
 app = App(
     name="vitreous",
     version=f"vitreous {__version__}",
-    help="The Vision Transformer: train on your images, load any checkpoint, see what a model attends to.",
-    help_epilogue="Every command takes --quiet (results and errors only) and --verbose (log messages).",
+    help=word(
+        "The Vision Transformer: train on your images, load any checkpoint, see what a model attends to."
+    ),
+    help_epilogue=word("Every command takes --quiet (results and errors only) and --verbose (log messages)."),
     help_format="plaintext",
+    help_formatter=HelpFormatter(""),
     suppress_keyboard_interrupt=False,  # `run` says how to go on
     default_parameter=Parameter(negative=()),
 )
 data = App(
     name="data",
-    help="Check a dataset, or pack it into shards for fast epochs.",
+    help=word("Check a dataset, or pack it into shards for fast epochs."),
     help_epilogue=epilogue(COMMANDS[name].examples[0] for name in ("data check", "data pack")),
     help_format="plaintext",
+    help_formatter=HelpFormatter("data"),
     default_parameter=Parameter(negative=()),
 )
 app.command(data)
 groups = {"data": data, "": app}
 of_addons = Group("Add-ons", sort_key=1)  # below the commands of the core
 for name, (summary, module, examples) in COMMANDS.items():
-    group, _, word = name.rpartition(" ")
-    function = f"{module}:{word.replace('-', '_')}"
-    shown = {"help": summary, "help_epilogue": epilogue(examples)}
-    groups[group].command(function, name=word, group=of_addons if name in ADDED else None, **shown)
+    group, _, last = name.rpartition(" ")
+    function = f"{module}:{last.replace('-', '_')}"
+    groups[group].command(
+        function,
+        name=last,
+        group=of_addons if name in ADDED else None,
+        help=summary_of(name, summary),
+        help_epilogue=epilogue(examples),
+        help_formatter=HelpFormatter(name),
+    )
 app.register_install_completion_command(help="Install completion for your shell.")
 
 
@@ -83,10 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 2
     except OSError as error:  # stdout is full
         abandon(sys.stdout)
-        print(
-            f"vitreous: the results cannot be written to stdout ({error.strerror}): make room",
-            file=sys.stderr,
-        )
+        reason = said("the results cannot be written to stdout ({reason}): make room", reason=error.strerror)
+        print(f"vitreous: {reason}", file=sys.stderr)
         code = 2
     sys.exit(code)
 
@@ -96,22 +107,15 @@ def run(arguments: Sequence[str]) -> int:
     words, quiet, verbose = without_verbosity(arguments)
     try:
         if quiet and verbose:
-            raise InputError("--quiet and --verbose contradict each other: give one of them")
+            raise InputError(said("--quiet and --verbose contradict each other: give one of them"))
         if words and not words[0].startswith("-") and words[0] not in app:
-            raise InputError(
-                f"unknown command {words[0]!r}: {nearest(words[0], [name for name in app if name[0] != '-'])}"
-            )
-        with own_warnings(), printed(quiet, verbose):
+            raise InputError(unknown_command(words[0], [name for name in app if name[0] != "-"]))
+        with own_warnings(), printed(quiet, verbose), speaking(None):
             result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (InputError, CycloptsError) as error:
         if verbose:
             traceback.print_exception(error)
-        sentence = in_shell(str(error))
-        if isinstance(error, UnusedCliTokensError):
-            unexpected = " ".join(error.unused_tokens or ())
-            sentence = f"unexpected {unexpected!r}: vitreous {words[0]} --help says what the command takes"
-        elif isinstance(error, UnknownOptionError):
-            sentence = unknown_option(error)
+        sentence = sentence_about(error) if isinstance(error, CycloptsError) else in_shell(str(error))
         print(f"vitreous: {printable(utf8_name(' '.join(sentence.split())))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
@@ -126,12 +130,12 @@ def run(arguments: Sequence[str]) -> int:
             traceback.print_exception(error)
         sentence, code = last_words(error)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            sentence = f"a path is too long: {str(error.filename)[:60]}..."
+            sentence = said("a path is too long: {path}...", path=str(error.filename)[:60])
         print(f"vitreous: {printable(utf8_name(sentence))}", file=sys.stderr)
         return code
     except KeyboardInterrupt as stopped:
         alone = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the first one has notes
-        for note in getattr(stopped, "__notes__", ["interrupted"] if alone else ()):
+        for note in getattr(stopped, "__notes__", [said("interrupted")] if alone else ()):
             print(printable(f"vitreous: {note}"), file=sys.stderr)
         return 130
     return result if isinstance(result, int) else 0
@@ -148,32 +152,6 @@ def in_shell(sentence: str) -> str:
         return OPTIONS.get(found[1], "--" + found[1].replace("_", "-"))
 
     return re.sub(r"`([a-z_]+)`", option, sentence)
-
-
-# What other programs call options of ours.
-OTHER_NAMES = {
-    "--lr": "--set training.peak_lr=1e-3",
-    "--learning-rate": "--set training.peak_lr=1e-3",
-    "--val": "--set data.validation_fraction=0.1",
-    "--val-split": "--set data.validation_fraction=0.1",
-    "--weight-decay": "--set training.optimizer.weight_decay=0.05",
-    "--patience": "--set training.patience=5",
-    "--freeze": "--set training.freeze=backbone",
-    "--batch": "--batch-size",
-    "--imgsz": "--image-size",
-    "--img-size": "--image-size",
-    "--weights": "--init",
-    "--pretrained": "--init",
-    "--checkpoint": "--init",
-    "--gpus": "torchrun --nproc-per-node",
-}
-
-
-def unknown_option(error: UnknownOptionError) -> str:
-    """Return a sentence about an option that a command does not have, with the one that may be meant."""
-    option = error.token.keyword or str(error.token.value)
-    other = OTHER_NAMES.get(option.split("=")[0])
-    return f"unknown option {option}: did you mean {other}?" if other else str(error)
 
 
 def without_verbosity(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:

@@ -12,6 +12,7 @@ import vitreous as vt
 from vitreous.cli.options import Int, Json, Language, Text, Workers
 from vitreous.cli.printing import print_findings, print_json
 from vitreous.errors import InputError, printable, utf8_name
+from vitreous.languages.terminal import said
 
 if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
@@ -66,7 +67,9 @@ def check(
 ) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels."""
     if "language" in options and "report" not in options:
-        raise InputError("--language is of the page that --report writes: leave it out, or add --report")
+        raise InputError(
+            said("--language is of the page that --report writes: leave it out, or add --report")
+        )
     found = vt.check_data(data, **options)
     if json:
         print_json({"data": utf8_name(data), **found.to_json()})
@@ -102,7 +105,10 @@ def pack(
     """Write tar shards of images resized once; `vitreous train DST` reads them."""
     packed = vt.pack_data(data, out, **options)
     for name, reason in packed.bad:
-        print(printable(f"vitreous: left out {name}: {reason}"), file=sys.stderr)
+        print(
+            printable(f"vitreous: {said('left out {name}: {reason}', name=name, reason=reason)}"),
+            file=sys.stderr,
+        )
     if json:
         print_json(packed.to_json())
     else:

@@ -24,6 +24,7 @@ from vitreous.cli.options import (
     Workers,
 )
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
+from vitreous.languages.terminal import said
 from vitreous.results import percent
 
 
@@ -110,7 +111,9 @@ def probe(
 
     if is_fresh(model):
         print(
-            f"vitreous: {model} has fresh weights: this is what features are worth untrained", file=sys.stderr
+            "vitreous:",
+            said("{model} has fresh weights: this is what features are worth untrained", model=model),
+            file=sys.stderr,
         )
     result = vt.probe(model, data, draws=draws, **options)
     if json:

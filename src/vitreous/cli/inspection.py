@@ -26,6 +26,7 @@ from vitreous.cli.options import (
 )
 from vitreous.cli.printing import print_failed, print_json, print_table
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 from vitreous.results import percent
 
 SHOWN_CLASSES = 8  # that differ most
@@ -36,7 +37,9 @@ def parse_patch(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
     text = tokens[0].value
     row, cross, column = text.lower().partition("x")
     if not (cross and row.isdigit() and column.isdigit() and int(row) and int(column)):
-        raise InputError(f"--patch {text!r} is not a patch: write ROWxCOLUMN, counted from 1, such as 3x5")
+        raise InputError(
+            said("--patch {text!r} is not a patch: write ROWxCOLUMN, counted from 1, such as 3x5", text=text)
+        )
     return int(row) - 1, int(column) - 1
 
 
@@ -91,8 +94,10 @@ def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpa
         print(f"{result.report}\n{figures}{result.arrays.name} beside it")
     if result.boxes:
         print(
-            "letters of some names are boxes in the PNG figures, since no installed font has them (the page "
-            "and the SVG figures are right): Noto Sans CJK has most",
+            said(
+                "letters of some names are boxes in the PNG figures, since no installed font has them (the "
+                "page and the SVG figures are right): Noto Sans CJK has most"
+            ),
             file=sys.stderr,
         )
     return print_failed(result.failed)

@@ -11,6 +11,7 @@ import vitreous as vt
 from vitreous.cli.options import BatchSizes, ConfigFile, ImageSize, Json, Model, Settings, Text, Texts
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 from vitreous.results import byte_size, si
 
 
@@ -39,7 +40,7 @@ def describe(
 ) -> None:
     """Print every stage of the forward pass of a model, and its memory; draw it."""
     if part and draw is None:
-        raise InputError("--part says what --draw draws: add --draw FILE.svg")
+        raise InputError(said("--part says what --draw draws: add --draw FILE.svg"))
     description = vt.describe(model, **options)
     if draw is not None:
         shapes: dict[str, Any] = {**options}
@@ -104,7 +105,10 @@ def convert(
         return
     if converted.dropped:
         print(
-            f"left out: {', '.join(converted.dropped)}; the comparison is with the model without it",
+            said(
+                "left out: {parts}; the comparison is with the model without it",
+                parts=", ".join(converted.dropped),
+            ),
             file=sys.stderr,
         )
     print(f"{converted.path} ({converted.format}), largest difference {converted.max_abs_difference:.1e}")
@@ -125,7 +129,9 @@ def list_models(
     counts = {name: parameters_of(name) for name in vt.list_models(pattern)}
     encoders = vt.list_encoders(pattern)
     if not counts and not encoders:
-        raise InputError(f"no model name is like {pattern!r}: try 'ViT-*', or '*' for all")
+        raise InputError(
+            said("no model name is like {pattern!r}: try 'ViT-*', or '*' for all", pattern=pattern)
+        )
     if json:
         listed = [
             {
@@ -157,8 +163,12 @@ def list_models(
         ]
         print_table(("encoder", "trained on", "license", "parameters", "weights"), listing, words=3)
     print(
-        "\nA name has fresh weights and takes images of 224 pixels, unless --image-size says otherwise. "
-        "\nWeights of hf: need pip install 'vitreous[hub]'. Training also needs memory for the activations.",
+        "",
+        said("A name has fresh weights and takes images of 224 pixels, unless --image-size says otherwise."),
+        said(
+            "Weights of hf: need pip install 'vitreous[hub]'. Training also needs memory for the activations."
+        ),
+        sep="\n",
         file=sys.stderr,
     )
 
@@ -183,7 +193,9 @@ def recipe(
 
     if name is None:
         if diff is not None:
-            raise InputError(f"--diff compares two recipes: vitreous recipe NAME --diff {diff}")
+            raise InputError(
+                said("--diff compares two recipes: vitreous recipe NAME --diff {other}", other=diff)
+            )
         recipes = vt.list_recipes()
         if json:
             print_json({"recipes": recipes})
@@ -241,7 +253,9 @@ def cache(
     from vitreous.api.models import KINDS, cache_use, clear_cache
 
     if kind is not None and not clear:
-        raise InputError(f"{kind} without --clear has no effect: vitreous cache shows all, --clear deletes")
+        raise InputError(
+            said("{kind} without --clear has no effect: vitreous cache shows all, --clear deletes", kind=kind)
+        )
     found = clear_cache(kind) if clear else cache_use()
     if json:
         print_json({"cleared": clear, **found.to_json()})

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 from vitreous.outside import finite_number
 from vitreous.outside import whole_number as parse_whole
 
@@ -25,9 +26,14 @@ def whole_number(_: object, tokens: Sequence[Token]) -> int:
         sign = -1 if text.startswith("-") else 1
         return sign * parse_whole(text.removeprefix("-"), high=LARGEST)
     except ValueError:
-        large = text.removeprefix("-").isdecimal()
-        wrong = f"too large: use {LARGEST} at most" if large else "not a whole number"
-        raise InputError(f"{tokens[0].keyword} {text[:40]!r} is {wrong}") from None
+        option, text = tokens[0].keyword, text[:40]
+        if text.removeprefix("-").isdecimal():
+            wrong = said(
+                "{option} {text!r} is too large: use {most} at most", option=option, text=text, most=LARGEST
+            )
+        else:
+            wrong = said("{option} {text!r} is not a whole number", option=option, text=text)
+        raise InputError(wrong) from None
 
 
 def number_or_auto(kind: object, tokens: Sequence[Token]) -> int | str:
@@ -41,7 +47,9 @@ def number(_: object, tokens: Sequence[Token]) -> float:
     try:
         return finite_number(text)
     except ValueError:
-        raise InputError(f"{tokens[0].keyword} {text[:40]!r} is not a finite number") from None
+        option, text = tokens[0].keyword, text[:40]
+        wrong = said("{option} {text!r} is not a finite number", option=option, text=text)
+        raise InputError(wrong) from None
 
 
 def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
@@ -49,7 +57,14 @@ def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
 
     def check(_: object, value: int | None) -> None:
         if value is not None and value < least:
-            raise InputError(f"{option} {value} is too low: use {least} or more")
+            raise InputError(
+                said(
+                    "{option} {value} is too low: use {least} or more",
+                    option=option,
+                    value=value,
+                    least=least,
+                )
+            )
 
     return check
 
@@ -64,7 +79,10 @@ def parse_size(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
         sides = []
     if len(sides) not in (1, 2):
         raise InputError(
-            f"--image-size {text[:40]!r} is not a size: write 384, or 384x512 for height x width"
+            said(
+                "--image-size {text!r} is not a size: write 384, or 384x512 for height x width",
+                text=text[:40],
+            )
         )
     return sides[0], sides[-1]
 
@@ -77,11 +95,16 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
     for token in tokens:
         name, equals, value = (part.strip() for part in token.value.partition("="))
         if not equals or not name:
-            raise InputError(f"--set {token.value!r} is not a setting: write --set training.peak_lr=1e-3")
+            raise InputError(
+                said("--set {text!r} is not a setting: write --set training.peak_lr=1e-3", text=token.value)
+            )
         if name in parsed and parsed[name] != parse_value(value):
             raise InputError(
-                f"--set {name} is given twice: keep one (several names are one list: --set "
-                "'training.freeze=[stem, blocks.0]')"
+                said(
+                    "--set {name} is given twice: keep one (several names are one list: --set "
+                    "'training.freeze=[stem, blocks.0]')",
+                    name=name,
+                )
             )
         parsed[name] = parse_value(value)
     return parsed

@@ -28,6 +28,7 @@ from vitreous.cli.options import (
 )
 from vitreous.cli.printing import print_failed, print_json
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 
 Threshold = Annotated[
     list[str],
@@ -80,7 +81,7 @@ def predict(
 ) -> int:
     """Answer what a model was trained to say of images."""
     if not images:
-        raise InputError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
+        raise InputError(said("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'"))
     from vitreous.data.image_list import Failure
 
     least = parse_threshold(threshold) if threshold else None
@@ -103,7 +104,9 @@ def parse_threshold(words: Sequence[str]) -> float | str | dict[str, float]:
         pairs = dict(word.rsplit("=", 1) for word in words)
         return {label: float(number) for label, number in pairs.items()}
     except ValueError:
-        wrong = f"--threshold {' '.join(words)}: give a number, LABEL=NUMBER for some labels, or best"
+        wrong = said(
+            "--threshold {text}: give a number, LABEL=NUMBER for some labels, or best", text=" ".join(words)
+        )
         raise InputError(wrong) from None
 
 

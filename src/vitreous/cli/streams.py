@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from vitreous.errors import InputError, cache_folder, printable
+from vitreous.languages.terminal import said
 
 NARROWEST = 40  # columns: in fewer, help is laid out for these
 NO_MEMORY = ("t allocate memory", "out of memory", "not enough memory", "can't start new thread")
@@ -29,7 +30,7 @@ def prepare_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     if closed:
-        raise InputError("stdout is closed: send the results to a file, or to /dev/null")
+        raise InputError(said("stdout is closed: send the results to a file, or to /dev/null"))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -52,7 +53,7 @@ def read_stdin() -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise InputError("stdin is not UTF-8 text: convert it, as with iconv -t utf-8") from None
+        raise InputError(said("stdin is not UTF-8 text: convert it, as with iconv -t utf-8")) from None
     return text
 
 
@@ -61,24 +62,48 @@ def last_words(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         return about_system(error), 2
     if isinstance(error, RecursionError):
-        return "what was given is nested too deeply to be read: make it flat", 2
+        return said("what was given is nested too deeply to be read: make it flat"), 2
     if isinstance(error, UnicodeError):
-        return f"a text is not UTF-8, or cannot be written ({error}): convert it, or rename the file", 2
+        return (
+            said(
+                "a text is not UTF-8, or cannot be written ({error}): convert it, or rename the file",
+                error=error,
+            ),
+            2,
+        )
     if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
-        return "the memory is too small for this: use smaller images, a smaller batch or a smaller model", 2
+        return (
+            said("the memory is too small for this: use smaller images, a smaller batch or a smaller model"),
+            2,
+        )
     reason = printable(" ".join(str(error).split()))[:300]
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(frame.filename).name}:{frame.lineno}"
-    what = f"unexpected {type(error).__name__}: {reason} ({place})"
-    return f"{what}: this is a defect of vitreous, please report it; {written_trace(error)}", 1
+    sentence = said(
+        "unexpected {kind}: {reason} ({place}): this is a defect of vitreous, please report it; {trace}",
+        kind=type(error).__name__,
+        reason=reason,
+        place=place,
+        trace=written_trace(error),
+    )
+    return sentence, 1
 
 
 def about_system(error: OSError) -> str:
     """Return a sentence about what the system refused."""
     names = [printable(str(each))[:200] for each in (error.filename, error.filename2) if each is not None]
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
-    what = f"cannot use {' or '.join(names)}" if names else "the system refuses"
-    return f"{what} ({reason}): check that it is there, that you may use it, and that there is room"
+    if names:
+        return said(
+            "cannot use {names} ({reason}): check that it is there, that you may use it, and that there is "
+            "room",
+            names=said(" or ").join(names),
+            reason=reason,
+        )
+    return said(
+        "the system refuses ({reason}): check that it is there, that you may use it, and that there is room",
+        reason=reason,
+    )
 
 
 def written_trace(error: Exception) -> str:
@@ -91,8 +116,8 @@ def written_trace(error: Exception) -> str:
             path.write_text(text, encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue
-        return f"its traceback is in {path}"
-    return "--verbose prints its traceback"
+        return said("its traceback is in {path}", path=path)
+    return said("--verbose prints its traceback")
 
 
 def abandon(stream: TextIO | Any) -> None:

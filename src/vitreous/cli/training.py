@@ -29,6 +29,7 @@ from vitreous.cli.options import (
 from vitreous.cli.printing import print_json, print_metrics
 from vitreous.errors import InputError
 from vitreous.extensions import added_tasks, objectives
+from vitreous.languages.terminal import said
 from vitreous.results import percent
 
 if TYPE_CHECKING:
@@ -74,12 +75,16 @@ def train_or_resume(
     if resume:
         if data is not None or not options.keys() <= {*resumed}:
             raise InputError(
-                "--resume goes on with the run's own configuration: give no other settings (data that were "
-                "moved are named by --data)"
+                said(
+                    "--resume goes on with the run's own configuration: give no other settings (data that "
+                    "were moved are named by --data)"
+                )
             )
         start = partial(vt.Run(resume).resume, command=command, data=moved_data, **options)
     elif moved_data is not None:
-        raise InputError("--data goes with --resume: a new run takes its data without a name before them")
+        raise InputError(
+            said("--data goes with --resume: a new run takes its data without a name before them")
+        )
     else:
         start = partial(train, data, **options)
     result = start().result

@@ -20,6 +20,7 @@ from vitreous.data.targets import Targets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
+from vitreous.languages.terminal import said
 from vitreous.outside import read_regular, same_name
 from vitreous.whole_files import write_csv
 
@@ -240,5 +241,5 @@ def findings_of(parts: Any) -> list[Finding]:
 
 def data_notes(parts: Any) -> list[str]:
     """Return what was seen when data were opened, in sentences."""
-    with speaking("en"):
-        return [f"data: {each.sentence}" for each in findings_of(parts)]
+    with speaking(None):
+        return [said("data: {sentence}", sentence=each.sentence) for each in findings_of(parts)]

@@ -20,6 +20,7 @@ from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.classical import SVM, fit_classical, folds_of
 from vitreous.evaluation.scores import wilson_interval
+from vitreous.languages.terminal import said
 from vitreous.models.settings import merged
 from vitreous.results import percent
 from vitreous.tasks.choose import SMALL, SMALL_ENCODER, weights_of
@@ -105,7 +106,12 @@ def climb(
     began = time.monotonic()
     config, _, data, _ = task.plan(source, settings)
     total = minutes_of(config, settings)
-    tell(f"comparing ways to classify {len(data.train):,} training images, classical methods first")
+    tell(
+        said(
+            "comparing ways to classify {count:,} training images, classical methods first",
+            count=len(data.train),
+        )
+    )
     rungs = list(classical_rungs(data))
     for each in rungs:
         tell(each.sentence())
@@ -246,10 +252,10 @@ def encoder_at_hand(
     for encoder in encoders(offline=offline):
         try:
             if encoder.name.startswith("hf:"):
-                tell(f"encoder: {encoder.name} ({encoder.about})")
+                tell(said("encoder: {name} ({about})", name=encoder.name, about=encoder.about))
             task.plan(source, settings, init=encoder.name)
         except InputError as error:
-            tell(f"{encoder.name} is not used: {error}")
+            tell(said("{name} is not used: {reason}", name=encoder.name, reason=error))
             continue
         return encoder
     return None

@@ -19,6 +19,7 @@ from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, check_free
 from vitreous.evaluation.outputs import Progress
+from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.doctor import FINDINGS, course_of
 from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_precision
@@ -81,13 +82,19 @@ def start_run(
             check_free(path, otherwise(path, config.command))
     if config.training.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
-    notes = [f"recipe: {reason}" for reason in reasons]
+    notes = [said("recipe: {reason}", reason=reason) for reason in reasons]
     config = with_precision(with_training(config, minutes=minutes) if minutes else config, device)
     size = config.training.batch_size
     if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
         size = max(size - size % world.size, world.size)
         config = with_training(config, batch_size=size)
-        notes.append(f"batch: {size} images, which {world.size} processes share equally")
+        notes.append(
+            said(
+                "batch: {size} images, which {processes} processes share equally",
+                size=size,
+                processes=world.size,
+            )
+        )
     if fit_memory and config.training.shard and world.size > 1:
         raise InputError(
             "`batch_size` auto measures a whole model, and `shard` is for those that do not fit: give a "
@@ -99,7 +106,14 @@ def start_run(
         parts = micro_batches(task, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
         if fit_memory or parts > 1:
-            notes.append(f"memory: batches of {size} in {parts} micro-batches of {size // parts} images")
+            notes.append(
+                said(
+                    "memory: batches of {size} in {parts} micro-batches of {each} images",
+                    size=size,
+                    parts=parts,
+                    each=size // parts,
+                )
+            )
     run = Run.shared(path, config, world, recorded_parts(data), begun=begun)
     return Started(task, run, data, tuple(notes))
 
@@ -338,13 +352,19 @@ def learn(
 
         if stopped is None and learner.is_out_of_patience(training):
             say(
-                f"early stopping: ended at step {learner.step} of {trainer.total}, since {learner.worse} "
-                f"validations in a row were not better than that at step {learner.best_step}; a higher "
-                "training.patience in config.toml goes on"
+                said(
+                    "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
+                    "were not better than that at step {best}; a higher training.patience in config.toml "
+                    "goes on",
+                    step=learner.step,
+                    total=trainer.total,
+                    worse=learner.worse,
+                    best=learner.best_step,
+                )
             )
         if stopped is None and training.keep_best and learner.best_step not in (None, learner.step):
             run.states.restore_best(learner, world)
-            say(f"the model is that of the best validation, at step {learner.step}")
+            say(said("the model is that of the best validation, at step {step}", step=learner.step))
         if stopped is not None and averaging:  # the mean of the last checkpoints is still to come
             result = finished(learner.full_model(learner.model)).cpu()
         else:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.languages.terminal import said
 from vitreous.outside import read_text
 from vitreous.results import byte_size, duration, percent
 from vitreous.training.config import CommandConfig, TrainingConfig
@@ -279,7 +280,7 @@ class Display(Callback):
             TextColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(compact=True),
-            TextColumn("left"),
+            TextColumn(said("left")),
             console=self.console,
             refresh_per_second=1 / REFRESH,
             disable=not self.live,
@@ -317,8 +318,10 @@ class Display(Callback):
         learner, total, left = trainer.learner, trainer.total, self.seconds_left(trainer)
         spent = self.clock() - self.first[1] if self.first else 0.0
         self.next_reading = self.clock() + max(SILENCE, (spent + (left or 0.0)) / LINES)
-        words = "" if left is None or learner.step >= total else f"  about {duration(left)} left"
-        self.write(f"step {learner.step}/{total}  {metrics_line(row)}{words}")
+        last = left is None or learner.step >= total
+        words = "" if last else "  " + said("about {time} left", time=duration(left or 0.0))
+        place = said("step {step}/{total}", step=learner.step, total=total)
+        self.write(f"{place}  {metrics_line(row)}{words}")
 
     def seconds_left(self, trainer: Training) -> float | None:
         """Return how long the training will go on; None while that is not known. The first step of a session
@@ -346,21 +349,34 @@ def plan_line(trainer: Training, step_seconds: float) -> str:
     left = trainer.total - trainer.learner.step
     epochs = trainer.total / trainer.loader.steps_per_epoch
     minutes, peak = trainer.config.minutes, byte_size(peak_bytes(trainer.learner.device))
-    time_left = f"{duration(60 * minutes)} in all" if minutes else f"about {duration(left * step_seconds)}"
-    about = "about " if minutes else ""
-    return (
-        f"plan: {about}{trainer.total} steps ({epochs:.3g} epochs), {time_left} at {duration(step_seconds)} "
-        f"a step, peak memory {peak}"
+    values = {"steps": trainer.total, "epochs": epochs, "step": duration(step_seconds), "peak": peak}
+    if minutes:
+        return said(
+            "plan: about {steps} steps ({epochs:.3g} epochs), {time} in all at {step} a step, peak memory "
+            "{peak}",
+            time=duration(60 * minutes),
+            **values,
+        )
+    return said(
+        "plan: {steps} steps ({epochs:.3g} epochs), about {time} at {step} a step, peak memory {peak}",
+        time=duration(left * step_seconds),
+        **values,
     )
 
 
 def metrics_line(row: Row) -> str:
     """Format loss, accuracy and speed, those that a row has."""
-    rates = {"accuracy": "accuracy", "miou": "mean IoU"}
-    rates |= {f"validation_{name}": f"validation {label}" for name, label in rates.items()}
-    parts = [f"loss {row['loss']:.4f}"] if "loss" in row else []
+    rates = {
+        "accuracy": said("accuracy"),
+        "miou": said("mean IoU"),
+        "validation_accuracy": said("validation accuracy"),
+        "validation_miou": said("validation mean IoU"),
+    }
+    parts = [f"{said('loss')} {row['loss']:.4f}"] if "loss" in row else []
     parts += [f"{label} {percent(row[name])}" for name, label in rates.items() if name in row]
-    parts += [f"{row['images_per_second']:,.0f} images/s"] if "images_per_second" in row else []
+    parts += (
+        [said("{speed:,.0f} images/s", speed=row["images_per_second"])] if "images_per_second" in row else []
+    )
     return "  ".join(parts)
 
 

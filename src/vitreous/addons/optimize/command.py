@@ -11,6 +11,7 @@ import vitreous as vt
 from vitreous.cli.options import BatchSizes, ConfigFile, Device, Int, Json, Settings, Texts, Workers
 from vitreous.cli.printing import print_json, print_table
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 from vitreous.results import byte_size
 
 
@@ -20,7 +21,7 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise InputError(f"--budget {text!r} is not a part: write 0.3% or 0.003") from None
+        raise InputError(said("--budget {text!r} is not a part: write 0.3% or 0.003", text=text)) from None
 
 
 Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]

@@ -22,6 +22,7 @@ from vitreous.cli.options import (
     Texts,
 )
 from vitreous.cli.printing import print_json
+from vitreous.languages.terminal import said
 
 
 class ServeOptions(TypedDict, total=False):
@@ -85,11 +86,15 @@ def serve(
 
     def ready(url: str, about: dict[str, Any]) -> None:
         if not about["trained"]:
-            print(f"vitreous: {model} has fresh weights: its answers mean nothing yet", file=sys.stderr)
+            untrained = said("{model} has fresh weights: its answers mean nothing yet", model=model)
+            print(f"vitreous: {untrained}", file=sys.stderr)
         if options.get("host", "127.0.0.1") in ("0.0.0.0", "::") and "token_file" not in options:
             print(
-                "vitreous: every machine that reaches this one can use the server: give --token-file, and "
-                "--allow-host",
+                "vitreous:",
+                said(
+                    "every machine that reaches this one can use the server: give --token-file, and "
+                    "--allow-host"
+                ),
                 file=sys.stderr,
             )
         if json:

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 import vitreous as vt
 from vitreous.cli.options import ConfigFile, Device, Int, Json, Language, Settings
 from vitreous.cli.printing import print_json, print_names, print_table
+from vitreous.languages.terminal import said
 
 if TYPE_CHECKING:
     from vitreous.addons.studies.findings import Findings
@@ -78,7 +79,7 @@ def study(
     try:
         result = vt.study(name, data, **options)
     except KeyboardInterrupt:
-        print("vitreous: stopped; the same command goes on with the next trial", file=sys.stderr)
+        print("vitreous:", said("stopped; the same command goes on with the next trial"), file=sys.stderr)
         return 130
     if json:
         print_json(result.to_json())

@@ -14,6 +14,7 @@ from vitreous.cli.printing import print_json
 from vitreous.cli.streams import read_stdin
 from vitreous.cli.training import RESUMED, MovedData, Resume, RunOptions, train_or_resume
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 
 if TYPE_CHECKING:
     from vitreous.tasks.result import RunResult
@@ -57,7 +58,7 @@ def translate(
         print(f"try     vitreous translate {quote(str(result.run.path))} {quote(result.more['example'])}")
 
     if not words:
-        raise InputError('say what: vitreous translate train, or vitreous translate RUN "text"')
+        raise InputError(said('say what: vitreous translate train, or vitreous translate RUN "text"'))
     run, *texts = words
     if run == "train":
         return train_or_resume(
@@ -73,13 +74,15 @@ def translate(
         )
     if resume or moved_data or not options.keys() <= ANSWERING:
         raise InputError(
-            "a run that translates takes only --beams, --length-penalty, --batch-size, --device, --precision "
-            "and --json: all else is for vitreous translate train"
+            said(
+                "a run that translates takes only --beams, --length-penalty, --batch-size, --device, "
+                "--precision and --json: all else is for vitreous translate train"
+            )
         )
     answering: dict[str, Any] = {**options}
     found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **answering)
     if skipped := sum(not each.source.strip() for each in found):
-        print(f"skipped {skipped}: empty lines", file=sys.stderr)
+        print(said("skipped {count}: empty lines", count=skipped), file=sys.stderr)
     if json:
         print_json(found.to_json())
     else:

@@ -1,0 +1,82 @@
+"""What commands print in the terminal, in the language of the locale: help, errors in their call, progress.
+
+The code has the English. `commands.ko.toml`, here and in the folders of add-ons, has the Korean: of commands
+and options by their names, of sentences by the English ones."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from vitreous.extensions import added_tasks, addons, objectives
+from vitreous.languages import extend, language_of_locale
+
+
+def said(english: str, /, **values: Any) -> str:
+    """Return a sentence with its values; an English literal, of which the catalog has the Korean."""
+    return catalog(language_of_locale(os.environ))["sentences"].get(english, english).format(**values)
+
+
+def word(english: str) -> str:
+    """Return a word of the help, or what it says of itself."""
+    return str(catalog(language_of_locale(os.environ))["words"].get(english, english))
+
+
+def summary_of(command: str, english: str, language: str | None = None) -> str:
+    """Return what a command does, in one sentence."""
+    return str(of_command(command, language).get("summary", english))
+
+
+def meaning_of(command: str, names: Sequence[str], english: str, language: str | None = None) -> str:
+    """Return what an option or an argument of a command means.
+
+    Args:
+        command: its name, such as "data check".
+        names: those of the option.
+        language: that of the locale if None.
+    """
+    language = language or language_of_locale(os.environ)
+    known = of_command(command, language)
+    found = next((known[name] for name in names if name in known), None)
+    return english if found is None else found.format(**values_of_options(language))
+
+
+def of_command(command: str, language: str | None) -> Mapping[str, str]:
+    """Return the sentences about a command and its options: its own, or those of all commands."""
+    words = catalog(language or language_of_locale(os.environ))
+    return {**words["options"], **words["commands"].get(command, {})}
+
+
+@cache
+def values_of_options(language: str) -> dict[str, str]:
+    """Return what add-ons contribute to sentences about options of the core."""
+    words = catalog(language)
+    first, *others = objectives()
+    added = {name: task for name, task in added_tasks().items() if task.command == "train"}
+    return {
+        "objective": first,
+        "objectives": ", ".join(others),
+        "tasks": ", ".join(("multilabel", "regression", *added)),
+        "data": "".join(f"; {words['data'].get(name, task.data_help)}" for name, task in added.items()),
+    }
+
+
+@cache
+def catalog(language: str) -> dict[str, dict[str, Any]]:
+    """Return the words of a language, each kind a table; English has none."""
+    whole: dict[str, dict[str, Any]] = {
+        kind: {} for kind in ("words", "options", "commands", "data", "sentences")
+    }
+    if language != "en":
+        for package in ("vitreous.languages", *(f"vitreous.addons.{name}" for name in addons())):
+            try:
+                text = pkgutil.get_data(package, f"commands.{language}.toml")
+            except OSError:  # an add-on without commands
+                continue
+            assert text is not None
+            extend(whole, tomllib.loads(text.decode("utf-8")))
+    return whole

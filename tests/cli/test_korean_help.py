@@ -1,0 +1,164 @@
+"""Under a Korean locale, help, errors of the command line and progress are Korean: nothing is missing in the
+catalog, and nothing is left over."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import string
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+import vitreous
+from vitreous.cli import ADDED, COMMANDS, CORE, app, run
+from vitreous.extensions import ADDONS, added_tasks, addons
+from vitreous.languages.terminal import catalog, meaning_of
+
+PACKAGE = Path(vitreous.__file__).parent
+KOREAN = catalog("ko")
+HANGUL = re.compile("[가-힣]")
+# What a translation keeps: options, numbers, names of files and of forms.
+KEPT = re.compile(
+    r"--[a-z-]+|\d+(?:\.\d+)?|\.[a-z]+\d?\b|[a-z0-9]+:[A-Z]+|[A-Z]+=[A-Z]+|hf:[a-z/]+", re.ASCII
+)
+
+
+def arguments_of(command: str) -> list[Any]:
+    found: Any = app
+    for each in command.split():
+        found = found[each]
+    return [argument for argument in found.assemble_argument_collection() if argument.show]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_has_a_korean_sentence_that_says_the_same(command: str) -> None:
+    assert HANGUL.search(KOREAN["commands"][command]["summary"])
+    for argument in arguments_of(command):
+        english = argument.parameter.help
+        korean = meaning_of(command, argument.names, english, "ko")
+        # Lists of names, such as those of precisions, have little to translate.
+        assert HANGUL.search(korean), f"{command} {argument.name}: {korean}"
+        assert {*KEPT.findall(english)} <= {*KEPT.findall(korean)}, f"{command} {argument.name}: {korean}"
+
+
+def test_no_sentence_about_an_option_is_left_over() -> None:
+    assert KOREAN["commands"].keys() == COMMANDS.keys()
+    shared = set()
+    for command, sentences in KOREAN["commands"].items():
+        names = {name for argument in arguments_of(command) for name in argument.names}
+        assert sentences.keys() - {"summary"} <= names, command
+        shared |= names - sentences.keys()
+    assert KOREAN["options"].keys() <= shared
+    of_data = {name for name, task in added_tasks().items() if task.data_help}
+    assert KOREAN["data"].keys() == of_data
+
+
+def test_each_file_is_about_the_commands_of_its_folder() -> None:
+    for name in ADDONS:
+        file = PACKAGE / "addons" / name / "commands.ko.toml"
+        words = tomllib.loads(file.read_text("utf-8")) if file.exists() else {}
+        assert words.get("commands", {}).keys() == addons()[name].commands.keys()
+    core = tomllib.loads((PACKAGE / "languages" / "commands.ko.toml").read_text("utf-8"))
+    assert core["commands"].keys() == CORE.keys()
+    assert not core["commands"].keys() & ADDED.keys()
+
+
+def literals(function: str) -> set[str]:
+    """The first arguments of all calls of a function in the package."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        if f"{function}(" not in (text := path.read_text("utf-8")):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+                (first, *_) = node.args
+                if isinstance(first, ast.Constant):
+                    found.add(str(first.value))
+    return found
+
+
+def test_every_sentence_of_the_program_is_in_the_catalog_and_no_other() -> None:
+    assert literals("said") == KOREAN["sentences"].keys()
+    for english, korean in KOREAN["sentences"].items():
+        assert HANGUL.search(korean)
+        assert fields(korean) == fields(english), english
+
+
+def fields(sentence: str) -> list[tuple[str | None, str | None, str | None]]:
+    return sorted({each[1:] for each in string.Formatter().parse(sentence) if each[1]})  # type: ignore[type-var]
+
+
+def in_korean(*arguments: str, columns: int = 80, flags: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    environment = {**os.environ, "LC_ALL": "ko_KR.UTF-8", "COLUMNS": str(columns), "PYTHONUTF8": "1"}
+    call = [sys.executable, *flags, "-m", "vitreous", *arguments]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, encoding="utf-8")
+    return done.returncode, done.stdout, done.stderr
+
+
+# One process for all commands: the language is that of the locale with which it starts.
+ALL = """
+from vitreous.cli import COMMANDS, run
+for command in ["", "data", *COMMANDS]:
+    print("\\f", end="")
+    run([*command.split(), "--help"])
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 1])
+def test_help_is_korean_in_the_width_of_the_terminal(columns: int) -> None:
+    environment = {**os.environ, "LC_ALL": "ko_KR.UTF-8", "COLUMNS": str(columns), "PYTHONUTF8": "1"}
+    program = ALL if columns > 1 else "from vitreous.cli import main; main(['predict', '--help'])"
+    call = [sys.executable, "-OO", "-c", program]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    for page in done.stdout.split("\f"):
+        assert not [word for word in KOREAN["words"] if " " in word and word in page]
+        assert not re.search(r"Usage:|Examples:|Parameters|Arguments|Commands|\[(default|required)", page)
+        for line in page.splitlines():
+            inside = line.startswith(("│", "╭", "╰"))
+            assert cell_len(line) == max(columns, 40) if inside else cell_len(line) <= max(columns, 40), line
+    assert "사용법: vitreous" in done.stdout
+    assert "[필수]" in done.stdout
+
+
+ERRORS = {
+    "a word that is not a command": (["trian"], "'train'을(를) 말하시나요?"),
+    "a command of a group": (["data", "chek"], "'check'을(를) 말하시나요?"),
+    "an option that is not there": (["train", "--epoch", "3"], "--epochs을(를) 말하시나요?"),
+    "an option of another program": (["train", "--lr", "3"], "--set training.peak_lr=1e-3을(를)"),
+    "an argument too few": (["convert", "a"], "vitreous convert에는 DESTINATION이(가) 필요합니다"),
+    "an argument too many": (["convert", "a", "b", "c"], "'c'은(는) 쓸 수 없습니다"),
+    "no value": (["predict", "a", "--top"], "--top에는 값이 필요합니다"),
+    "a value that is not a number": (["predict", "a", "b", "--top", "x"], "--top 'x'은(는) 정수가 아닙니다"),
+    "a value of a flag": (["train", "--json=3"], "--json에는 값을 쓰지 않습니다"),
+    "a setting that is not one": (["train", "--set", "x"], "--set 'x'은(는) 설정이 아닙니다"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_in_a_call_are_korean(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, sentence = ERRORS[name]
+    monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
+    assert run(arguments) == 2
+    assert sentence in capsys.readouterr().err
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert run(arguments) == 2
+    assert not HANGUL.search(capsys.readouterr().err)
+
+
+def test_progress_is_korean_and_json_stays_json(tmp_path: Path) -> None:
+    call = ("train", "digits", "--out", str(tmp_path / "run"), "--json", "--set", "training.steps=2")
+    code, out, err = in_korean(*call)
+    assert code == 0, err
+    assert "레시피: " in err
+    assert "스텝 2/2" in err
+    assert out.startswith("{")
