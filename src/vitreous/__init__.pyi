@@ -5,6 +5,7 @@ from vitreous.addons.names import *  # noqa: F403
 from vitreous.api.checks import check_data as check_data
 from vitreous.api.checks import doctor as doctor
 from vitreous.api.checks import pack_data as pack_data
+from vitreous.api.comparison import compare as compare
 from vitreous.api.deployment import calibrate as calibrate
 from vitreous.api.deployment import export as export
 from vitreous.api.evaluation import evaluate as evaluate
@@ -12,15 +13,14 @@ from vitreous.api.features import embed as embed
 from vitreous.api.features import probe as probe
 from vitreous.api.inspection import attribute as attribute
 from vitreous.api.inspection import inspect as inspect
-from vitreous.api.models import compare_recipes as compare_recipes
 from vitreous.api.models import convert as convert
 from vitreous.api.models import describe as describe
 from vitreous.api.models import draw as draw
-from vitreous.api.models import list_recipes as list_recipes
 from vitreous.api.models import push_to_hub as push_to_hub
-from vitreous.api.pages import compare as compare
 from vitreous.api.prediction import predict as predict
 from vitreous.api.predictor import Predictor as Predictor
+from vitreous.api.recipes import compare_recipes as compare_recipes
+from vitreous.api.recipes import list_recipes as list_recipes
 from vitreous.api.run import Run as Run
 from vitreous.api.training import pretrain as pretrain
 from vitreous.api.training import train as train

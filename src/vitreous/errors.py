@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -73,6 +75,21 @@ def nearest(name: str, known: Sequence[str]) -> str:
     by_lower = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f"did you mean {by_lower[close[0]]!r}?" if close else f"known are: {', '.join(known)}"
+
+
+@contextmanager
+def own_warnings() -> Iterator[None]:
+    """Print the package's warnings as a sentence on stderr; those of libraries are not for users."""
+
+    def one_line(message: Any, category: Any, filename: str, *_: Any, **__: Any) -> None:
+        if category is UserWarning and "vitreous" in Path(filename).parts:
+            print(printable(f"vitreous: {message}"), file=sys.stderr)
+
+    before, warnings.showwarning = warnings.showwarning, one_line
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 class UnknownParameter(InputError, TypeError):

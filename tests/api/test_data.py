@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api.arguments import data_source
+from vitreous.api.data_source import data_source
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.models.preprocessing import upright

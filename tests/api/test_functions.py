@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api.arguments import data_source
+from vitreous.api.cache import KINDS, cache_use, clear_cache
+from vitreous.api.data_source import data_source
 from vitreous.api.inspection import examples_to_show, reduced
-from vitreous.api.models import KINDS, cache_use, clear_cache
 from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT

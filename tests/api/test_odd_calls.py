@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api.arguments import data_source
+from vitreous.api.data_source import data_source
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.results import Result, Table

@@ -11,16 +11,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitreous.api.arguments import progress_bar
 from vitreous.api.predictor import Predictor
 from vitreous.data.image_list import Failure
 from vitreous.data.image_parts import ImagePart, image_parts
 from vitreous.deployment.answer_files import ParquetTables, table_of
-from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.errors import InputError, LazyModule, require_packages, writing_to
 from vitreous.evaluation.features import model_digest
 from vitreous.whole_files import whole
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow import parquet
+else:  # it is not installed everywhere
+    pyarrow = LazyModule("pyarrow")
+    parquet = LazyModule("pyarrow.parquet")
 
 ABOUT = b"vitreous"  # in a file's metadata: which images of which model it answers, and what failed
 
@@ -96,9 +103,7 @@ def answer_parts(
 
 def width_of(folder: Path) -> int:
     """Return the number of features of an image in a folder's files."""
-    from pyarrow.parquet import read_schema
-
-    schema = next((read_schema(path) for path in folder.glob("part-*.parquet")), None)
+    schema = next((parquet.read_schema(path) for path in folder.glob("part-*.parquet")), None)
     return schema.field("features").type.list_size if schema and "features" in schema.names else 0
 
 
@@ -176,13 +181,10 @@ class PartWriter:
 
     def found(self, part: ImagePart, path: Path) -> PartAnswers:
         """Return what a file has that is there. Raises InputError where it is not of this part and model."""
-        from pyarrow import ArrowInvalid
-        from pyarrow.parquet import read_metadata
-
         try:
-            stored = read_metadata(path)
+            stored = parquet.read_metadata(path)
             about = json.loads(stored.metadata[ABOUT])
-        except (ArrowInvalid, KeyError, TypeError, ValueError):
+        except (pyarrow.ArrowInvalid, KeyError, TypeError, ValueError):
             raise InputError(f"{path} was not written by vitreous: choose another `out`") from None
         for what, now in (("model", self.key), ("data", part.key)):
             if about[what] != now:

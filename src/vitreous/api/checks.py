@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.errors import InputError, nearest, utf8_name, writing_to
+from vitreous.data.checks import Action, actions, collect, quarantined, report_of
+from vitreous.data.config import DataConfig, SplitByName
+from vitreous.data.findings import DataReport, Diagnosis
+from vitreous.data.packing import Packed, Packing, pack
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError, LazyModule, nearest, require_packages, utf8_name, writing_to
 from vitreous.extensions import added_tasks, imported
+from vitreous.languages import speaking
+from vitreous.tasks.doctor import examine_data, examine_run
+from vitreous.whole_files import checksum, write_csv
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vitreous.data.findings import DataReport, Diagnosis
-    from vitreous.data.packing import Packed
+    from vitreous.inspection import data_report
+else:  # it imports matplotlib, which is not installed everywhere
+    data_report = LazyModule("vitreous.inspection.data_report")
 
 
 def doctor(subject: Any) -> Diagnosis:
@@ -25,9 +34,6 @@ def doctor(subject: Any) -> Diagnosis:
     Raises:
         InputError: the subject is neither, or the data of the run is not where it was.
     """
-    from vitreous.data.findings import Diagnosis
-    from vitreous.tasks.doctor import examine_data, examine_run
-
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
     findings = examine_run(Path(path)) if is_run else examine_data(path)
@@ -57,8 +63,6 @@ def check_data(
         InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
             of such a report would be replaced.
     """
-    from vitreous.data.checks import quarantined
-
     checks = {name: imported(task.check) for name, task in added_tasks().items() if task.check}
     if task == "classification":
         found = check_classes(data, None if report is None else Path(report), workers, language)
@@ -73,15 +77,6 @@ def check_data(
 
 def check_classes(data: Any, page: Path | None, workers: int | None, language: str | None) -> DataReport:
     """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
-    from dataclasses import replace
-
-    from vitreous.data.checks import Action, actions, collect, report_of
-    from vitreous.data.config import DataConfig
-    from vitreous.data.sources import open_data
-    from vitreous.errors import require_packages
-    from vitreous.languages import speaking
-    from vitreous.whole_files import checksum, write_csv
-
     if page is not None:
         require_packages("matplotlib", extra="train", what="data check `report`")
         if page.suffix.lower() not in (".html", ".htm"):
@@ -91,13 +86,11 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     found = report_of(evidence)
     if page is None:
         return found
-    from vitreous.inspection.data_report import write_data_report
-
     with speaking(language), writing_to(page, "name another file for `report`"):
         page.parent.mkdir(parents=True, exist_ok=True)
         table = page.with_suffix(".csv")
         write_csv(table, Action._fields, actions(evidence))
-        write_data_report(page, splits.name, evidence, found, table)
+        data_report.write_data_report(page, splits.name, evidence, found, table)
         with page.open("a", encoding="utf-8") as written:
             written.write(f"<!-- {checksum(table)} -->\n")
     return replace(found, page=utf8_name(page), actions=utf8_name(table))
@@ -106,8 +99,6 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
 def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path) -> None:
     """Raise InputError where a page would replace one of another kind, which does not end with its table's
     hash; or a table DATA, a file that is not such a table, or one that was edited since its page."""
-    from vitreous.whole_files import checksum
-
     with writing_to(page, "name another file for `report`"):
         written = page.read_text(encoding="utf-8", errors="replace")[-80:] if page.exists() else ""
         mark = re.search(r"<!-- ([0-9a-f]{64}) -->\s*$", written)
@@ -157,10 +148,6 @@ def pack_data(
     Raises:
         InputError: values that do not fit together, or a folder that is not empty.
     """
-    from vitreous.data.config import DataConfig, SplitByName
-    from vitreous.data.packing import Packing, pack
-    from vitreous.data.sources import open_data
-
     if size < 1 or per_shard < 1 or (quality is not None and not 1 <= quality <= 95):
         raise InputError("`size` and `per_shard` count from 1, and `quality` goes from 1 to 95")
     if seed < 0:

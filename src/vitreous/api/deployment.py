@@ -5,29 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
-    computation,
-    data_source,
     file_stem,
     model_fields,
     model_name,
     path_of_run,
     progress_bar,
-    resolve_model,
     say,
     settings_tree,
 )
+from vitreous.api.data_source import data_source
+from vitreous.api.model_source import computation, resolve_model
+from vitreous.checkpoints.files import model_folder
+from vitreous.checkpoints.native import save_native
+from vitreous.deployment.classifier import write_thresholds
+from vitreous.deployment.export import WEIGHTS, ExportedFile, calibration_images, default_path, writer_of
+from vitreous.deployment.export import export as write_export
+from vitreous.deployment.programs import check_weights, format_named
 from vitreous.errors import InputError, check_free
+from vitreous.evaluation.calibration import calibrate_model
 from vitreous.languages.terminal import said
 from vitreous.outside import local_path
 from vitreous.results import Result
-
-if TYPE_CHECKING:
-    from vitreous.deployment.export import ExportedFile
+from vitreous.tasks.answerer import open_answerer, task_of, task_or_classification
+from vitreous.tasks.classification import Classification
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,6 @@ def calibrate(
     Raises:
         InputError: no such model or data, a task without probabilities, or no images to calibrate on.
     """
-    from vitreous.checkpoints.files import model_folder
-    from vitreous.checkpoints.native import save_native
-    from vitreous.deployment.classifier import write_thresholds
-    from vitreous.evaluation.calibration import calibrate_model
-    from vitreous.tasks.answerer import task_of
-
     path, how = path_of_run(model), computation(device, batch_size, workers)
     if not isinstance(path, str | Path):
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
@@ -136,10 +135,6 @@ def export(
         InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
             format, or a program whose outputs differ.
     """
-    from vitreous.deployment.export import WEIGHTS, default_path, writer_of
-    from vitreous.deployment.export import export as write_export
-    from vitreous.deployment.programs import check_weights, format_named
-
     fields = model_fields(settings_tree(settings, config), image_size)
     path = Path(out) if out else default_path(file_stem(model_name(model)), format)
     check_weights(model, "export")
@@ -162,9 +157,6 @@ def export(
 def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
     """Return MODEL's classifier, and images that it did not learn from. Raises InputError: it has no classes,
     or there are no such images."""
-    from vitreous.tasks.answerer import open_answerer
-    from vitreous.tasks.classification import Classification
-
     task, answerer = open_answerer(spec)
     if not isinstance(task, Classification):
         raise InputError(f"{task.about.noun} has no {wanted}: give a classifier")
@@ -174,11 +166,7 @@ def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any])
 
 def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
     """Return images that a lower precision is calibrated on: of DATA, or a run's validation part."""
-    from vitreous.deployment.export import calibration_images
-    from vitreous.tasks import task_named
-    from vitreous.tasks.answerer import task_of
-
-    task: Any = task_of(opened) or task_named("classification")
+    task: Any = task_or_classification(opened)
     source = None if data is None else data_source(data, task.about.targets)
     held = task.to_calibrate(model_name(model), opened, source, {})
     return calibration_images(opened, held.examples, pixels=pixels)

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.api.arguments import ModelUse, fastest, resolve_model, say, weights_folder
+from vitreous.api.arguments import say, weights_folder
+from vitreous.api.model_source import fastest, resolve_model
+from vitreous.api.model_use import ModelUse
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answer_files import Columns, answer_columns
 from vitreous.deployment.classifier import ClassPredictor

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
-    computation,
-    data_source,
-    fastest,
     model_fields,
     model_name,
     path_of_run,
-    program_of,
     progress_bar,
     say,
     settings_tree,
     weights_folder,
 )
-
-if TYPE_CHECKING:
-    from vitreous.evaluation.result import Evaluation
+from vitreous.api.data_source import data_source
+from vitreous.api.model_source import computation, fastest, program_of
+from vitreous.data.dataset import ImageDataset
+from vitreous.evaluation.outputs import automatic_precision
+from vitreous.evaluation.result import Evaluation
+from vitreous.tasks.answerer import open_answerer, task_or_classification
+from vitreous.tasks.task import module_of
+from vitreous.training.distributed import process_group
+from vitreous.training.precision import computing
 
 
 def evaluate(
@@ -53,17 +55,9 @@ def evaluate(
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.
     """
-    from vitreous.data.dataset import ImageDataset
-    from vitreous.evaluation.outputs import automatic_precision
-    from vitreous.tasks import task_named
-    from vitreous.tasks.answerer import open_answerer, task_of
-    from vitreous.tasks.task import module_of
-    from vitreous.training.distributed import process_group
-    from vitreous.training.precision import computing
-
     model = path_of_run(model)
     asked = model if settings or config or image_size else program_of(model)
-    task = task_of(asked) or task_named("classification")
+    task = task_or_classification(asked)
     task.check_options(
         "evaluate", tta=tta, image_size=image_size, workers=workers, settings=settings, config=config
     )

@@ -7,30 +7,47 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from vitreous.api.answer_parts import answer_parts
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
-    computation,
     model_fields,
-    native_aspect,
     path_of_run,
     progress_bar,
-    resolve_model,
     say,
     settings_tree,
     weights_folder,
 )
+from vitreous.api.model_source import computation, native_aspect, resolve_model
+from vitreous.api.predictor import Predictor
+from vitreous.data.dataset import check_to_learn
+from vitreous.data.image_list import Failure, image_list
+from vitreous.data.sources import open_data
+from vitreous.data.split_file import SPLIT
+from vitreous.deployment.answer_files import check_for_folder, is_folder
 from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
+from vitreous.evaluation import probes
+from vitreous.evaluation.baselines import beside_baselines
+from vitreous.evaluation.features import feature_outputs
+from vitreous.evaluation.outputs import automatic_precision
+from vitreous.evaluation.probes import SHOTS, Probe, check_draws
+from vitreous.models.settings import merged
 from vitreous.results import Result
+from vitreous.tasks import task_of_run
+from vitreous.tasks.images import check_data_settings, data_config, with_form
+from vitreous.tasks.running import open_run
+from vitreous.training.precision import computing
+from vitreous.whole_files import whole
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from vitreous.data.image_list import Failure
-    from vitreous.evaluation.probes import Probe
-else:  # the help of a command needs none of it
-    np = LazyModule("numpy")
+    import pyarrow
+    from pyarrow import parquet
+else:  # it is not installed everywhere
+    pyarrow = LazyModule("pyarrow")
+    parquet = LazyModule("pyarrow.parquet")
 
 
 @dataclass(frozen=True)
@@ -70,7 +87,6 @@ class Embeddings(Result):
     def save(self, path: str | Path) -> Path:
         """Write the features: .npz (arrays "features" and "paths") or .parquet (columns "path", "features").
         Raises InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing."""
-        from vitreous.whole_files import whole
 
         path = Path(path)
         check_features_file(path)
@@ -78,11 +94,8 @@ class Embeddings(Result):
             if path.suffix == ".npz":
                 np.savez(partial, features=self.values, paths=np.array(self.paths, dtype=str))
             else:
-                import pyarrow
-                import pyarrow.parquet
-
                 columns = {"path": list(self.paths), "features": list(self.values)}
-                pyarrow.parquet.write_table(pyarrow.table(columns), partial)
+                parquet.write_table(pyarrow.table(columns), partial)
         return path
 
 
@@ -135,14 +148,6 @@ def embed(
     Raises:
         InputError: no such model or image, or no image can be read.
     """
-    from vitreous.api.answer_parts import answer_parts
-    from vitreous.api.predictor import Predictor
-    from vitreous.data.image_list import Failure, image_list
-    from vitreous.deployment.answer_files import check_for_folder, is_folder
-    from vitreous.evaluation.features import feature_outputs
-    from vitreous.evaluation.outputs import automatic_precision
-    from vitreous.training.precision import computing
-
     if patches is not None:
         model = native_aspect(model, patches, model_fields(settings_tree(settings, config), image_size))
         settings, config, image_size = None, None, None
@@ -201,14 +206,6 @@ def probe(
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
-    from vitreous.data.dataset import check_to_learn
-    from vitreous.data.sources import open_data
-    from vitreous.evaluation.baselines import beside_baselines
-    from vitreous.evaluation.outputs import automatic_precision
-    from vitreous.evaluation.probes import SHOTS, check_draws
-    from vitreous.evaluation.probes import probe as probe_features
-    from vitreous.tasks.images import check_data_settings, data_config, with_form
-
     numbers = tuple(shots or SHOTS)
     check_draws(numbers, draws, seed)
     tree = settings_tree(settings, config)
@@ -225,17 +222,12 @@ def probe(
         opened, splits.train, precision, options["device"], folder=weights_folder(model), say=say
     )
     with progress_bar("extracting features", progress) as advance:
-        found = probe_features(opened, splits, progress=advance, **options)
+        found = probes.probe(opened, splits, progress=advance, **options)
     return beside_baselines(found, opened, splits, **options)
 
 
 def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
-    from vitreous.data.split_file import SPLIT
-    from vitreous.models.settings import merged
-    from vitreous.tasks import task_of_run
-    from vitreous.tasks.running import open_run
-
     path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)

@@ -1,4 +1,4 @@
-"""`vitreous.inspect`: the figures of a model as a page, for every kind of model."""
+"""`vitreous.inspect` and `attribute`: what a model attends to, as a page and as numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import nn
+
 from vitreous.api.arguments import (
     ImageSize,
     Settings,
@@ -17,23 +23,36 @@ from vitreous.api.arguments import (
     model_name,
     path_of_run,
     progress_bar,
-    resolve_model,
     settings_tree,
 )
-from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.api.model_source import resolve_model
+from vitreous.checkpoints.live import modes_restored
+from vitreous.data.config import DataConfig
+from vitreous.data.decoding import BadImage
+from vitreous.data.image_list import Failure, image_list
+from vitreous.data.sources import open_data
+from vitreous.data.targets import ClassTargets
+from vitreous.deployment.programs import check_weights
+from vitreous.errors import InputError, LazyModule, require_packages, writing_to
 from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
 from vitreous.results import Result
+from vitreous.tasks import task_named
+from vitreous.tasks.answerer import task_of, task_or_classification
+from vitreous.tasks.task import Task, module_of
+from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
+from vitreous.training.run import default_path
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from PIL import Image
-
-    from vitreous.data.image_list import Failure
+    from vitreous.inspection import attributions as methods
+    from vitreous.inspection import live, model_report
     from vitreous.inspection.page import Inspection
-    from vitreous.models.preprocessing import Preprocessing
-    from vitreous.tasks.task import Task
+else:  # they import matplotlib, which is not installed everywhere
+    methods = LazyModule("vitreous.inspection.attributions")
+    live = LazyModule("vitreous.inspection.live")
+    model_report = LazyModule("vitreous.inspection.model_report")
 
 ENOUGH = 2  # times the model's size, to which larger images are reduced once they are read
 
@@ -130,14 +149,6 @@ def inspect(
             folder that is not empty or cannot be written.
     """
     require_packages("matplotlib", extra="train", what="inspect")
-    from vitreous.checkpoints.live import modes_restored
-    from vitreous.deployment.programs import check_weights
-    from vitreous.inspection.live import LiveViT
-    from vitreous.inspection.model_report import InspectionRequest, write_inspection
-    from vitreous.tasks import task_named
-    from vitreous.tasks.answerer import task_of
-    from vitreous.training.precision import answering_precision, computing, pick_device
-
     model, here = path_of_run(model), pick_device(device)
     tree = settings_tree(settings, config)
     fields = model_fields(tree, image_size)
@@ -145,7 +156,7 @@ def inspect(
         refuse_preprocessing(preprocessing)
     answerer = model if named else viewed(model, preprocessing, fields)
     check_weights(answerer, "inspect")
-    task = task_of(answerer) or task_named("classification")
+    task = task_or_classification(answerer)
     given = {"label": label, "patch": patch, "compare": compare, "attributions": attributions}
     task.check_options("inspect", **given, image_size=image_size, settings=tree)
     if named:
@@ -153,7 +164,7 @@ def inspect(
         task = task_of(answerer) or task
     other = None if compare is None else viewed(compare, None, {})
     for each in (answerer, other):  # a module that is measured as it is stays where it is
-        if each is not None and not isinstance(each, LiveViT):
+        if each is not None and not isinstance(each, live.LiveViT):
             getattr(each, "model", each).to(here)
     folder = Path(out) if out else default_folder(model)
     with (
@@ -164,7 +175,7 @@ def inspect(
         progress_bar("inspecting", progress) as advance,
     ):
         shown = examples_to_show(task, model, answerer, images)
-        request = InspectionRequest(
+        request = model_report.InspectionRequest(
             name=model_name(model),
             about=f"{shown.about} {as_it_is(answerer)}".strip(),
             fresh=is_fresh(model),
@@ -176,7 +187,7 @@ def inspect(
             attributions=attributions,
             progress=advance,
         )
-        found = write_inspection(answerer, shown.examples, folder, request)
+        found = model_report.write_inspection(answerer, shown.examples, folder, request)
     return replace(found, failed=shown.failed)
 
 
@@ -209,16 +220,6 @@ def attribute(
     Raises:
         InputError: no such model, image or class, or a model without attention or without classes.
     """
-    import torch
-
-    from vitreous.checkpoints.live import modes_restored
-    from vitreous.inspection.attributions import attribute_batch
-    from vitreous.inspection.live import LiveViT
-    from vitreous.inspection.model_report import class_number
-    from vitreous.models.vit import ViT
-    from vitreous.tasks import task_named
-    from vitreous.training.precision import pick_device
-
     if steps < 1:
         raise InputError("steps count from 1: integrated gradients need at least one")
     fields = model_fields(settings_tree(settings, config), image_size)
@@ -227,14 +228,16 @@ def attribute(
         raise InputError(
             f"{model_name(model)} is not a Vision Transformer with classes, which can be attributed"
         )
-    if not isinstance(opened, LiveViT):
+    if not isinstance(opened, live.LiveViT):
         opened.to(pick_device(device))
     shown = examples_to_show(task_named("classification"), model, opened, images)
     labels = opened.labels or [str(number) for number in range(opened.config.num_classes)]
     batch = opened.preprocessing([image for image, _ in shown.examples])
-    wanted = None if label is None else torch.full((len(batch),), class_number(labels, label))
+    wanted = None if label is None else torch.full((len(batch),), model_report.class_number(labels, label))
     with modes_restored(model), progress_bar("attributing", progress) as advance:
-        found = attribute_batch(opened.eval(), batch, wanted, steps=steps, seed=seed, progress=advance)
+        found = methods.attribute_batch(
+            opened.eval(), batch, wanted, steps=steps, seed=seed, progress=advance
+        )
     return Attributions(
         tuple(name for _, name in shown.examples),
         tuple(labels[number] for number in found.classes.tolist()),
@@ -249,14 +252,9 @@ def attribute(
 def viewed(model: Any, preprocessing: Preprocessing | None, fields: dict[str, Any]) -> Any:
     """Return the model that MODEL means, in half precision a copy in float32; a module of another library
     may stay as it is. Raises InputError: as `resolve_model`; or `preprocessing` for a model that has one."""
-    from torch import nn
-
-    from vitreous.inspection.live import live_model
-    from vitreous.training.precision import weights_type
-
     own = hasattr(model, "preprocessing") and hasattr(model, "config")
     if isinstance(model, nn.Module) and not own and not fields:
-        return live_model(model, preprocessing)
+        return live.live_model(model, preprocessing)
     refuse_preprocessing(preprocessing)
     opened = resolve_model(model, **fields)
     if weights_type(opened).itemsize < 4:
@@ -274,28 +272,19 @@ def refuse_preprocessing(preprocessing: Preprocessing | None) -> None:
 
 def as_it_is(answerer: Any) -> str:
     """Return a sentence where a module of another library is measured itself."""
-    from vitreous.inspection.live import LiveViT
-
-    if not isinstance(answerer, LiveViT):
+    if not isinstance(answerer, live.LiveViT):
         return ""
     return phrase("inspection.as-it-is", name=type(answerer.module).__name__, p=answerer.preprocessing)
 
 
 def default_folder(model: Any) -> Path:
     """Return a new folder in inspection/ for MODEL."""
-    from vitreous.training.run import default_path
-
     return default_path(model_name(model), root=Path("inspection"))
 
 
 def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown:
     """Return the images (or texts) that are named; without any, held-out ones of the run, or handwritten
     digits. Raises InputError: not one image can be read."""
-    from vitreous.data.decoding import BadImage
-    from vitreous.data.image_list import Failure, image_list
-    from vitreous.data.targets import ClassTargets
-    from vitreous.tasks.task import module_of
-
     about = ""
     failed: list[Failure] = []
     found: Any
@@ -346,8 +335,6 @@ def across_folders(folders: Sequence[str]) -> list[int]:
 def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequence[str]) -> list[int]:
     """Return the numbers of images in an order that takes one that is classified correctly and one that is
     not by turns; as they are where their folders are not the model's classes."""
-    import torch
-
     known = getattr(answerer, "labels", None)
     if not known or not set(labels) <= set(known):
         return list(range(len(images)))
@@ -367,9 +354,6 @@ def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequen
 def held_out_examples(task: Task, model: Any, answerer: Any) -> tuple[Any, str]:
     """Return what is shown of a model where nothing is named, held-out examples of its run or handwritten
     digits, and a sentence about them."""
-    from vitreous.data.config import DataConfig
-    from vitreous.data.sources import open_data
-
     name = model_name(model)
     if not (Path(name) / "config.toml").is_file():
         return open_data("digits", DataConfig()).test, phrase("inspection.digits")
@@ -381,8 +365,6 @@ def held_out_examples(task: Task, model: Any, answerer: Any) -> tuple[Any, str]:
 def reduced(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """Return an RGB or gray image at no more than some times `size`, (H, W), so that many photographs fit the
     memory; others as they are."""
-    from PIL import Image, ImageOps
-
     if image.mode not in ("L", "RGB"):
         return image
     upright = ImageOps.exif_transpose(image)

@@ -1,16 +1,13 @@
-"""`vitreous.describe`, `convert`, `push_to_hub` and `benchmark` a model; recipes; the cache."""
+"""`vitreous.describe`, `draw`, `convert` and `push_to_hub`: a model as it is, and elsewhere."""
 
 from __future__ import annotations
 
 import base64
-import os
 import re
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitreous.api.arguments import (
     ImageSize,
@@ -19,16 +16,23 @@ from vitreous.api.arguments import (
     is_fresh,
     model_fields,
     path_of_run,
-    resolve_model,
     settings_tree,
 )
-from vitreous.errors import InputError, check_free, nearest, writing_to
-from vitreous.extensions import addons
+from vitreous.api.model_source import resolve_model
+from vitreous.checkpoints import open_model, save
+from vitreous.checkpoints.saving import upload
+from vitreous.deployment.programs import check_weights
+from vitreous.errors import InputError, check_free, writing_to
+from vitreous.inspection import drawing
+from vitreous.languages import speaking
+from vitreous.models import description
+from vitreous.models.config_parts import Config
+from vitreous.models.description import Description
+from vitreous.models.names import change, config_of, config_of_kind
+from vitreous.models.settings import merged
 from vitreous.outside import read_text
 from vitreous.results import Result
-
-if TYPE_CHECKING:
-    from vitreous.models.description import Description
+from vitreous.whole_files import write_text
 
 
 def describe(
@@ -50,10 +54,8 @@ def describe(
     Raises:
         InputError: no such model, or values that do not fit together.
     """
-    from vitreous.models.description import describe as describe_model
-
     check_batch_size(batch_size)
-    return describe_model(shapes_of(model, image_size, settings, config), batch_size=batch_size)
+    return description.describe(shapes_of(model, image_size, settings, config), batch_size=batch_size)
 
 
 def shapes_of(
@@ -61,11 +63,6 @@ def shapes_of(
 ) -> Any:
     """Return what says the shapes of a model: its configuration where the weights are not needed for that, or
     the model."""
-    from vitreous.deployment.programs import check_weights
-    from vitreous.models.config_parts import Config
-    from vitreous.models.names import change, config_of, config_of_kind
-    from vitreous.models.settings import merged
-
     fields = model_fields(settings_tree(settings, config), image_size)
     if isinstance(model, Config):
         return model.checked({}, merged(model.model_dump(), fields))
@@ -120,12 +117,8 @@ def draw(
     Raises:
         InputError: no such model, part or theme, values that do not fit together, or `out` exists.
     """
-    from vitreous.inspection.drawing import draw as draw_model
-    from vitreous.languages import speaking
-    from vitreous.whole_files import write_text
-
     with speaking(language):
-        svg = draw_model(shapes_of(model, image_size, settings, config), part, theme)
+        svg = drawing.draw(shapes_of(model, image_size, settings, config), part, theme)
     if out is None:
         return Drawing(svg)
     path = Path(out)
@@ -176,10 +169,6 @@ def convert(
     Raises:
         InputError: no such source, a destination that is taken, or a part that the format cannot hold.
     """
-    from vitreous.checkpoints import open_model, save
-    from vitreous.checkpoints.saving import upload
-    from vitreous.deployment.programs import check_weights
-
     fields = model_fields(settings_tree(settings, config), image_size)
     fields |= {} if like is None else {"like": like}
     path, remote = Path(destination), str(destination).startswith("hf:")
@@ -227,8 +216,6 @@ def push_to_hub(
     Raises:
         InputError: as `save`; or the hub cannot be reached, or allows no upload.
     """
-    from vitreous.checkpoints.saving import upload
-
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None
     text = read_text(card) if card and (card.parent / "config.toml").is_file() and card.is_file() else None
@@ -244,110 +231,3 @@ def push_to_hub(
         token=token,
     )
     return address
-
-
-def list_recipes() -> dict[str, str]:
-    """Return the first line of each recipe's description, by the recipe's name: those of `train`, then those
-    of `pretrain`."""
-    from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
-
-    return {name: find_recipe(name).text.splitlines()[0] for name in recipe_names()}
-
-
-def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
-    """Return the settings in which a recipe differs from another; or, where `other` is "source", from what
-    the code that it is from computes, with the place there and the reason. Raises InputError: there is no
-    such recipe; it follows none."""
-    from vitreous.tasks.pretraining.rules import find_recipe
-    from vitreous.training.recipes import sourced
-    from vitreous.training.settings import differences
-
-    shown = find_recipe(name)
-    if other == "source":
-        return [each._asdict() for each in sourced(shown) if each.why]
-    rows = differences(shown.config, find_recipe(other).config)
-    return [{"setting": setting, "here": here, "there": there} for setting, (here, there) in rows.items()]
-
-
-KINDS = {
-    "features": "features of frozen models, kept for probes",
-    "data": "images and labels that were given in memory",
-    "remote": "shards that were fetched",
-    "indexes": "names and labels of large folders and shards",
-    "downloads": "checkpoints of https: addresses",
-    "compiled": "machine code of loops over pixels",
-}
-for addon in addons().values():
-    KINDS |= addon.caches
-# The names that the cache gives: hashes, locks, and what was not finished.
-CACHED = re.compile(
-    r"\.?[0-9a-f]{16,40}(\.(safetensors|npz|tar|lock))?(\.\d+-[0-9a-f]{8}\.tmp.*)?|[0-9a-f]{2}\.lock|\.unfinished-.*"
-    r"|\w+_[0-9a-f]{40}"  # Numba's folder of a package
-)
-
-
-@dataclass(frozen=True)
-class CacheUse(Result):
-    """The cache's folder, and the bytes of each kind of content."""
-
-    folder: Path
-    bytes: dict[str, int]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"folder": str(self.folder), "bytes": self.bytes, "total_bytes": sum(self.bytes.values())}
-
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row for each kind of content."""
-        return [{"kind": kind, "what": KINDS[kind], "bytes": size} for kind, size in self.bytes.items()]
-
-
-def cache_use() -> CacheUse:
-    """Measure what the cache ($VITREOUS_CACHE, or ~/.cache/vitreous) holds."""
-    from vitreous.errors import cache_folder
-
-    folder = cache_folder()
-    return CacheUse(folder, {kind: sum(map(bytes_of, cached_in(folder / kind))) for kind in KINDS})
-
-
-def cached_in(folder: Path) -> list[Path]:
-    """Return the files and folders of the cache in a folder of it; others may be the user's, where
-    $VITREOUS_CACHE is a folder that has such names itself."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return [each for each in folder.iterdir() if CACHED.fullmatch(each.name)]
-    return []
-
-
-def bytes_of(path: Path) -> int:
-    """Return the size of a file, or of all in a folder, which other processes may remove at any time."""
-    total = 0
-    for file in [Path(parent, name) for parent, _, names in os.walk(path) for name in names] or [path]:
-        with suppress(FileNotFoundError):
-            total += file.stat().st_size
-    return total
-
-
-def clear_cache(kind: str | None = None) -> CacheUse:
-    """Delete what the cache holds, or one kind of it; no other file in its folders. Returns what was deleted.
-
-    Args:
-        kind: of content, such as "features" or "downloads", by the names that `cache_use` gives; by default
-            all.
-
-    Raises:
-        InputError: there is no such kind, or a file cannot be deleted.
-    """
-    if kind is not None and kind not in KINDS:
-        raise InputError(f"unknown kind {kind!r}: {nearest(kind, list(KINDS))}")
-    use = cache_use()
-    deleted = {name: size for name, size in use.bytes.items() if kind in (None, name)}
-    for folder in (use.folder / name for name in deleted):
-        try:
-            while found := cached_in(folder):
-                for each in found:
-                    with suppress(FileNotFoundError):  # another process has removed something of it before
-                        shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
-        except OSError as error:
-            raise InputError(f"cannot delete {folder}: {error.strerror or error}") from error
-        with suppress(OSError):  # it is not there, has files of others, or is a link to another disk
-            folder.rmdir()
-    return CacheUse(use.folder, deleted)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import (
     ImageSize,
-    ModelUse,
     Settings,
     Threshold,
     model_fields,
-    native_aspect,
     progress_bar,
     say,
     settings_tree,
 )
+from vitreous.api.model_use import ModelUse
 from vitreous.api.predictor import Predictor
 from vitreous.data.image_list import ImageList, image_list
 from vitreous.deployment.answer_files import (
@@ -29,11 +28,17 @@ from vitreous.deployment.answer_files import (
 from vitreous.deployment.answers import Predictions
 from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
-from vitreous.errors import InputError
+from vitreous.errors import InputError, LazyModule
 
 if TYPE_CHECKING:
-    from vitreous.api.engines import AnswerEngine
+    from vitreous.api import answer_parts, engines, model_source
     from vitreous.results import Answer
+    from vitreous.training import run as runs
+else:  # they import PyTorch, without which an exported file answers
+    answer_parts = LazyModule("vitreous.api.answer_parts")
+    engines = LazyModule("vitreous.api.engines")
+    model_source = LazyModule("vitreous.api.model_source")
+    runs = LazyModule("vitreous.training.run")
 
 FEW = 8  # images, whose progress is not shown
 
@@ -90,7 +95,8 @@ def predict(
     if patches is not None:
         if tta:
             raise InputError("`tta` changes images of one size: leave out `patches` or `tta`")
-        model = native_aspect(model, patches, model_fields(settings_tree(settings, config), image_size))
+        fields = model_fields(settings_tree(settings, config), image_size)
+        model = model_source.native_aspect(model, patches, fields)
         settings, config, image_size = None, None, None
     asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta or None}
     changed: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
@@ -149,22 +155,17 @@ def torchless(use: ModelUse) -> TorchlessClassifier | None:
     return TorchlessClassifier(exported, use.options["top"] or 5, use.batch_size, use.workers)
 
 
-def model_engine(use: ModelUse, images: ImageList, folder: Path | None) -> AnswerEngine:
+def model_engine(use: ModelUse, images: ImageList, folder: Path | None) -> engines.AnswerEngine:
     """Return a model of PyTorch that is asked once. Where its answers are files they go into `folder`, by
     default a new one; those of a model in memory stay there."""
-    from vitreous.api.engines import AnswerEngine
-    from vitreous.training.run import default_path
-
     if folder is None and use.task.about.answer_folder and isinstance(use.model, str | Path):
-        folder = default_path(Path(use.model).name, root=Path(use.task.about.answer_folder))
-    return AnswerEngine(use, images, folder=folder, reused=False)
+        folder = runs.default_path(Path(use.model).name, root=Path(use.task.about.answer_folder))
+    return engines.AnswerEngine(use, images, folder=folder, reused=False)
 
 
 def answers_of_parts(
     predictor: Predictor, data: Any, folder: Path, engine: str | None, actors: int | None, progress: bool
 ) -> Predictions:
     """Answer DATA into a folder, a file for each part."""
-    from vitreous.api.answer_parts import answer_parts
-
-    done = answer_parts(predictor, data, folder, engine=engine, actors=actors, progress=progress)
+    done = answer_parts.answer_parts(predictor, data, folder, engine=engine, actors=actors, progress=progress)
     return Predictions(predictor.use.task.name, (), done.reasons, done.images, out=folder)

@@ -11,7 +11,6 @@ from PIL import Image
 
 from vitreous.api.arguments import (
     ImageSize,
-    ModelUse,
     Settings,
     check_batch_size,
     check_whole,
@@ -20,14 +19,17 @@ from vitreous.api.arguments import (
     settings_tree,
     threshold_of,
 )
+from vitreous.api.model_use import ModelUse
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
 from vitreous.deployment.answer_files import Columns
-from vitreous.errors import InputError, nearest, utf8_name
+from vitreous.errors import InputError, LazyModule, nearest, utf8_name
 
 if TYPE_CHECKING:
-    from vitreous.api.engines import AnswerEngine, FeatureEngine
+    from vitreous.api import engines
     from vitreous.data.dataset import ImageDataset
+else:  # it imports PyTorch, without which an exported file answers
+    engines = LazyModule("vitreous.api.engines")
 
 OUTPUTS = ("labels", "features")
 OPTIONS = ("top", "threshold", "tta")  # of the output "labels"
@@ -92,11 +94,9 @@ class Predictor:
         return {name: value for name, value in vars(self).items() if name != "opened"}
 
     @cached_property
-    def opened(self) -> AnswerEngine | FeatureEngine:
+    def opened(self) -> engines.AnswerEngine | engines.FeatureEngine:
         """The model at work in this process."""
-        from vitreous.api.engines import ENGINES
-
-        return ENGINES[self.output](self.use, self.calibration() if self.calibration else None)
+        return engines.ENGINES[self.output](self.use, self.calibration() if self.calibration else None)
 
     @property
     def labels(self) -> list[str] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -13,26 +12,36 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from vitreous.api.arguments import progress_bar
-from vitreous.errors import InputError, nearest, printable, require_packages
+from vitreous.checkpoints import load
+from vitreous.checkpoints.runs import is_finished
+from vitreous.data.split_file import data_notes
+from vitreous.errors import InputError, LazyModule, nearest, own_warnings, printable, require_packages
+from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
 from vitreous.results import Result
+from vitreous.tasks import task_named
+from vitreous.tasks.result import RunResult
+from vitreous.tasks.running import Started, open_run, resume_run, train_run
+from vitreous.training.callbacks import Display
+from vitreous.training.distributed import World, process_group
+from vitreous.training.memory import free_bytes
+from vitreous.training.precision import pick_device
+from vitreous.training.trainer import Interrupted
 
 if TYPE_CHECKING:
-    import torch
-    from matplotlib.figure import Figure
-
-    from vitreous.evaluation.result import Evaluation
-    from vitreous.tasks.result import RunResult
-    from vitreous.tasks.running import Started
-    from vitreous.training.distributed import World
+    from matplotlib import figure as figures
+else:  # it is not installed everywhere
+    figures = LazyModule("matplotlib.figure")
 
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
 NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't start new thread"
 LEAST_MEMORY = 16 * 2**20  # bytes: with less, whatever failed did so for this
 
-Start = Callable[["torch.device", "World"], "Started"]
+Start = Callable[[torch.device, World], Started]
 
 
 class Run(Result):
@@ -48,7 +57,6 @@ class Run(Result):
     """
 
     def __init__(self, path: str | Path, result: RunResult | None = None) -> None:
-        from vitreous.tasks.running import open_run
 
         self.path = Path(path)
         self.result = result
@@ -65,14 +73,12 @@ class Run(Result):
     @cached_property
     def model(self) -> Any:
         """The trained model, in evaluation mode. Raises InputError where training has not finished."""
-        from vitreous.checkpoints import load
 
         return load(self.path)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl: step, epoch, loss, learning rate and what validation measured."""
-        from vitreous.tasks.running import open_run
 
         return open_run(self.path).metrics()
 
@@ -118,8 +124,6 @@ class Run(Result):
             InputError: the run has already trained as long, is of another task, or its data are gone.
             Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         """
-        from vitreous.tasks import task_named
-        from vitreous.tasks.running import resume_run
 
         check_shard(shard)
         check_length(minutes=minutes, steps=steps, epochs=epochs)
@@ -157,17 +161,15 @@ class Run(Result):
         """Return `metrics`."""
         return self.metrics
 
-    def figures(self) -> dict[str, Figure]:
+    def figures(self) -> dict[str, figures.Figure]:
         """Return the learning curves: each logged number over the steps."""
         require_packages("matplotlib", extra="train", what="figures")
-        from matplotlib.figure import Figure
-
         rows = self.metrics
         names = sorted({name for row in rows for name in row} - {"step", "epoch"})
         drawn = {}
         for name in names:
             points = [(row["step"], row[name]) for row in rows if isinstance(row.get(name), int | float)]
-            figure = Figure(figsize=(5, 3), layout="constrained")
+            figure = figures.Figure(figsize=(5, 3), layout="constrained")
             axes = figure.subplots()
             axes.plot(*zip(*points, strict=True))
             axes.set_xlabel("step")
@@ -195,14 +197,6 @@ def train_in_processes(
         options: of the evaluation.
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
-    from vitreous.checkpoints.runs import is_finished
-    from vitreous.data.split_file import data_notes
-    from vitreous.tasks.running import train_run
-    from vitreous.training.callbacks import Display
-    from vitreous.training.distributed import process_group
-    from vitreous.training.precision import pick_device
-    from vitreous.training.trainer import Interrupted
-
     with speaking(language), own_warnings(), process_group(pick_device(device), waiting) as (world, here):
         with resources(lambda: "nothing was begun"):
             started = start(here, world)
@@ -278,21 +272,6 @@ def check_length(**lengths: int | float | None) -> None:
 
 
 @contextmanager
-def own_warnings() -> Iterator[None]:
-    """Print the package's warnings as a sentence on stderr; those of libraries are not for users."""
-
-    def one_line(message: Any, category: Any, filename: str, *_: Any, **__: Any) -> None:
-        if category is UserWarning and "vitreous" in Path(filename).parts:
-            print(printable(f"vitreous: {message}"), file=sys.stderr)
-
-    before, warnings.showwarning = warnings.showwarning, one_line
-    try:
-        yield
-    finally:
-        warnings.showwarning = before
-
-
-@contextmanager
 def resources(advice: Callable[[], str]) -> Iterator[None]:
     """Raise InputError where the disk is full, a file may not be used or the memory is too small.
 
@@ -304,10 +283,6 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # of whatever library asked for memory, by whatever name
-        import torch
-
-        from vitreous.training.memory import free_bytes
-
         known = isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
         if known or free_bytes(torch.device("cpu")) < LEAST_MEMORY:
             raise InputError(

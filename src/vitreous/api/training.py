@@ -5,27 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
-from vitreous.api.arguments import (
-    ImageSize,
-    Settings,
-    data_source,
-    path_of_run,
-    say,
-    settings_tree,
-    silent,
-)
+import torch
+
+from vitreous.api.arguments import ImageSize, Settings, path_of_run, say, settings_tree, silent
+from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_known, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, check_free, check_utf8, nearest
 from vitreous.languages.terminal import said
-
-if TYPE_CHECKING:
-    import torch
-
-    from vitreous.tasks.running import Started
-    from vitreous.tasks.task import Task
-    from vitreous.training.distributed import World
+from vitreous.models.settings import set_leaf
+from vitreous.tasks import OBJECTIVES, task_named
+from vitreous.tasks.ladder import climb, is_open
+from vitreous.tasks.pretraining.rules import pretraining_recipe
+from vitreous.tasks.rungs import write_rungs
+from vitreous.tasks.running import Started, start_run
+from vitreous.tasks.task import Task
+from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
+from vitreous.training.distributed import WAITING, World
+from vitreous.training.run import otherwise
 
 # The setting that an option is short for.
 OF_TRAINING = "epochs", "steps", "minutes", "batch_size", "precision", "shard", "deterministic"
@@ -159,8 +157,6 @@ def train(
 def task_to_train(name: str | None, tree: Mapping[str, Any]) -> Task:
     """Return the task of `train`, by its name or by the settings. Raises InputError for one of another
     function."""
-    from vitreous.tasks import task_named
-
     task = task_named(str(name or tree.get("task", "classification")))
     if task.config.command != "train":
         raise InputError(f"the task {task.name} is trained by vitreous {task.config.command}")
@@ -191,9 +187,6 @@ def pretrain(
     Raises:
         InputError, Interrupted: see `train`.
     """
-    from vitreous.tasks import OBJECTIVES
-    from vitreous.tasks.pretraining.rules import pretraining_recipe
-
     check_known("pretrain", options, ImageTrainingOptions.__optional_keys__)
     check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
     tree = run_settings(normalized_options(options))
@@ -219,8 +212,6 @@ def normalized_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run: those of the file, `settings` over them, then the options."""
-    from vitreous.models.settings import set_leaf
-
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
     if options.get("split_by_time"):
@@ -244,13 +235,6 @@ def start_training(
         options: of `train`.
         evaluation: options of the evaluation.
     """
-    from vitreous.tasks import task_named
-    from vitreous.tasks.ladder import climb, is_open
-    from vitreous.tasks.rungs import write_rungs
-    from vitreous.tasks.running import start_run
-    from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
-    from vitreous.training.run import otherwise
-
     init, out = checkpoint_path(options.get("init")), options.get("out")
     if init == "none":
         init, settings = None, {**settings, "init": None}  # an explicit setting: no trial
@@ -317,8 +301,6 @@ def start_training(
 def waiting_minutes(settings: Mapping[str, Any]) -> float:
     """Return how long processes wait for each other, by the settings of a run; what is not a time is refused
     with the other settings."""
-    from vitreous.training.distributed import WAITING
-
     given = settings.get("training", {}).get("timeout")
     return given if isinstance(given, int | float) and given > 0 else WAITING
 

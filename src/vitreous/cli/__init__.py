@@ -22,10 +22,9 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from vitreous import __version__
-from vitreous.api.run import own_warnings
 from vitreous.cli.help import HelpFormatter, sentence_about, unknown_command
 from vitreous.cli.streams import abandon, last_words, prepare_columns, prepare_streams
-from vitreous.errors import InputError, printable, utf8_name
+from vitreous.errors import InputError, own_warnings, printable, utf8_name
 from vitreous.extensions import Command, addons
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said, summary_of, word

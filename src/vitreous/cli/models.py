@@ -250,7 +250,7 @@ def cache(
     json: Json = False,
 ) -> None:
     """Show the size of the cache ($VITREOUS_CACHE, or ~/.cache/vitreous), or clear it."""
-    from vitreous.api.models import KINDS, cache_use, clear_cache
+    from vitreous.api.cache import KINDS, cache_use, clear_cache
 
     if kind is not None and not clear:
         raise InputError(

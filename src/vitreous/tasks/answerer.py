@@ -54,6 +54,11 @@ def task_of(model: Any) -> Task | None:
     return next((task_named(task) for task in named), None)
 
 
+def task_or_classification(model: Any) -> Task:
+    """Return the task of a MODEL; that of a classifier where it does not say."""
+    return task_of(model) or task_named("classification")
+
+
 def open_answerer(
     model: Any, *, fresh: bool = False, tta: bool = False, **overrides: Any
 ) -> tuple[Task, Any]:

@@ -13,9 +13,9 @@ from vitreous.api.arguments import (
     model_fields,
     model_name,
     path_of_run,
-    resolve_model,
     settings_tree,
 )
+from vitreous.api.model_source import resolve_model
 from vitreous.errors import InputError, check_free, require_packages, writing_to
 from vitreous.languages import speaking
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import (
     Settings,
-    computation,
     model_name,
     path_of_run,
     say,
@@ -16,6 +15,7 @@ from vitreous.api.arguments import (
     weights_folder,
 )
 from vitreous.api.deployment import open_classifier
+from vitreous.api.model_source import computation
 from vitreous.errors import InputError
 
 if TYPE_CHECKING:

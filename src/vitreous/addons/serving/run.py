@@ -22,7 +22,8 @@ from vitreous.addons.serving.app import Loaded, Server, build_app
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import served_model
 from vitreous.addons.serving.page import page_of
-from vitreous.api.arguments import fastest, say
+from vitreous.api.arguments import say
+from vitreous.api.model_source import fastest
 from vitreous.checkpoints.weights import meta_model
 from vitreous.data.workers import one_core
 from vitreous.errors import InputError

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from vitreous.api.arguments import check_batch_size, data_source, path_of_run
+from vitreous.api.arguments import check_batch_size, path_of_run
+from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_known, check_length
 from vitreous.api.training import TrainingOptions, run_settings, start_training
 from vitreous.errors import InputError

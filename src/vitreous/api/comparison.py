@@ -1,5 +1,4 @@
-"""`vitreous.compare`: runs of one task, side by side; and `learn`: a page in which a small model runs, and
-shows each of its tensors."""
+"""`vitreous.compare`: runs of one task, side by side."""
 
 from __future__ import annotations
 
@@ -7,19 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import (
-    computation,
-    data_source,
-    path_of_run,
-    progress_bar,
-)
-from vitreous.errors import InputError, check_free, require_packages, writing_to
+from vitreous.api.arguments import path_of_run, progress_bar
+from vitreous.api.data_source import data_source
+from vitreous.api.model_source import computation
+from vitreous.checkpoints import load
+from vitreous.data.dataset import ImageDataset
+from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
+from vitreous.evaluation.comparison import ComparedRun, Comparison, compare_runs
 from vitreous.languages import speaking
+from vitreous.tasks import task_of_run
+from vitreous.tasks.answerer import open_answerer
+from vitreous.tasks.running import open_run
+from vitreous.tasks.task import Task, module_of
+from vitreous.training.precision import computing
+from vitreous.training.run import default_path
+from vitreous.training.settings import leaves
 
 if TYPE_CHECKING:
-    from vitreous.evaluation.comparison import ComparedRun, Comparison
-    from vitreous.inspection.runs.comparison import Shown
-    from vitreous.tasks.task import Task
+    from vitreous.inspection.runs import comparison as page_of_runs
+else:  # it imports matplotlib, which is not installed everywhere
+    page_of_runs = LazyModule("vitreous.inspection.runs.comparison")
 
 
 def compare(
@@ -47,11 +53,6 @@ def compare(
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
     """
     require_packages("matplotlib", extra="train", what="compare")
-    from vitreous.evaluation.comparison import compare_runs
-    from vitreous.inspection.runs.comparison import write_comparison
-    from vitreous.tasks import task_of_run
-    from vitreous.training.run import default_path
-
     paths = [Path(path_of_run(each)) for each in runs]
     if len({path.resolve() for path in paths}) < max(len(paths), 2):
         raise InputError("a comparison needs two or more different runs: vitreous compare RUN OTHER")
@@ -65,7 +66,7 @@ def compare(
     source = None if data is None else data_source(data, task.about.targets)
     how = computation(device, batch_size, workers) | {"precision": precision}
     compared: list[ComparedRun] = []
-    shown: Shown | None = None
+    shown: page_of_runs.Shown | None = None
     with speaking(language), progress_bar("comparing", progress) as advance:
         for path, name in zip(paths, names_of(paths), strict=True):
             run, images = compared_run(task, path, name, source, advance, **how)
@@ -74,7 +75,7 @@ def compare(
         found = compare_runs(task.name, compared)
         with writing_to(page):
             page.parent.mkdir(parents=True, exist_ok=True)
-            return write_comparison(found, page, task.about.panels, shown)
+            return page_of_runs.write_comparison(found, page, task.about.panels, shown)
 
 
 def check_tasks(paths: Sequence[Path], tasks: Sequence[Task]) -> None:
@@ -98,18 +99,8 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 def compared_run(
     task: Task, path: Path, name: str, source: Any, advance: Any, *, precision: str, **how: Any
-) -> tuple[ComparedRun, Shown | None]:
+) -> tuple[ComparedRun, page_of_runs.Shown | None]:
     """Return a run with its evaluation, and the images of it, where it answers to images."""
-    from vitreous.checkpoints import load
-    from vitreous.data.dataset import ImageDataset
-    from vitreous.evaluation.comparison import ComparedRun
-    from vitreous.inspection.runs.comparison import Shown
-    from vitreous.tasks.answerer import open_answerer
-    from vitreous.tasks.running import open_run
-    from vitreous.tasks.task import module_of
-    from vitreous.training.precision import computing
-    from vitreous.training.settings import leaves
-
     run = open_run(path)
     evaluation, shown = None, None
     if task.config.command == "pretrain":
@@ -124,6 +115,6 @@ def compared_run(
         model.to("cpu")
         examples = task.to_inspect(held.examples)
         if isinstance(examples, ImageDataset):
-            shown = Shown(examples, model.preprocessing)
+            shown = page_of_runs.Shown(examples, model.preprocessing)
     size = sum(each.numel() for each in model.parameters())
     return ComparedRun(name, path, size, run.metrics(), leaves(run.config), evaluation), shown

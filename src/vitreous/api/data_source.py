@@ -1,0 +1,115 @@
+"""What DATA means: what the command line writes, or objects, which are written as a manifest."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from vitreous.data.config import DataConfig, TargetKind
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.decoding import BadImage, EncodedImage, is_gray
+from vitreous.data.sources import open_data
+from vitreous.errors import InputError, cache_folder, writing_to
+from vitreous.whole_files import whole
+
+
+def data_source(data: Any, targets: TargetKind = "classes") -> str:
+    """Return DATA as the command line writes it. Objects are written as a manifest with PNG files.
+
+    The manifest is in the cache ($VITREOUS_CACHE/data), named by its content: so a run on it can be resumed
+    and evaluated later, and the same data are not written twice.
+
+    Args:
+        data: a path or name; or objects as `vitreous.data.sources.objects.open_objects` takes them.
+        targets: what the labels are; see `vitreous.data.sources.open_data`.
+
+    Raises:
+        InputError: data of another form, images that cannot be read, or nothing at all.
+    """
+    if isinstance(data, str) and not data:
+        raise InputError("DATA is empty: is a variable not set? Name one, or leave it out")
+    if isinstance(data, str | Path):
+        return str(data)
+    if is_frame(data):
+        return frame_manifest(data)
+    unsplit = DataConfig(test_fraction=0.0, validation_fraction=0.0)
+    splits = open_data(data, unsplit, targets)
+    parts = {"train": splits.train, "val": splits.validation, "test": splits.test}
+    home = cache_folder() / "data"
+    with writing_to(home, "make room, or set VITREOUS_CACHE"):
+        home.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=home, prefix=".unfinished-") as unfinished:
+            written = Path(unfinished, "data")
+            written.mkdir()
+            digest = write_manifest(written, {name: part for name, part in parts.items() if part is not None})
+            folder = home / digest
+            with suppress(OSError):  # it is there, whole; of another call or process, perhaps only now
+                os.replace(written, folder)
+            (folder / "manifest.csv").stat()
+    return str(folder / "manifest.csv")
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether this is a data frame, of pandas or polars."""
+    return hasattr(data, "columns") and hasattr(data, "to_csv" if hasattr(data, "to_csv") else "write_csv")
+
+
+def frame_manifest(frame: Any) -> str:
+    """Return the manifest that a data frame with the columns path and label describes, written into the cache
+    and named by its content; relative paths are those of the working directory. Raises InputError: a column
+    is missing."""
+    names = [str(name).strip().lower() for name in frame.columns]
+    if "path" not in names:
+        raise InputError(
+            f"the data frame has no column 'path' (it has: {', '.join(names) or 'none'}): give the columns "
+            "path, label and, if wanted, split"
+        )
+    columns = [list(frame[name]) for name in frame.columns]
+    written = io.StringIO(newline="")
+    rows = csv.writer(written)
+    rows.writerow(names)
+    for row in zip(*columns, strict=True):
+        values = ["" if value is None or value != value else value for value in row]
+        place = names.index("path")
+        values[place] = os.path.abspath(values[place]) if values[place] else ""
+        rows.writerow(values)
+    content = written.getvalue().encode("utf-8", "surrogateescape")
+    file = cache_folder() / "data" / f"{hashlib.blake2b(content, digest_size=12).hexdigest()}.csv"
+    with writing_to(file, "make room, or set VITREOUS_CACHE"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            with whole(file) as beside:
+                beside.write_bytes(content)
+    return str(file)
+
+
+def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
+    """Write the images, as the same ones in files are read (upright, 8-bit gray or RGB), and labels of all
+    parts into `folder`. Returns a hash of them. Raises InputError: an image cannot be read."""
+    digest, count = hashlib.blake2b(digest_size=12), 0
+    with (folder / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "label", *(["split"] if len(parts) > 1 else [])])
+        for split, images in parts.items():
+            if barred := [name for name in images.classes if "|" in name]:
+                raise InputError(f"the class {barred[0]!r} has a | in its name: rename it")
+            for index in range(len(images)):
+                label = images.label(index)
+                try:
+                    image = images.image(index)
+                    channels = 1 if is_gray(image.mode) else 3
+                    image = EncodedImage(image, images.name(index), channels).upright()
+                except BadImage as bad:
+                    raise InputError(f"{bad.name} of DATA cannot be read: {bad.reason}") from None
+                name = f"{count:08d}.png"
+                image.save(folder / name, compress_level=1)
+                digest.update(f"{split}\0{label}\0{image.mode}{image.size}".encode() + image.tobytes())
+                rows.writerow([name, label, *([split] if len(parts) > 1 else [])])
+                count += 1
+    return digest.hexdigest()

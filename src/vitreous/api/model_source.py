@@ -1,0 +1,85 @@
+"""What MODEL means: a run, a checkpoint, a name, an exported file or a module; and where it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vitreous.api.arguments import check_batch_size, check_whole, path_of_run, say
+from vitreous.checkpoints import load
+from vitreous.data.workers import loading_workers
+from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
+from vitreous.errors import InputError
+from vitreous.evaluation.native_aspect import NativeAspect
+from vitreous.training.memory import keep_freed_memory
+from vitreous.training.precision import pick_device
+
+BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
+
+
+def resolve_model(model: Any, **fields: Any) -> Any:
+    """Return the model that MODEL means, in evaluation mode.
+
+    Args:
+        model: a run directory, a checkpoint in any format, `hf:org/name`, a model name such as "ViT-B/16", an
+            exported program, a `Run`, or a module of vitreous, timm, transformers ...
+        fields: of the model's configuration, to be changed.
+
+    Raises:
+        InputError: MODEL is none of these, or its run has not finished; or fields for a module.
+    """
+    model = path_of_run(model)
+    if isinstance(model, nn.Module):
+        if any(each.is_meta for each in model.parameters()):
+            raise InputError("a model on the meta device has no weights: load it with vitreous.load")
+        if not (hasattr(model, "preprocessing") and hasattr(model, "config")):
+            return load(model, **fields)
+        if fields:
+            raise InputError(
+                f"{next(iter(fields))} does not go with a model that is loaded already: use vitreous.resize, "
+                "or vitreous.load with it"
+            )
+        return model
+    if not isinstance(model, str | Path):
+        raise InputError(
+            f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
+        )
+    return open_image_model(model, **fields)
+
+
+def native_aspect(model: Any, patches: int, fields: Mapping[str, Any]) -> Any:
+    """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError: as
+    `resolve_model`; or it cannot."""
+    check_whole("patches", patches)
+    if patches < 1:
+        raise InputError(f"`patches` {patches} leaves nothing of an image: use 1 or more")
+    return NativeAspect(resolve_model(model, **fields), patches=patches)
+
+
+def program_of(model: Any) -> Any:
+    """Return the module that an exported file means, which says its task; any other MODEL as it is."""
+    return open_program(Path(model)) if is_program(model) else model
+
+
+def computation(device: str, batch_size: int | None, workers: int | None) -> dict[str, Any]:
+    """Return where and how images are computed: the device, as many threads that decode as it has cores where
+    `workers` is None, and batches of 16 on a CPU and 64 on a GPU where `batch_size` is None. Memory that a
+    batch has freed is kept for the next one."""
+    check_batch_size(batch_size)
+    keep_freed_memory()
+    here = pick_device(device)
+    return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": loading_workers(workers)}
+
+
+def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
+    """Return what computes MODEL fastest: what an add-on has chosen for it, where nothing else is asked for,
+    and said on stderr; or MODEL itself."""
+    plain = precision == "auto" and device in ("auto", "cpu") and not fields
+    chosen = substitute(model) if plain else None
+    if chosen is None:
+        return model
+    say(chosen.sentence)
+    return chosen.open(resolve_model(model)) if chosen.file is None else chosen.file

@@ -1,0 +1,52 @@
+"""A model that is asked about images, before it is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from vitreous.errors import LazyModule
+
+if TYPE_CHECKING:
+    from vitreous.api import model_source
+    from vitreous.tasks import answerer
+    from vitreous.tasks.task import Task
+else:  # they import PyTorch, without which an exported file answers
+    model_source = LazyModule("vitreous.api.model_source")
+    answerer = LazyModule("vitreous.tasks.answerer")
+
+
+@dataclass
+class ModelUse:
+    """A model that is asked about images, and how: it can be pickled, and is opened where it is used.
+
+    Attributes:
+        fields: of the model's configuration, to be changed.
+        options: of the answers: `top`, `threshold`, `tta`.
+    """
+
+    model: Any
+    device: str
+    precision: str
+    batch_size: int | None
+    workers: int | None
+    fields: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("source", "task")}
+
+    @cached_property
+    def source(self) -> Any:
+        """The model; of an exported file the module that it means."""
+        return self.model if self.fields else model_source.program_of(self.model)
+
+    @cached_property
+    def task(self) -> Task:
+        """The task of the model; that of a classifier where it does not say."""
+        return answerer.task_or_classification(self.source)
+
+    def computation(self) -> dict[str, Any]:
+        """Return what `computation` does."""
+        return model_source.computation(self.device, self.batch_size, self.workers)
