@@ -168,9 +168,8 @@ def test_both_are_trained_for_a_tenth_and_compared(
     assert found.note.endswith("of 3 s are left")
     with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
         better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
-    monkeypatch.setattr(
-        trial, "better_beginning", lambda *_, **__: trial.Beginning("vitreous:tiny", "why", 2.0)
-    )
+    found = trial.Beginning("vitreous:tiny", "why", 2.0)
+    monkeypatch.setattr("vitreous.api.training.better_beginning", lambda *_, **__: found)
     started: list[Any] = []
 
     def begin(start: Any, **_: Any) -> None:
@@ -201,7 +200,7 @@ def test_random_weights_can_be_asked_for(
         begun = start(CPU, ALONE)
         raise vt.InputError(f"begun from {begun.run.config.init}")
 
-    monkeypatch.setattr(ladder, "climb", climb)
+    monkeypatch.setattr("vitreous.api.training.climb", climb)
     monkeypatch.setattr("vitreous.api.training.train_in_processes", begin)
     with pytest.raises(vt.InputError, match="begun from " + ("None" if asked else "vitreous:tiny")):
         vt.train(photos, init=asked, out=tmp_path / "run", settings={"data": {"validation_fraction": 0.2}})
