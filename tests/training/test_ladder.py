@@ -20,6 +20,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import try_mirroring
 from vitreous.evaluation.scores import Interval
+from vitreous.inspection.runs.head import twice_as_long
 from vitreous.tasks import ladder, task_named
 from vitreous.tasks.doctor import below_baseline
 from vitreous.tasks.ladder import (
@@ -329,3 +330,59 @@ def test_few_images_learn_from_the_svm_that_is_ahead(tmp_path: Path, monkeypatch
     climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
     assert climbed.settings["training"]["steps"] == 0
     assert "the model learns" not in said[-1]
+
+
+def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run directory has frozen features with a linear classifier while better ways are looked for; it can
+    be finished as it is, and a training that goes on takes their place."""
+    data, out, said = draw(tmp_path / "photos", 10), tmp_path / "run", []
+    image = next((data / "1").iterdir())
+    trial = ladder.tried
+
+    def stopped(*given: Any, **options: Any) -> Rung:
+        if options.get("steps") == 0:
+            return trial(*given, **options)
+        (answer,) = vt.predict(out, [image])
+        said.append(answer.label)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ladder, "tried", stopped)
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        vt.train(data, out=out, offline=True, progress=False)
+    assert said == ["1"]
+    (note,) = interrupt.value.__notes__
+    assert f"vitreous predict {out} IMAGE" in note
+    assert f"vitreous train --resume {out}" in note
+    assert sorted(path.name for path in out.iterdir()) == ["config.toml", "model", "split.csv"]
+    run = vt.Run(out).resume(progress=False)
+    assert run.evaluation.accuracy == 1
+    assert run.report.exists()
+
+
+def test_the_training_takes_the_place_of_the_first_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def behind(*given: Any, **options: Any) -> Rung:
+        frozen = options.get("steps") == 0
+        return Rung(given[4], 0.4 if frozen else 0.5, Interval(0, 1), 40, "cross-fitted", 1.0)
+
+    monkeypatch.setattr(ladder, "tried", behind)
+    data, out = draw(tmp_path / "photos", 10), tmp_path / "run"
+    epochs = {"training": {"epochs": 2}}
+    run = vt.train(data, out=out, settings=epochs, offline=True)
+    assert f"`vitreous predict {out} IMAGE` works from now on, and Ctrl-C keeps it" in capsys.readouterr().err
+    assert not (out / "stopped.json").exists()
+    assert run.metrics[-1]["step"] > 0
+    assert "steps = 0" not in (out / "config.toml").read_text(encoding="utf-8")
+    with pytest.raises(vt.InputError, match="choose another --out"):
+        vt.train(data, out=out, offline=True, progress=False)
+
+
+def test_twice_as_long_counts_the_ladder(tmp_path: Path) -> None:
+    """Of a minute on the ladder half is left for the last training."""
+    config = tmp_path / "config.toml"
+    config.write_text("[training]\nminutes = 0.5\n")
+    assert twice_as_long(config, {}) == "--minutes 1"
+    assert twice_as_long(config, {}, 30.0) == "--minutes 2"

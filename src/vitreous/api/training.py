@@ -252,7 +252,13 @@ def start_training(
                 check_utf8(str(out), "`out`")
             talk = say if options.get("progress", True) else silent
             climbed = climb(
-                named, source, settings, device=here, tell=talk, offline=bool(options.get("offline"))
+                named,
+                source,
+                settings,
+                device=here,
+                tell=talk,
+                offline=bool(options.get("offline")),
+                out=None if out is None else Path(out),
             )
             begun, note, minutes = climbed.init, climbed.note, climbed.minutes
         elif not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
@@ -277,6 +283,7 @@ def start_training(
             recipe=recipe,
             init=begun,
             out=None if out is None else Path(out),
+            over=climbed.out if climbed else None,
             device=here,
             world=world,
             fit_memory=options.get("fit_memory", False),

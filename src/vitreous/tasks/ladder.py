@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -22,16 +23,16 @@ from vitreous.evaluation.classical import SVM, fit_classical, folds_of
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages.terminal import said
 from vitreous.models.settings import merged
-from vitreous.results import percent
+from vitreous.results import duration, percent
 from vitreous.tasks.choose import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.classical_teacher import CLASSICAL
 from vitreous.tasks.machine import with_precision
 from vitreous.tasks.rungs import Rung
-from vitreous.tasks.running import learn
+from vitreous.tasks.running import learn, recorded_parts
 from vitreous.tasks.task import Task, Tree
 from vitreous.tasks.trial import shortened
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.run import Run, with_training
+from vitreous.training.run import Run, default_path, with_training
 from vitreous.training.trainer import NotFinite
 
 MINUTES = 10.0  # that a training takes by default, at most
@@ -76,6 +77,7 @@ class Climbed(NamedTuple):
     minutes: float | None
     rungs: tuple[Rung, ...]
     note: str
+    out: Path | None = None  # the run directory, where it has a first model already
 
 
 def is_open(task: Task, source: Any, settings: Tree, recipe: str | None, init: str | None) -> bool:
@@ -92,13 +94,16 @@ def climb(
     device: torch.device,
     tell: Callable[[str], None],
     offline: bool,
+    out: Path | None = None,
 ) -> Climbed:
-    """Try the rungs of the ladder one after the other.
+    """Try the rungs of the ladder one after the other. Frozen features with a linear classifier become the
+    first model of the run directory, so that there is one after seconds.
 
     Args:
         settings: the user's own.
         tell: takes a sentence about each rung.
         offline: never ask the hub.
+        out: the run directory; by default a new one in runs/.
 
     Raises:
         InputError: as `Task.plan`.
@@ -132,10 +137,28 @@ def climb(
         )
         tell(frozen.sentence())
         rungs.append(frozen)
+        out = first_model(task, data, settings, start, out, device)
+        seconds = duration(time.monotonic() - began)
+        tell(
+            said(
+                "first model after {time}: `{command}` works from now on, and Ctrl-C keeps it",
+                time=seconds,
+                command=predicting(out),
+            )
+        )
     trials = []
-    for way in ways:
-        trials.append(tried(task, data, settings, way, f"{way.name}, a short trial", total, device))
-        tell(trials[-1].sentence())
+    try:
+        for way in ways:
+            trials.append(tried(task, data, settings, way, f"{way.name}, a short trial", total, device))
+            tell(trials[-1].sentence())
+    except KeyboardInterrupt as stopped:
+        if frozen:
+            stopped.add_note(
+                f"stopped while ways to train were compared: {out} has frozen features with a linear "
+                f"classifier; use it with {predicting(out)}, or evaluate it with vitreous train --resume "
+                f"{quote(str(out))}"
+            )
+        raise
     rungs += trials
     place = trials.index(best_trial(trials))
     best, trial = ways[place], trials[place]
@@ -158,7 +181,27 @@ def climb(
         config, _, data, _ = task.plan(data, settings, init=best.init, base=chosen)
         if trial.speed and config.training.epochs * len(data.train) / trial.speed < 60 * left:
             left = None  # all epochs of the recipe fit into it
-    return Climbed(data, best.init, chosen, left, tuple(rungs), note)
+    return Climbed(data, best.init, chosen, left, tuple(rungs), note, out if frozen else None)
+
+
+def first_model(
+    task: Task, source: Any, settings: Tree, way: Way, out: Path | None, device: torch.device
+) -> Path:
+    """Fit a linear classifier on the frozen features of all training images, and make a run directory of it:
+    a whole run of no steps, which the training replaces. Return its path."""
+    config, _, data, name = task.plan(source, settings, init=way.init, base=way.settings)
+    config = with_training(config, steps=0, minutes=None)
+    with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
+        trial = Run.create(Path(folder) / "trial", with_precision(config, device))
+        trained = learn(trial, data, device=device)
+    run = Run.create(out or default_path(name), config, recorded_parts(data))
+    task.save(run, trained.model, trained.material)
+    return run.path
+
+
+def predicting(run: Path | None) -> str:
+    """Return the command that asks the model of a run."""
+    return f"vitreous predict {quote(str(run))} IMAGE"
 
 
 def better_classical(rungs: Sequence[Rung]) -> Rung | None:

@@ -54,6 +54,7 @@ def start_run(
     recipe: str | None = None,
     init: str | None = None,
     out: Path | None = None,
+    over: Path | None = None,
     device: torch.device,
     world: World = ALONE,
     fit_memory: bool = False,
@@ -66,6 +67,7 @@ def start_run(
     Args:
         source: DATA; None: what the settings say, or the task's own bundled data.
         settings: the user's own, over everything that a recipe says.
+        over: a run directory with a first model, in which this run takes its place.
         fit_memory: split the batch into as many micro-batches as the memory needs.
         minutes: what is left of the time that the settings give.
         base: settings under the user's own, which a trial has chosen.
@@ -74,8 +76,8 @@ def start_run(
     task = task_named(task) if isinstance(task, str) else task
     config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init, base=base)
     task = task_named(config.task)
-    path, begun = out or default_path(name), False
-    if world.first:  # it makes the directory, maybe before another process has come this far
+    path, begun = over or out or default_path(name), False
+    if world.first and not over:  # it makes the directory, maybe before another process has come this far
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
         if not begun:
@@ -114,7 +116,10 @@ def start_run(
                     each=size // parts,
                 )
             )
-    run = Run.shared(path, config, world, recorded_parts(data), begun=begun)
+    if over:
+        run = Run.after_first_model(path, config)
+    else:
+        run = Run.shared(path, config, world, recorded_parts(data), begun=begun)
     return Started(task, run, data, tuple(notes))
 
 

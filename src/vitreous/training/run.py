@@ -101,6 +101,15 @@ class Run:
         run.new = new
         return run
 
+    @classmethod
+    def after_first_model(cls, path: Path, config: Any) -> Run:
+        """Make a run in the directory of another of the same images, whose model stays until this one has
+        one: until then it counts as stopped at its beginning."""
+        run = cls(path, with_source(config, path))
+        run.note_stop(0, config.training.steps or 1)
+        run.write_config()
+        return run
+
     def with_training(self, **changes: Any) -> Run:
         """Return the same run with other settings of its training; config.toml stays as it is."""
         return Run(self.path, with_training(self.config, **changes))

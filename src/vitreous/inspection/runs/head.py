@@ -52,6 +52,8 @@ def head_of(
     *,
     findings: Sequence[Finding],
     command: str,
+    ahead: Mapping[str, Any] | None = None,
+    climbed: float = 0.0,
 ) -> dict[str, Any]:
     """Return what the head of a report has: its number and what to compare it with, whether the model is any
     better, facts, the most important findings, commands to go on with; and the configuration. What was
@@ -60,6 +62,8 @@ def head_of(
     Args:
         parts: exhibits of the report.
         command: that reproduces the run.
+        ahead: the `name` and the accuracy (`best`) of a classical method that is better than the model.
+        climbed: seconds in which ways to train were compared before the training.
     """
     rows = read_metrics(run / "metrics.jsonl")
     last = rows[-1] if rows else {}
@@ -69,11 +73,13 @@ def head_of(
         facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
         write_events(run, last["step"], evaluation, parts)
     comparisons, useless = compared_score(evaluation, last)
+    if ahead:
+        comparisons.append(phrase("head.ahead", **ahead))
     useless_notice = phrase("head.useless") if useless else ""
     short = bool(rows) and last["epoch"] < SHORT
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
     config = run / "config.toml"
-    filled = {"run": quote(str(run)), "longer": twice_as_long(config, last), "command": command}
+    filled = {"run": quote(str(run)), "longer": twice_as_long(config, last, climbed), "command": command}
     return {
         "evaluation": evaluation,
         "comparisons": comparisons,
@@ -87,16 +93,17 @@ def head_of(
     }
 
 
-def twice_as_long(config: Path, last: Mapping[str, Any]) -> str:
+def twice_as_long(config: Path, last: Mapping[str, Any], climbed: float = 0.0) -> str:
     """Return the option that trains for twice as long, in minutes where minutes ended the run.
 
     Args:
         last: row of metrics.jsonl.
+        climbed: seconds before the training that count, too.
     """
     settings = tomllib.loads(read_text(config)) if config.is_file() else {}
     minutes = settings.get("training", {}).get("minutes", "none")
     if minutes != "none":
-        return f"--minutes {max(round(2 * minutes), 1)}"
+        return f"--minutes {max(round(2 * (minutes + climbed / 60)), 1)}"
     return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}"
 
 

@@ -52,6 +52,8 @@ def write_run_report(
     findings: Sequence[Finding] = (),
     command: str = "train",
     beside: Sequence[tuple[str, str]] = (),
+    ahead: Mapping[str, Any] | None = None,
+    climbed: float = 0.0,
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
 
@@ -64,8 +66,11 @@ def write_run_report(
         findings: of `vitreous doctor`; the most important ones are shown.
         command: that reproduces the run.
         beside: other pages in the directory, each with the words of the link to it.
+        ahead, climbed: as `head_of` has them.
     """
-    head = head_of(run, model, evaluation, parts, findings=findings, command=command)
+    head = head_of(
+        run, model, evaluation, parts, findings=findings, command=command, ahead=ahead, climbed=climbed
+    )
     return write_page(
         run / "report.html",
         "run.html.j2",
@@ -127,7 +132,21 @@ def write_training_report(
     ]
     written = (write_page_of_run(run, model, images) for write_page_of_run in contributed("pages_of_runs"))
     beside = [page for page in written if page]
-    return write_run_report(run, model, parts, evaluation=evaluation, findings=findings, beside=beside)
+    ahead = None
+    if isinstance(evaluation, ClassificationEvaluation) and baselines:
+        best = max(baselines, key=lambda each: each.accuracy)
+        if best.accuracy > evaluation.accuracy:
+            ahead = {"name": phrase(f"baselines.{best.name}"), "best": best.accuracy}
+    return write_run_report(
+        run,
+        model,
+        parts,
+        evaluation=evaluation,
+        findings=findings,
+        beside=beside,
+        ahead=ahead,
+        climbed=sum(each["seconds"] for each in rungs),
+    )
 
 
 def every_prediction(
