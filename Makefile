@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet
-# The oldest PyTorch that pyproject.toml allows, for `make test-lowest`; any index that has its CPU build will do.
+# The oldest PyTorch that pyproject.toml allows, for `make test-lowest`.
 LOWEST_TORCH ?= 2.11.0
+# Any index that has the builds of PyTorch and torchvision for CPUs.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -21,6 +22,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	touch $@
 
 .venv/slow: .venv/dev
+	# torchvision for CUDA, which the package index has, does not import beside a PyTorch for CPUs.
+	case $$($(BIN)/python -c 'import torch; print(torch.__version__)') in \
+	  *+cpu) $(PIP) --retries 1 --extra-index-url $(TORCH_INDEX) --upgrade 'torchvision>=0.26' ;; esac
 	$(PIP) 's3fs>=2025.5' 'moto[s3]>=5'  # beside all others, pip tries hundreds of versions of boto3
 	$(PIP) --editable '.[dev,slow,docs]'
 	touch $@
@@ -55,13 +59,14 @@ test-lowest:
 locked:
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
-	$(PIP) torch
+	$(PIP) torch torchvision
 	$(PIP) --no-deps --require-hashes -r requirements/dev.txt
 	$(PIP) --no-deps --editable .
 	touch .venv/train .venv/dev .venv/slow
 
-# PyTorch is not in the files: constraints.txt pins it, and its build for CPUs or CUDA is the machine's choice.
-NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti \
+# PyTorch is not in the files: constraints.txt pins it, and its build for CPUs or CUDA is the machine's choice;
+# torchvision has to be of the same.
+NOT_LOCKED := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti \
   cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 nccl-cu13 nvjitlink \
   nvshmem-cu13 nvtx)
 COMPILE = uv pip compile pyproject.toml -c constraints.txt --upgrade --universal --python-version 3.11 \

@@ -7,6 +7,8 @@ Pillow and torch, operation by operation as RandomResizedCrop, Resize, CenterCro
 ToTensor, Normalize and the default collation do it, on Pillow images, bicubic on both sides; what
 torchvision's own Python calls add is then left out, in its favor. The results say which one it was.
 
+Evaluation is measured as it is after a few thousand images, with compiled loops; before, Pillow resizes.
+
 The two ways take turns, batch by batch, in one thread; what counts is that thread's processor time, since
 other work on the machine adds less to it. Freed memory is kept, as `vitreous train` does; both ways gain
 by it. A ratio is the median of the ratios of neighboring batches; that of the fastest batches stands beside
@@ -39,6 +41,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
+from vitreous.data.transforms import LOOPS
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.training.memory import keep_freed_memory
 
@@ -243,6 +246,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
+    LOOPS.load()
     with tempfile.TemporaryDirectory() as folder:
         kilobytes, rows = measure(Path(folder), options.rounds)
     about = {

@@ -13,6 +13,7 @@ import importlib.util
 import logging
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ settings.load_profile("any machine")
 # PyTorch's checkpoints say two lines about each tensor, which pytest would keep for a test that fails.
 logging.getLogger("c10d-NullHandler-dcp_logger").disabled = True
 
+UNFIT: list[str] = []  # versions of torchvision whose operators were declared
 LONGEST = {"test_demo.py", "test_readme.py", "test_examples.py", "test_dependencies.py", "test_types.py"}
 
 
@@ -105,9 +107,11 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _torchvision_operators() -> Iterator[None]:
-    """The operators that torchvision asks for, where its compiled half does not fit this PyTorch.
+    """The operators that torchvision asks for, where its compiled half does not fit PyTorch. Without them
+    timm and transformers could not be imported; the summary says so.
 
-    The package index has a torchvision for CUDA; without CUDA timm and transformers could not be imported.
+    `make .venv/slow` installs a pair that fits. Where the index of builds for CPUs cannot be reached, the
+    package index has a torchvision for CUDA alone.
     """
     found = importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
@@ -117,11 +121,20 @@ def _torchvision_operators() -> Iterator[None]:
     try:
         torch.ops.load_library(str(compiled[0]))
     except (OSError, IndexError):
+        UNFIT.append(version("torchvision"))
         library = torch.library.Library("torchvision", "FRAGMENT")
         for operator in ("nms", "qnms"):
             if not hasattr(torch.ops.torchvision, operator):
                 library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     yield
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for found in UNFIT:
+        terminalreporter.write_line(
+            f"torchvision {found} is of another build than PyTorch {torch.__version__}: its operators were "
+            "declared by name alone. `make .venv/slow` installs a pair that fits where it reaches TORCH_INDEX"
+        )
 
 
 @pytest.hookimpl(tryfirst=True)

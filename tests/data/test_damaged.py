@@ -48,7 +48,7 @@ def stumble_at_exif(monkeypatch):
 def test_damaged_exif_data_that_pillow_passes_over_are_not_read_again(make_smooth, channels):
     encoded = EncodedImage(with_damaged_exif(make_smooth), "made", channels)
     preprocessing = Preprocessing(size=(16, 16), channels=channels)
-    assert evaluation_pixels(encoded, preprocessing, compiled=False).shape == (channels, 16, 16)
+    assert evaluation_pixels(encoded, preprocessing).shape == (channels, 16, 16)
 
 
 def test_damaged_exif_data_are_skipped_and_named(make_smooth, photos, monkeypatch):

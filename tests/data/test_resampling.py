@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import PIL
@@ -15,12 +16,12 @@ from PIL import Image
 
 from vitreous.data import transforms
 from vitreous.data.decoding import EncodedImage, decode
-from vitreous.data.transforms import crop_pixels, evaluation_pixels, last_row, normalize, resample, rows_first
+from vitreous.data.transforms import Loops, evaluation_pixels, last_row, normalize, resample, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 from .test_decoding import save
 
-pytestmark = pytest.mark.skipif(transforms.loops() is None, reason="Numba is not installed")
+compiled = pytest.importorskip("vitreous.data.compiled", reason="Numba is not installed")
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 SIDES = st.integers(1, 90)
 
@@ -54,6 +55,7 @@ def test_any_part_at_any_size_equals_pillows_bit_for_bit(kernel, seed, height, w
     part = pixels[top : top + box[2], left : left + box[3]]
     wanted = pillows(part, size, kernel)[:, row : row + window[2], column : column + window[3]]
     ours = resample(
+        compiled,
         torch.from_numpy(pixels).permute(2, 0, 1),
         size,
         kernel,
@@ -67,16 +69,20 @@ def test_any_part_at_any_size_equals_pillows_bit_for_bit(kernel, seed, height, w
 @pytest.mark.parametrize("size", [(20, 40), (64, 50), (37, 90)])
 def test_rows_first_is_columns_first_of_the_image_on_its_side(size):
     pixels = torch.from_numpy(noise(1, 60, 70)).permute(2, 0, 1)
-    turned = resample(pixels.mT, size[::-1], "bicubic").mT
-    assert torch.equal(resample(pixels, size, "bicubic", rows_first=True), turned)
+    turned = resample(compiled, pixels.mT, size[::-1], "bicubic").mT
+    assert torch.equal(resample(compiled, pixels, size, "bicubic", rows_first=True), turned)
 
 
 @pytest.mark.parametrize(
     "size", [(375, 500), (500, 375), (90, 120), (224, 224), (230, 900), (900, 230), (256, 301)]
 )
 @pytest.mark.parametrize("mode", ["crop", "squash"])
-def test_the_evaluations_images_are_pillows(size, mode):
-    data = save(Image.fromarray(noise(2, *size)), "PNG")
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+@pytest.mark.parametrize("loops", [compiled, None], ids=["compiled", "pillow"])
+def test_the_evaluations_images_are_pillows(size, mode, form, loops, monkeypatch):
+    monkeypatch.setattr(transforms, "LOOPS", Loops())
+    monkeypatch.setattr(transforms.LOOPS, "compiled", loops)
+    data = save(Image.fromarray(noise(2, *size)), form)
     preprocessing = Preprocessing(size=(224, 192), resize=mode, crop_fraction=0.9)
     ours = evaluation_pixels(EncodedImage(data, "made", 3), preprocessing)
     assert torch.equal(ours, to_tensor(preprocessing.image(decode(data, "made"))))
@@ -96,26 +102,64 @@ def test_nothing_outside_of_the_box_is_looked_at():
     others[10:51, 20:53] = pixels[10:51, 20:53]
     for first in (True, False):
         one, two = (
-            resample(torch.from_numpy(each).permute(2, 0, 1), (17, 50), "bicubic", box=box, rows_first=first)
+            resample(
+                compiled,
+                torch.from_numpy(each).permute(2, 0, 1),
+                (17, 50),
+                "bicubic",
+                box=box,
+                rows_first=first,
+            )
             for each in (pixels, others)
         )
         assert torch.equal(one, two)
 
 
-def test_without_numba_pillow_and_torch_do_it(monkeypatch):
-    pixels = noise(5, 300, 400)
-    data = save(Image.fromarray(pixels), "PNG")
-    preprocessing = Preprocessing(size=(64, 64), crop_fraction=0.875)
-    with_numba = evaluation_pixels(EncodedImage(data, "made", 3), preprocessing)
-    tensor = torch.from_numpy(pixels).permute(2, 0, 1)
-    crop = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
-    batch = torch.randint(0, 256, (8, 3, 224, 224), dtype=torch.uint8)
-    numbers = normalize(batch, *preprocessing.factor_and_shift())
-    monkeypatch.setattr(transforms, "loops", lambda: None)
-    assert torch.equal(evaluation_pixels(EncodedImage(data, "made", 3), preprocessing), with_numba)
-    torchs = crop_pixels(tensor, (20, 30, 200, 190), (300, 400), preprocessing)
-    assert (torchs.int() - crop.int()).abs().float().mean() < 1  # the order of rows and columns differs
-    assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), numbers)
+def test_pillow_resizes_until_compiling_the_loops_pays(monkeypatch):
+    loops = Loops()
+    monkeypatch.setattr(transforms, "LOOPS", loops)
+    monkeypatch.setattr(Loops, "PIXELS", 10 * 60 * 80)
+    encoded = EncodedImage(save(Image.fromarray(noise(5, 60, 80)), "PNG"), "made", 3)
+    preprocessing = Preprocessing(size=(32, 32))
+    pixels = [evaluation_pixels(encoded, preprocessing) for _ in range(9)]
+    assert loops.compiled is None
+    pixels += [evaluation_pixels(encoded, preprocessing) for _ in range(5)]  # one thread compiles
+    for thread in threading.enumerate():
+        if "loops" in thread.name:
+            thread.join()
+    assert loops.compiled is compiled
+    pixels.append(evaluation_pixels(encoded, preprocessing))
+    assert all(torch.equal(each, pixels[0]) for each in pixels)
+
+
+FEW = """
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+import vitreous as vt
+from vitreous.cli import run
+for label in ("a", "b"):
+    for index in range(20):
+        pixels = np.full((48, 64, 3), 200 * (label == "a") + index, np.uint8)
+        Image.fromarray(pixels).resize((300, 250)).save(Path("photos", label, f"{index}.jpg"))
+vt.save(vt.create("ViT-Ti/16", num_classes=2, image_size=224, depth=1), "model")
+for words in (
+    ["predict", "model", "photos", "--batch-size", "32"],
+    ["train", "photos", "--epochs", "1", "--init", "model", "--out", "run", "--set", "data.in_memory=false"],
+    ["evaluate", "run"],
+):
+    assert run(words) == 0, words
+    assert "numba" not in sys.modules, words
+"""
+
+
+def test_for_few_images_nothing_is_compiled(tmp_path):
+    for label in ("a", "b"):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+    done = subprocess.run([sys.executable, "-c", FEW], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -123,7 +167,6 @@ def test_normalizing_is_the_models_own_bit_for_bit(channels):
     mean, std = (0.485, 0.456, 0.406)[:channels], (0.229, 0.224, 0.225)[:channels]
     preprocessing = Preprocessing(channels=channels, mean=mean, std=std)
     batch = torch.randint(0, 256, (30, channels, 224, 224), dtype=torch.uint8)
-    assert batch.numel() >= transforms.LARGE_BATCH
     assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), preprocessing.normalize(batch))
     assert torch.equal(
         normalize(batch.mT, *preprocessing.factor_and_shift()), preprocessing.normalize(batch.mT)
@@ -137,8 +180,9 @@ def test_the_loops_need_no_folder_to_be_kept_in(tmp_path):
         "import numba.core.caching as caching\n"
         "caching._CacheLocator.ensure_cache_path = lambda self: (_ for _ in ()).throw(OSError('read-only'))\n"
         "import torch\n"
-        "from vitreous.data.transforms import resample\n"
-        "print(resample(torch.full((3, 8, 8), 7, dtype=torch.uint8), (4, 4), 'bicubic').unique().tolist())\n"
+        "from vitreous.data.transforms import LOOPS, resample\n"
+        "pixels = torch.full((3, 8, 8), 7, dtype=torch.uint8)\n"
+        "print(resample(LOOPS.load(), pixels, (4, 4), 'bicubic').unique().tolist())\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert run.stdout == "[7]\n", run.stderr
@@ -151,7 +195,7 @@ def test_the_order_of_rows_and_columns_is_that_of_the_pillow_that_is_installed()
     for pixels, size in ((tall, (96, 32)), (wide, (32, 96))):
         order = rows_first(pixels.shape[:2], size)
         ours = [
-            resample(torch.from_numpy(pixels).permute(2, 0, 1), size, "bicubic", rows_first=each)
+            resample(compiled, torch.from_numpy(pixels).permute(2, 0, 1), size, "bicubic", rows_first=each)
             for each in (order, not order)
         ]
         assert torch.equal(ours[0], pillows(pixels, size, "bicubic"))

@@ -1,7 +1,7 @@
-"""What is done to every pixel on a CPU, compiled by Numba: resizing as Pillow does it, and normalizing.
+"""Resizing as Pillow does it, to the bit, in a seventh of the time: loops over pixels that Numba compiles.
 
-Importing this takes a third of a second, and where nothing is cached yet the first calls about nine seconds
-of one core, so that few images are left to Pillow, which computes the same.
+Importing this takes a third of a second, and the first call, where nothing is cached yet, five seconds of one
+core. `transforms.Loops` says when that pays; until then Pillow does the work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vitreous.errors import cache_folder
 
 BLOCK = 32  # rows whose columns are resized together: two cache lines of pixels
 FEW = 8
-BITS = 22  # of a weight after the point; with 8 of a byte and 2 to spare these are Pillow's 32
+BITS = 22  # of a weight after the point, as `transforms.taps` has them
 HALF = 1 << (BITS - 1)
 ONE, TWO, THREE = np.uintp(1), np.uintp(2), np.uintp(3)  # unsigned, so that no index counts from the end
 
@@ -33,57 +33,6 @@ def machine_code(function: Callable[..., Any]) -> Any:
         return numba.njit(function, nogil=True, error_model="numpy", cache=True)
     except (RuntimeError, OSError):
         return numba.njit(function, nogil=True, error_model="numpy")
-
-
-@machine_code
-@no_type_check
-def cubic(x):
-    """Keys's kernel with a = -0.5."""
-    x = abs(x)
-    if x < 1:
-        return (1.5 * x - 2.5) * x * x + 1
-    if x < 2:
-        return ((x - 5) * x + 8) * x * -0.5 + 2
-    return 0.0
-
-
-@machine_code
-@no_type_check
-def triangle(x):
-    return max(1 - abs(x), 0.0)
-
-
-@machine_code
-@no_type_check
-def taps(length, target, first, count, bicubic):
-    """The weighted sums that `count` places from `first` on are, of `length` pixels resized to `target`.
-
-    Three things: the first pixel of each; the weights, whole numbers of 2^-BITS, as many for each place, 4 or
-    a larger even number, the last ones perhaps 0; where the pixels end that have a weight. A reduction widens
-    the kernel, which is what antialiasing means.
-    """
-    step = length / target
-    scale = max(step, 1.0)
-    reach = (2.0 if bicubic else 1.0) * scale
-    low, high = np.empty(count, np.int32), np.empty(count, np.int32)
-    for place in range(count):
-        center = (first + place + 0.5) * step
-        low[place] = max(int(center - reach + 0.5), 0)
-        high[place] = min(int(center + reach + 0.5), length)
-    most = (high - low).max()
-    weights = np.zeros((count, max(most + most % 2, 4)), np.int32)
-    exact = np.empty(most)
-    for place in range(count):
-        center = (first + place + 0.5) * step
-        total = 0.0
-        for tap in range(high[place] - low[place]):
-            x = (low[place] + tap - center + 0.5) * (1.0 / scale)
-            exact[tap] = cubic(x) if bicubic else triangle(x)
-            total += exact[tap]
-        for tap in range(high[place] - low[place]):
-            weight = exact[tap] / total * (1 << BITS)
-            weights[place, tap] = int(weight + 0.5) if weight >= 0 else int(weight - 0.5)
-    return low, weights, high[-1]
 
 
 @machine_code
@@ -174,8 +123,8 @@ def resize_columns(pixels, top, left, across, scratch, words):
 @machine_code
 @no_type_check
 def columns_first(pixels, top, left, down, across, out):
-    """Into `out` (3, h, w) an image (H, W, 3) from (top, left) on, resized by the taps `down` and `across`.
-    Columns are rounded to bytes before the rows are resized."""
+    """Into `out` (3, h, w) an image (H, W, 3) from (top, left) on, resized by `down` and
+    `across` (`transforms.taps`). Columns are rounded to bytes before the rows are resized."""
     starts, weights, end = down
     width, scratch = out.shape[2], room(across)
     words = np.empty((BLOCK, width), np.int32)
@@ -199,38 +148,3 @@ def columns_first(pixels, top, left, down, across, out):
         for c in range(3):
             for x in range(width):
                 out[c, y, x] = rounded(sums[c * width + x])
-
-
-@machine_code
-@no_type_check
-def rows_first(pixels, top, left, down, across, out):
-    """As `columns_first`, but rows are rounded to bytes first: quicker where there will be fewer of them."""
-    starts, weights, _ = down
-    scratch, words = room(across), np.empty((BLOCK, out.shape[2]), np.int32)
-    lines = pixels.reshape(len(pixels), -1)
-    first, used = left + across[0][0], across[2] - across[0][0]
-    block = np.empty((BLOCK, 3 * used), np.uint8)
-    sums = np.empty(3 * used, np.int32)
-    for y in range(0, len(starts), BLOCK):
-        count = min(BLOCK, len(starts) - y)
-        for row in range(count):
-            add_lines(lines, top + starts[y + row], 3 * first, weights[y + row], sums)
-            for x in range(len(sums)):
-                block[row, x] = rounded(sums[x])
-        resize_columns(block.reshape(BLOCK, used, 3), 0, -across[0][0], across, scratch, words)
-        for row in range(count):
-            for x in range(out.shape[2]):
-                out[0, y + row, x] = np.uint8(words[row, x])
-                out[1, y + row, x] = np.uint8(words[row, x] >> 8)
-                out[2, y + row, x] = np.uint8(words[row, x] >> 16)
-
-
-@machine_code
-@no_type_check
-def normalize(pixels, factor, shift, out):
-    """pixels x factor + shift of bytes (B, C, H, W), channel by channel, into `out`, float32."""
-    for b in range(pixels.shape[0]):
-        for c in range(pixels.shape[1]):
-            source, target = pixels[b, c].reshape(-1), out[b, c].reshape(-1)
-            for place in range(len(source)):
-                target[place] = np.float32(source[place]) * factor[c] + shift[c]

@@ -41,7 +41,6 @@ from vitreous.models.preprocessing import Preprocessing
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit
-MANY = 400  # images: for fewer, loading (and at first making) the compiled loops takes longer than they save
 PART = 0.25  # of the machine's memory, for images: the model needs the rest
 NAMED = 0.05  # weight of a label that is worth naming on a contact sheet
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
@@ -192,7 +191,6 @@ class DecodedImages:
 
     def __init__(self, images: ImageDataset, preprocessing: Preprocessing) -> None:
         self.images, self.preprocessing = images, preprocessing
-        self.compiled = len(images) >= MANY  # whether it pays to load the compiled loops
         self.bad = BadFiles()
 
     def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
@@ -207,7 +205,7 @@ class DecodedImages:
             rng: of what is changed at random; None where nothing is.
         """
         with self.opened(index) as encoded:
-            return evaluation_pixels(encoded, self.preprocessing, compiled=self.compiled)
+            return evaluation_pixels(encoded, self.preprocessing)
 
     def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Batch:
         """Return samples as a batch."""
@@ -290,14 +288,16 @@ class AugmentedImages(DecodedImages):
         """By the random crop, or as for evaluation."""
         if self.crop is None or rng is None:
             return super().read(index) if self.cache is None else self.cache.pixels(index)
-        how = {"antialias": self.crop.antialias, "compiled": self.compiled}
+        antialias = self.crop.antialias
         if self.cache is not None:
             pixels = self.cache.pixels(index)
             size = (pixels.shape[1], pixels.shape[2])
-            return crop_pixels(pixels, random_crop(size, self.crop, rng), size, self.preprocessing, **how)
+            return crop_pixels(
+                pixels, random_crop(size, self.crop, rng), size, self.preprocessing, antialias=antialias
+            )
         with self.opened(index) as encoded:
             box = random_crop(encoded.size, self.crop, rng)
-            return crop_encoded(encoded, box, self.preprocessing, **how)
+            return crop_encoded(encoded, box, self.preprocessing, antialias=antialias)
 
     def enlarged(self, index: int) -> UInt8[Tensor, "C H W"]:
         """Return an image large enough to be cropped. Raises BadImage."""

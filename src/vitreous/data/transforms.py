@@ -1,13 +1,16 @@
 """An image at the model's size: the evaluation's geometry, the random crop, and Pillow's resizing.
 
-The loops of `compiled` compute the same integer sums as Pillow, only for the part of the result that is used,
-in a sixth of the time. They need Numba (the extra "train" or "serve").
+Random crops are resized by torch. Images of evaluation are what Pillow makes of them, to the bit: by Pillow,
+and after a few thousand photographs by the loops of `compiled`, which compute the same integer sums in a
+seventh of the time, only for the part of the result that is used. They need Numba (the extra "train" or
+"serve").
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache
+import threading
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Literal
 
@@ -26,20 +29,47 @@ from vitreous.models.preprocessing import Preprocessing, to_tensor
 Box = tuple[int, int, int, int]  # top, left, height, width
 Kernel = Literal["bilinear", "bicubic"]
 
-LARGE_BATCH = 1 << 20  # bytes, for which it pays to load the compiled loops
+BITS = 22  # of a weight after the point; with 8 of a byte and 2 to spare these are Pillow's 32
 
 
-@cache
-def loops() -> ModuleType | None:
-    """The compiled loops, or None where Numba is not installed. The first call takes half a second."""
-    try:
-        from vitreous.data import compiled
-    except ImportError:
-        return None
-    return compiled
+class Loops:
+    """The compiled loops, from when they pay on.
+
+    Compiling takes as long as the loops would have saved in PIXELS: started then, it never costs more than
+    twice the better choice, however many images there are. A thread of its own does it while Pillow goes on.
+    """
+
+    PIXELS = 400_000_000  # 2,000 photographs of 500 x 400
+
+    def __init__(self) -> None:
+        self.compiled: ModuleType | None = None
+        self.resized = 0  # pixels, by Pillow
+        self.lock = threading.Lock()
+
+    def after(self, pixels: int) -> None:
+        """Count what Pillow has resized."""
+        with self.lock:
+            before, self.resized = self.resized, self.resized + pixels
+        if before < self.PIXELS <= self.resized:
+            threading.Thread(target=self.load, name="compiles the loops over pixels").start()
+
+    def load(self) -> ModuleType | None:
+        """Import and compile, unless it is done. Returns None where Numba is not installed."""
+        if self.compiled is None:
+            try:
+                from vitreous.data import compiled
+            except ImportError:
+                return None
+            resample(compiled, torch.zeros(3, 2, 2, dtype=torch.uint8), (1, 1), "bicubic")
+            self.compiled = compiled
+        return self.compiled
+
+
+LOOPS = Loops()
 
 
 def resample(
+    compiled: ModuleType,
     pixels: UInt8[Tensor, "3 H W"],
     size: tuple[int, int],
     kernel: Kernel,
@@ -49,60 +79,91 @@ def resample(
     rows_first: bool = False,
 ) -> UInt8[Tensor, "3 h w"]:
     """An image resized to `size` (H, W), antialiased where it becomes smaller. Quickest for pixels that are
-    channels last in memory. Numba has to be there.
+    channels last in memory.
 
+    compiled: `Loops.load`.
     box: the part of the image that is resized; all of it if None. Nothing outside is looked at.
     window: the part of the result that is computed; all of it if None.
-    rows_first: which of the two are resized first and rounded to bytes; quicker where rows become fewer.
+    rows_first: which of the two are resized first and rounded to bytes.
     """
-    compiled = loops()
-    assert compiled is not None
+    if rows_first:  # the columns of the image on its side
+        box, window = (
+            box and (box[1], box[0], box[3], box[2]),
+            window and (window[1], window[0], window[3], window[2]),
+        )
+        return resample(compiled, pixels.mT, size[::-1], kernel, box=box, window=window).mT.contiguous()
     top, left, height, width = box or (0, 0, pixels.shape[1], pixels.shape[2])
     first_row, first_column, rows, columns = window or (0, 0, *size)
     down = taps(height, size[0], first_row, rows, kernel)
     across = taps(width, size[1], first_column, columns, kernel)
     lying = pixels.permute(1, 2, 0).contiguous().numpy()
     out = torch.empty(3, rows, columns, dtype=torch.uint8)
-    resize = compiled.rows_first if rows_first else compiled.columns_first
-    resize(lying, top, left, down, across, out.numpy())
+    compiled.columns_first(lying, top, left, down, across, out.numpy())
     return out
 
 
-@lru_cache(maxsize=1024)  # a few megabytes; of random crops most have sides that another had
+@lru_cache(maxsize=1024)  # a few megabytes; most images have sides that another had
 def taps(length: int, target: int, first: int, count: int, kernel: Kernel) -> tuple[Any, ...]:
-    """`compiled.taps`."""
-    compiled = loops()
-    assert compiled is not None
-    return compiled.taps(length, target, first, count, kernel == "bicubic")
+    """The weighted sums that `count` places from `first` on are, of `length` pixels resized to `target`.
+
+    Three things: the first pixel of each; the weights, whole numbers of 2^-BITS, as many for each place, 4 or
+    a larger even number, the last ones perhaps 0; where the pixels end that have a weight. A reduction widens
+    the kernel, which is what antialiasing means.
+    """
+    step = length / target
+    scale = max(step, 1.0)
+    reach = (2.0 if kernel == "bicubic" else 1.0) * scale
+    center = (first + np.arange(count) + 0.5) * step
+    low = np.maximum((center - reach + 0.5).astype(np.int32), 0)
+    high = np.minimum((center + reach + 0.5).astype(np.int32), length)
+    most = int((high - low).max())
+    tap = np.arange(most)
+    x = (low[:, None] + tap - center[:, None] + 0.5) * (1.0 / scale)
+    exact = np.where(tap < (high - low)[:, None], KERNELS[kernel](np.abs(x)), 0.0)
+    total = exact.cumsum(axis=1)[:, -1:]  # in order, as a loop adds them
+    weights = np.zeros((count, max(most + most % 2, 4)), np.int32)
+    rounded = exact / total * (1 << BITS)
+    weights[:, :most] = rounded + np.copysign(0.5, rounded)  # cut toward zero
+    return low, weights, int(high[-1])
 
 
+def cubic(x: np.ndarray) -> np.ndarray:
+    """Keys's kernel with a = -0.5, of distances."""
+    near, far = (1.5 * x - 2.5) * x * x + 1, ((x - 5) * x + 8) * x * -0.5 + 2
+    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
+
+
+def triangle(x: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - x, 0.0)
+
+
+KERNELS = {"bicubic": cubic, "bilinear": triangle}
 PILLOW = int(PIL.__version__.split(".")[0])
 TRIES = 10  # of a crop that fits, before the center is taken
 TENSORFLOW_TRIES = 100
 
 
-def evaluation_pixels(
-    encoded: EncodedImage, preprocessing: Preprocessing, *, compiled: bool = True
-) -> UInt8[Tensor, "C H W"]:
-    """What `preprocessing.image` gives; if wanted by the compiled loops, where they can. Raises BadImage."""
+def evaluation_pixels(encoded: EncodedImage, preprocessing: Preprocessing) -> UInt8[Tensor, "C H W"]:
+    """What `preprocessing.image` gives. Raises BadImage."""
     kernel, size = preprocessing.interpolation, preprocessing.rescaled(encoded.size)
-    if (
-        preprocessing.resize != "fit"
-        and preprocessing.channels == 3
-        and (kernel == "bilinear" or kernel == "bicubic")
-        and compiled
-        and encoded.bands is None
-        and loops()
-    ):
-        window = (*preprocessing.corner(size), *preprocessing.size)
-        pixels = encoded.pixels(until=last_row(encoded.size[0], size[0], window[0] + window[2]))
-        return resample(pixels, size, kernel, window=window, rows_first=rows_first(encoded.size, size))
     if encoded.bands is not None:
         try:
             return preprocessing.pixels(encoded.bands)
         except InputError as error:
             raise BadImage(encoded.name, str(error)) from None
-    return to_tensor(preprocessing.image(encoded.upright()))
+    if (
+        preprocessing.resize == "fit"
+        or preprocessing.channels != 3
+        or not (kernel == "bilinear" or kernel == "bicubic")
+    ):
+        return to_tensor(preprocessing.image(encoded.upright()))
+    if LOOPS.compiled is None:
+        LOOPS.after(math.prod(encoded.size))
+        return to_tensor(preprocessing.image(encoded.upright()))
+    window = (*preprocessing.corner(size), *preprocessing.size)
+    pixels = encoded.pixels(until=last_row(encoded.size[0], size[0], window[0] + window[2]))
+    first = rows_first(encoded.size, size)
+    return resample(LOOPS.compiled, pixels, size, kernel, window=window, rows_first=first)
 
 
 def rows_first(size: tuple[int, int], target: tuple[int, int]) -> bool:
@@ -185,7 +246,6 @@ def crop_encoded(
     preprocessing: Preprocessing,
     *,
     antialias: bool = True,
-    compiled: bool = True,
 ) -> UInt8[Tensor, "C H W"]:
     """Return the box of an image at the model's size. A large JPEG is decoded no finer than that needs; whole
     without `antialias`, since decoding at a part of the size averages."""
@@ -195,7 +255,7 @@ def crop_encoded(
     tall, wide = preprocessing.size
     least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
     pixels = encoded.rough(least, until=top + h)
-    return crop_pixels(pixels, box, encoded.size, preprocessing, compiled=compiled)
+    return crop_pixels(pixels, box, encoded.size, preprocessing)
 
 
 def crop_pixels(
@@ -205,11 +265,9 @@ def crop_pixels(
     preprocessing: Preprocessing,
     *,
     antialias: bool = True,
-    compiled: bool = True,
 ) -> UInt8[Tensor, "C h w"]:
     """Return the box, given in pixels of an image of `size`, cropped from perhaps smaller `pixels` and
-    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`.
-    compiled: by the compiled loops, where they are."""
+    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`."""
     rows, columns = pixels.shape[1] / size[0], pixels.shape[2] / size[1]
     top, left, h, w = box
     first, last = round(top * rows), max(round((top + h) * rows), round(top * rows) + 1)
@@ -220,11 +278,6 @@ def crop_pixels(
     kernel: Literal["bilinear", "bicubic"] = (
         "bilinear" if preprocessing.interpolation == "bilinear" else "bicubic"
     )
-    if len(pixels) == 3 and compiled and loops():
-        box = first, start, last - first, end - start
-        return resample(
-            pixels, preprocessing.size, kernel, box=box, rows_first=box[2] > preprocessing.size[0]
-        )
     return F.interpolate(part, size=preprocessing.size, mode=kernel, antialias=True)[0]
 
 
@@ -236,17 +289,14 @@ def shorter_side(preprocessing: Preprocessing, factor: float) -> int:
 def normalize(
     pixels: UInt8[Tensor, "*B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
 ) -> Float[Tensor, "*B C H W"]:
-    """Return pixels x factor + shift, as `Preprocessing.normalize`. Memory-bound: large batches on a CPU are
-    read once and written once, in a quarter of the time, where Numba is installed.
+    """Return pixels x factor + shift, as `Preprocessing.normalize`.
 
     Args:
         factor, shift: `Preprocessing.factor_and_shift`, on the device of the pixels.
     """
     numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
-    large = pixels.numel() >= LARGE_BATCH and pixels.device.type == "cpu" and pixels.ndim == 4
-    if not large or (compiled := loops()) is None:
-        return torch.mul(pixels, factor, out=numbers).add_(shift)
-    compiled.normalize(
-        pixels.contiguous().numpy(), factor.flatten().numpy(), shift.flatten().numpy(), numbers.numpy()
-    )
-    return numbers
+    if pixels.device.type == "cpu" and pixels.ndim == 4:
+        for image, out in zip(pixels, numbers, strict=True):  # one by one they stay in a core's cache
+            out.copy_(image).mul_(factor).add_(shift)
+        return numbers
+    return torch.mul(pixels, factor, out=numbers).add_(shift)

@@ -21,7 +21,7 @@ from vitreous.deployment.programs import PIXELS, Exported, format_of, open_expor
 from vitreous.models.preprocessing import Preprocessing, upright
 
 TASKS = ("classification", "multilabel")
-MANY = 400  # images: for more, PyTorch's and numba's decoding is worth their loading
+MANY = 4000  # images: for more, loading PyTorch and compiled loops is worth it
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
 
 
