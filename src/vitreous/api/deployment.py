@@ -23,7 +23,14 @@ from vitreous.api.model_source import computation, resolve_model
 from vitreous.checkpoints.files import model_folder
 from vitreous.checkpoints.native import save_native
 from vitreous.deployment.classifier import write_thresholds
-from vitreous.deployment.export import WEIGHTS, ExportedFile, calibration_images, default_path, writer_of
+from vitreous.deployment.export import (
+    WEIGHTS,
+    ExportedFile,
+    calibration_images,
+    calibration_pixels,
+    default_path,
+    writer_of,
+)
 from vitreous.deployment.export import export as write_export
 from vitreous.deployment.programs import check_weights, format_named
 from vitreous.errors import InputError, check_free
@@ -169,4 +176,4 @@ def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Seq
     task: Any = task_or_classification(opened)
     source = None if data is None else data_source(data, task.about.targets)
     held = task.to_calibrate(model_name(model), opened, source, {})
-    return calibration_images(opened, held.examples, pixels=pixels)
+    return (calibration_pixels if pixels else calibration_images)(opened, held.examples)

@@ -135,6 +135,6 @@ class StoredImages(ImageList):
 
     def encoded(self, index: int) -> bytes:
         try:
-            return bytes(memoryview(self.images[index]))
+            return bytes(memoryview(self.images[index]))  # type: ignore[arg-type]  # whatever was given
         except TypeError:  # None, or what a library has for it
             raise BadImage(self.name(index), "there are no bytes of a file") from None

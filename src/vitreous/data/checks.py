@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +132,7 @@ def actions(evidence: Evidence) -> Iterator[Action]:
         yield Action(seen.keys[each.image], "keep", "suspect-label", *names, seen.keys[each.neighbors[0]])
 
 
-def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
+def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
     """Move the files that cannot be read out of a folder of images, to the same places below `folder`. Raises
     InputError: the data are not a folder of files, or `folder` is in it or cannot be written."""
     root = local_path(str(source)).absolute()
@@ -141,7 +142,9 @@ def quarantined(report: DataReport, source: Any, folder: Path) -> DataReport:
     if root.resolve() == folder.resolve() or root.resolve() in folder.resolve().parents:
         raise InputError(f"`quarantine` {folder} is in {source}, where it would be data: name another folder")
     moves = dict[str, Path]()
-    for name in filter(os.path.lexists, report.unreadable):
+    for name in report.unreadable:
+        if not os.path.lexists(name):
+            continue
         inside = Path(os.path.abspath(name)).relative_to(root)  # they are those that were found below it
         moves[name] = folder / inside
         if os.path.lexists(moves[name]):
@@ -161,17 +164,21 @@ def data_findings(splits: Splits) -> Iterator[Finding]:
     shown = splits.train.targets.counts()
     yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)))
     train = {digest: index for index, digest in digests(splits.train)}
-    for part in filter(None, (splits.validation, splits.test)):
+    for part in (splits.validation, splits.test):
+        if part is None:
+            continue
         twice = [(train[digest], index) for index, digest in digests(part) if digest in train]
         if len(twice) > LEAKED * min(len(part), LOOKED_AT):
-            yield from finding("leak", [(splits.train.name(one), part.name(other)) for one, other in twice])
+            names = [(splits.train.name(one), part.name(other)) for one, other in twice]
+            yield from finding("leak", names)
 
 
 def digests(images: ImageDataset) -> Iterator[tuple[int, str]]:
     """Yield the number and the digest of each image that has one."""
     for index in range(min(len(images), LOOKED_AT)):
         with suppress(BadImage):  # counted and named by the loader
-            if digest := images.digest(index):
+            digest = images.digest(index)
+            if digest:
                 yield index, digest
 
 
@@ -185,10 +192,13 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         yield from finding(
             "own labels", single, classes=len(counts), task=task_of_texts(), severity="warning"
         )
-    for group in alike_names(classes):
-        yield from finding(
-            "alike", [group], len(group), names=" = ".join(map(repr, group)), severity="warning"
-        )
+    alike = defaultdict[str, list[str]](list)  # names that differ in case, spaces or form alone
+    for name in classes:
+        alike[looks(name)].append(name)
+    for group in alike.values():
+        if len(group) > 1:
+            names = " = ".join(map(repr, group))
+            yield from finding("alike", [tuple(group)], len(group), names=names, severity="warning")
     yield from imbalance(counts)
     if not isinstance(splits.train.targets, ClassTargets):
         return
@@ -200,32 +210,29 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         yield from sorted_split(splits.train, part, name)
 
 
-def alike_names(names: Collection[str]) -> list[tuple[str, ...]]:
-    """Return the groups of names that differ in case, spaces or form alone."""
-    groups = dict[str, list[str]]()
-    for name in names:
-        groups.setdefault(looks(name), []).append(name)
-    return [tuple(group) for group in groups.values() if len(group) > 1]
-
-
 def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
-    """A class that is hardly ever shown is hardly ever learned."""
+    """Yield that a class is hardly ever shown, and so hardly ever learned."""
     largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
     most, fewest = counts[largest], counts[smallest]
     if most > IMBALANCE * fewest:
-        names: dict[str, Any] = {"largest": largest, "smallest": smallest}
-        ratio = round(most / max(fewest, 1))
         yield from finding(
-            "imbalance", [largest, smallest], ratio, most=most, fewest=fewest, **names, severity="warning"
+            "imbalance",
+            [largest, smallest],
+            round(most / max(fewest, 1)),
+            severity="warning",
+            most=most,
+            fewest=fewest,
+            largest=largest,
+            smallest=smallest,
         )
 
 
 def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator[Finding]:
-    """A split of a list that was sorted by class leaves whole classes on one side."""
-    shown = (train.targets.counts(), part.targets.counts())
-    ours, theirs = (counts / max(counts.sum(), 1) for counts in shown)
+    """Yield that whole classes are on one side, as a split of a list that was sorted by class leaves them."""
+    shown, held = train.targets.counts(), part.targets.counts()
+    ours, theirs = shown / max(shown.sum(), 1), held / max(held.sum(), 1)
     distance = float(np.abs(ours - theirs).sum()) / 2
-    unseen = [train.classes[c] for c in np.flatnonzero((theirs > 0) & (ours == 0))]
+    unseen = [train.classes[number] for number in np.flatnonzero((theirs > 0) & (ours == 0))]
     if unseen or distance > OTHER_CLASSES:
         yield from finding("split", unseen, 1, share=distance, part=name, unseen=unseen[:5])
 
@@ -239,19 +246,20 @@ def image_pairs(seen: DataSurvey) -> dict[str, list[tuple[int, int]]]:
         same += [(min(first, image), max(first, image)) for image in group if image != first]
     close = near_duplicates(seen.thumbs, seen.digests) if seen.names else []
 
-    def across(pair: tuple[int, int]) -> bool:
-        return bool(seen.parts[pair[0]] != seen.parts[pair[1]])
-
-    def one_label(pair: tuple[int, int]) -> bool:
-        return bool(seen.labels[pair[0]] == seen.labels[pair[1]])
-
-    return {
-        "leak": [pair for pair in same if across(pair)],
-        "near-leak": [pair for pair in close if across(pair)],
-        "conflict": [pair for pair in same if not one_label(pair)],
-        "duplicate": [pair for pair in same if not across(pair) and one_label(pair)],
-        "near-duplicate": [pair for pair in close if not across(pair)],
-    }
+    pairs: dict[str, list[tuple[int, int]]] = {kind: [] for kind in OF_PAIRS}
+    for one, two in same:
+        one_part = seen.parts[one] == seen.parts[two]
+        one_label = seen.labels[one] == seen.labels[two]
+        if not one_part:
+            pairs["leak"].append((one, two))
+        if not one_label:
+            pairs["conflict"].append((one, two))
+        if one_part and one_label:
+            pairs["duplicate"].append((one, two))
+    for one, two in close:
+        one_part = seen.parts[one] == seen.parts[two]
+        pairs["near-duplicate" if one_part else "near-leak"].append((one, two))
+    return pairs
 
 
 def image_findings(
@@ -287,10 +295,11 @@ def suspects(seen: DataSurvey) -> list[Suspect]:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:MOST_COMPARED])
     pixels = seen.thumbs[chosen].reshape(len(chosen), -1).astype(np.float32)
     pixels -= pixels.mean(axis=1, keepdims=True)  # brightness is not compared
-    return [
-        Suspect(int(chosen[row]), answer, tuple(chosen[neighbors].tolist()))
-        for row, answer, neighbors in unlike_neighbors(pixels, seen.labels[chosen], AGREEING)
-    ]
+    found: list[Suspect] = []
+    for row, answer, neighbors in unlike_neighbors(pixels, seen.labels[chosen], AGREEING):
+        nearest = tuple(chosen[neighbors].tolist())
+        found.append(Suspect(int(chosen[row]), answer, nearest))
+    return found
 
 
 def unlike_neighbors(

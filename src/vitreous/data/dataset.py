@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from vitreous.models.preprocessing import Preprocessing
 
 Indices = NDArray[np.int64]
+Numbers = slice | NDArray[np.integer]  # of some images
+StoredImage = Image.Image | NDArray[np.number]  # an array has all bands, (H, W, bands)
 ROWS = 1 << 20  # images whose numbers are handled together: they stay in the processor's cache
 
 
@@ -40,7 +42,7 @@ class ImageDataset:
     blocks: NDArray[np.int32] | None = None
     hashes: NDArray[np.uint64] | None = None  # (N,) 64 bits of each image's key, where the source has them
     cache: Path | None = None  # for large arrays that follow from the images; None: nowhere
-    groups: NDArray[Any] | None = None  # (N,) names of their groups, where the source has them
+    groups: NDArray[np.str_] | None = None  # (N,) names of their groups, where the source has them
     times: NDArray[np.float64] | None = None  # (N,) when each was taken, where the source says it
     listed = True  # False: they are composed when they are asked for
     # what becomes 0 and 255 of images of more than 8 bits, as measured
@@ -96,17 +98,17 @@ class ImageDataset:
             how: the preprocessing of a model, whose range of values counts; by default that of the dataset.
         """
         encoded = self.encoded(index)
-        stored: Any = self.stored(index) if encoded is None else encoded
+        stored = self.stored(index) if encoded is None else encoded
         value_range = how.value_range if how else self.value_range
         return EncodedImage(stored, self.name(index), channels, value_range)
 
-    def stored(self, index: int) -> Image.Image | NDArray[Any]:
+    def stored(self, index: int) -> StoredImage:
         """Return an image as `image` does, or all of its bands, (H, W, bands). Raises BadImage."""
         encoded = self.encoded(index)
         values = None if encoded is None else stored_bands(encoded, self.name(index))
         return self.image(index) if values is None else values
 
-    def hashes_at(self, rows: Any) -> NDArray[np.uint64] | None:
+    def hashes_at(self, rows: Numbers) -> NDArray[np.uint64] | None:
         """Return the hashes of some images, where the source has them."""
         return None if self.hashes is None else self.hashes[rows]
 
@@ -114,7 +116,7 @@ class ImageDataset:
         """Return some of the images."""
         return Subset(self, indices)
 
-    def readable(self, rows: Iterable[int]) -> Iterator[tuple[int, Any]]:
+    def readable(self, rows: Iterable[int]) -> Iterator[tuple[int, StoredImage]]:
         """Yield the number and the image, as `stored`, of those that can be read; loaders count others."""
         for row in rows:
             with suppress(BadImage):
@@ -132,7 +134,9 @@ class ImageDataset:
 class Subset(ImageDataset):
     """Some of a source's images. targets: theirs, where they are known already."""
 
-    def __init__(self, images: ImageDataset, indices: NDArray[Any], targets: Targets | None = None) -> None:
+    def __init__(
+        self, images: ImageDataset, indices: NDArray[np.integer], targets: Targets | None = None
+    ) -> None:
         self.images = images
         self.indices = indices.astype(np.uint32, copy=False) if len(images) > ROWS else indices
         self.targets = images.targets.at(indices) if targets is None else targets
@@ -142,7 +146,7 @@ class Subset(ImageDataset):
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
         self.value_range = images.value_range
 
-    def hashes_at(self, rows: Any) -> NDArray[np.uint64] | None:
+    def hashes_at(self, rows: Numbers) -> NDArray[np.uint64] | None:
         return self.images.hashes_at(self.indices[rows])
 
     def name(self, index: int) -> str:
@@ -157,7 +161,7 @@ class Subset(ImageDataset):
     def image(self, index: int) -> Image.Image:
         return self.images.image(int(self.indices[index]))
 
-    def stored(self, index: int) -> Image.Image | NDArray[Any]:
+    def stored(self, index: int) -> StoredImage:
         return self.images.stored(int(self.indices[index]))
 
     def encoded(self, index: int) -> bytes | None:
@@ -226,12 +230,10 @@ def members_of_few(
 
 def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
     """Return a number in 0 ... 1 for each name, which depends on nothing else."""
-    digests = (
-        hashlib.blake2b(
-            f"{purpose}\0{same_name(name)}".encode("utf-8", "surrogateescape"), digest_size=8
-        ).digest()
-        for name in names
-    )
+    digests: list[bytes] = []
+    for name in names:
+        key = f"{purpose}\0{same_name(name)}".encode("utf-8", "surrogateescape")
+        digests.append(hashlib.blake2b(key, digest_size=8).digest())
     return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
 
 
@@ -242,7 +244,7 @@ def members_of_classes(strata: NDArray[np.int64]) -> list[Indices]:
 
 
 def hashes_of(
-    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: Any
+    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: Numbers
 ) -> NDArray[np.float64]:
     """Return a number in 0 ... 1 for some images: by their names, or by the hashes that the source has."""
     if names is not None:
@@ -279,8 +281,10 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
         found = list(in_threads(partial(taken, images), range(len(images))))
         what = "say in their EXIF data when they were taken"
     elif time == "file":
-        names = [images.name(index) for index in range(len(images))]
-        found = [os.path.getmtime(name) if os.path.isfile(name) else None for name in names]
+        found = []
+        for index in range(len(images)):
+            name = images.name(index)
+            found.append(os.path.getmtime(name) if os.path.isfile(name) else None)
         what = "are files"
     else:
         raise InputError(

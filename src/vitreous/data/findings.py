@@ -17,6 +17,7 @@ from vitreous.whole_files import write_text
 SHOWN = 100  # images named in a finding
 
 Severity = Literal["error", "warning", "note"]
+Named = str | tuple[str, ...] | dict[str, str]  # an image, a pair of them, or an image and why
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Finding:
     """Something that keeps a model from learning, or its accuracy from being true."""
 
     name: str  # in the catalog of languages: its kind and, after a dot, which of its sentences
-    values: Mapping[str, Any] = field(default_factory=dict)  # that its sentences need
+    values: Mapping[str, object] = field(default_factory=dict)  # that its sentences need
     found: int = 1  # how often
-    images: tuple[Any, ...] = ()  # names of the images, or of pairs of them; the first hundred
+    images: tuple[Named, ...] = ()  # names of the images, or of pairs of them; the first hundred
     severity: Severity = (
         "error"  # an error spoils the training or its accuracy, a warning may, a note does not
     )
@@ -60,10 +61,10 @@ class Finding:
 def finding(
     name: str,
     /,
-    images: Sequence[Any] | None = None,
+    images: Sequence[Named] | None = None,
     found: int | None = None,
     severity: Severity = "error",
-    **values: Any,
+    **values: object,
 ) -> Iterator[Finding]:
     """Yield a finding, unless nothing was found.
 
@@ -77,14 +78,16 @@ def finding(
     if found is None:
         found = 1 if images is None else len(images)
     if found:
-        yield Finding(name, values, found, tuple(map(shown_name, (images or ())[:SHOWN])), severity)
+        yield Finding(name, values, found, tuple(map(in_utf8, (images or ())[:SHOWN])), severity)
 
 
-def shown_name(image: Any) -> Any:
-    """Return an image's name, a pair of them, or what else a finding names, as text of UTF-8."""
+def in_utf8(image: Named) -> Named:
+    """Return what a finding names as text of UTF-8."""
+    if isinstance(image, str):
+        return utf8_name(image)
     if isinstance(image, tuple):
-        return tuple(map(shown_name, image))
-    return utf8_name(image) if isinstance(image, str) else image
+        return tuple(map(utf8_name, image))
+    return image
 
 
 def write_findings(file: Path, findings: Sequence[Finding]) -> None:

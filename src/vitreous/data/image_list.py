@@ -7,18 +7,21 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from PIL import Image
 
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, StoredImage
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, first_bands, read_file
 from vitreous.data.targets import one_class
 from vitreous.errors import InputError, utf8_name
 from vitreous.models.bands import MOST
-from vitreous.models.preprocessing import as_pil, as_stored, is_image
+from vitreous.models.preprocessing import ImageLike, as_pil, as_stored, is_image
 from vitreous.outside import local_path
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 NO_SUCH = "no such file or folder"
 MANY = (".tar", ".csv", ".tsv", ".parquet")  # endings of files that hold or name many images
@@ -40,7 +43,7 @@ class ImageList(ImageDataset):
 
     source = "image"
 
-    def __init__(self, images: Sequence[Any]) -> None:
+    def __init__(self, images: Sequence[ImageLike]) -> None:
         self.images = list(images)
         self.targets = one_class(len(images))
 
@@ -60,12 +63,12 @@ class ImageList(ImageDataset):
             return first_bands(image, self.name(index), self.value_range)
         return super().image(index) if isinstance(image, str | Path) else as_pil(image)
 
-    def stored(self, index: int) -> Any:
+    def stored(self, index: int) -> StoredImage:
         image = self.images[index]
         return super().stored(index) if isinstance(image, str | Path) else as_stored(image)
 
 
-def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
+def image_list(images: object) -> tuple[ImageList, list[Failure]]:
     """Return what `images` means, and the paths under which nothing was found.
 
     Args:
@@ -81,33 +84,45 @@ def image_list(images: Any) -> tuple[ImageList, list[Failure]]:
     many = list(images) if is_many(images) else [images]
     if not many:
         raise InputError("there is no image in an empty list: give paths, PIL images or arrays")
-    if paths := [each for each in many if isinstance(each, str | Path)]:
+    paths = [str(each) for each in many if isinstance(each, str | Path)]
+    if paths:
         if len(paths) < len(many):
             raise InputError("paths and images in memory are mixed: give one kind of them")
-        found, missing = find_images([str(path) for path in paths])
+        found, missing = find_images(paths)
         return ImageList(found), missing
+    in_memory: list[StoredImage] = []
     for each in many:
         if not is_image(each):
             raise InputError(
                 f"an image is a path, a file's bytes, a PIL image, an array or a tensor, not {each!r:.60}"
             )
-    return ImageList([as_stored(each) for each in many]), []
+        in_memory.append(as_stored(each))
+    return ImageList(in_memory), []
 
 
-def is_many(images: Any) -> bool:
+@runtime_checkable
+class Shaped(Protocol):
+    """An array or a tensor."""
+
+    ndim: int
+    shape: tuple[int, ...]
+
+
+def is_many(images: object) -> TypeGuard[Iterable[object]]:
     """Return whether this is a list of images or a batch, and not one image."""
-    if hasattr(images, "ndim") and images.ndim in (3, 4) and 0 not in images.shape:
+    if isinstance(images, Shaped) and images.ndim in (3, 4) and 0 not in images.shape:
         sides = {images.shape[-1]} if isinstance(images, np.ndarray) else {images.shape[0], images.shape[-1]}
-        gray = images.ndim == 3 and not sides & {1, 3, 4} and not is_of_bands(images)
-        return bool(images.ndim == 4 or gray)
+        if images.ndim == 4:
+            return True
+        return not sides & {1, 3, 4} and not is_of_bands(images)
     return isinstance(images, Iterable) and not is_image(images)
 
 
-def is_of_bands(images: Any) -> bool:
+def is_of_bands(images: Shaped) -> bool:
     """Return whether an array (H, W, bands), or a tensor (bands, H, W), is one image of two or up to sixteen
     bands, and not a batch of gray images as wide."""
     bands, *sides = images.shape[::-1] if isinstance(images, np.ndarray) else images.shape
-    return bands <= MOST < min(sides)
+    return bool(bands <= MOST < min(sides))
 
 
 def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
@@ -119,9 +134,8 @@ def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
         files = matches(each)
         found.update(dict.fromkeys(files))
         if not files:
-            missing.append(
-                Failure(utf8_name(each), "a folder without images" if Path(each).is_dir() else NO_SUCH)
-            )
+            reason = "a folder without images" if Path(each).is_dir() else NO_SUCH
+            missing.append(Failure(utf8_name(each), reason))
     if not found:
         tried = "; ".join(f"{failure.path}: {failure.reason}" for failure in missing)
         raise InputError(f"no image found ({tried}): give files, folders or globs such as 'photos/*.jpg'")
@@ -145,18 +159,18 @@ def matches(wanted: str) -> list[str]:
         )
     if path.exists():
         return [wanted if Path(wanted).exists() else str(path)]
-    below = (Path(file) for file in sorted(glob.glob(str(path), recursive=True)))
-    return [str(file) for file in below if file.is_file()]
+    found = sorted(glob.glob(str(path), recursive=True))
+    return [str(Path(file)) for file in found if os.path.isfile(file)]
 
 
 def images_below(folder: Path, seen: set[tuple[int, int]] | None = None) -> Iterator[Path]:
     """Yield the files named like images below a folder, in order, also those of formats that are not read
     here; hidden ones, those in hidden folders and in the system's are left out. A folder is listed when it is
-    reached, and once, whatever links lead to it. seen: folders that are not
-    listed (any more)."""
+    reached, and once, whatever links lead to it. seen: folders that are not listed (any more)."""
     if seen is None:
         seen = {identity(each.stat()) for each in folder.resolve().parents}
-    if (this := identity(folder.stat())) in seen:
+    this = identity(folder.stat())
+    if this in seen:
         return
     seen.add(this)
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -176,7 +190,7 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def file_system(path: str) -> tuple[Any, str]:
+def file_system(path: str) -> tuple[AbstractFileSystem, str]:
     """Return the file system of fsspec that holds a file, and its path there. Raises InputError."""
     from fsspec.core import url_to_fs
     from fsspec.implementations.local import LocalFileSystem

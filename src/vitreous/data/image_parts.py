@@ -11,12 +11,12 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import chain, groupby, islice
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,16 +25,18 @@ from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, is_url, matches
 from vitreous.data.sources import open_spec
-from vitreous.data.sources.hub import find_files, parquet_file, stored_bytes
-from vitreous.data.sources.manifests import decoded_text, delimiter_of, table_rows
+from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes
+from vitreous.data.sources.manifests import column_names, decoded_text, delimiter_of, table_rows
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
 from vitreous.data.targets import one_class
 from vitreous.errors import InputError, require_packages, utf8_name
 from vitreous.outside import local_path
 
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
 ROWS = 2048  # images of a part, where the data have no parts of their own
-SAVED = ("dataset_dict.json", "state.json")  # of a folder by `save_to_disk`
 CHUNK = 1 << 20  # bytes that are copied at once
 NOT_IMAGES = (".csv", ".tsv", ".parquet", ".tar")
 
@@ -54,7 +56,7 @@ class Piece(NamedTuple):
     open: Callable[[], ImageDataset]
 
 
-def image_parts(data: Any, rows: int = ROWS) -> Iterator[ImagePart]:
+def image_parts(data: str | Path | Iterable[object], rows: int = ROWS) -> Iterator[ImagePart]:
     """Yield the parts of DATA: one form or several of folders, globs, files, manifests, tar shards, Parquet
     files, URLs, and the other sources that `vitreous.data.sources` opens.
 
@@ -64,31 +66,46 @@ def image_parts(data: Any, rows: int = ROWS) -> Iterator[ImagePart]:
     Raises:
         InputError: nothing is there, or something that is not a path.
     """
-    specs = [data] if isinstance(data, str | Path) else list(data)
-    if not specs or not all(isinstance(each, str | Path) and str(each) for each in specs):
+    given = [data] if isinstance(data, str | Path) else list(data)
+    specs = [str(each) for each in given if isinstance(each, str | Path) and str(each)]
+    if not specs or len(specs) < len(given):
         raise InputError(
             "what is answered into a folder is named: give paths, URLs or DATA such as shards; is one of "
             "them empty, and is a variable not set?"
         )
-    found = [entries(str(each), rows) for each in specs]  # before the first part: each is there
+    found = [entries(spec, rows) for spec in specs]  # before the first part: each is there
     pieces = together(chain.from_iterable(found), rows)
-    if (first := next(pieces, None)) is None:
-        raise InputError(f"there are no images in {', '.join(map(str, specs))}"[:200])
-    numbered = enumerate(chain([first], pieces))
-    return (ImagePart(number, digest_of(piece.key), piece.open) for number, piece in numbered)
+    first = next(pieces, None)
+    if first is None:
+        raise InputError(f"there are no images in {', '.join(specs)}"[:200])
+    return numbered(chain([first], pieces))
+
+
+def numbered(pieces: Iterable[Piece]) -> Iterator[ImagePart]:
+    """Yield pieces as parts with their numbers and keys."""
+    for number, piece in enumerate(pieces):
+        key = hashlib.blake2b(os.fsencode(piece.key), digest_size=16).hexdigest()
+        yield ImagePart(number, key, piece.open)
 
 
 def together(found: Iterable[str | Piece], rows: int) -> Iterator[Piece]:
     """Yield pieces as they are, and paths many at a time."""
-    for are_paths, some in groupby(found, lambda each: isinstance(each, str)):
-        if not are_paths:
-            yield from some  # type: ignore[misc]
-        while paths := list(islice(some, rows)):
-            yield Piece("\n".join(map(str, paths)), partial(ImageList, paths))
+    paths: list[str] = []
+    for entry in found:
+        if isinstance(entry, str):
+            paths.append(entry)
+        if paths and (len(paths) == rows or not isinstance(entry, str)):
+            yield of_paths(paths)
+            paths = []
+        if not isinstance(entry, str):
+            yield entry
+    if paths:
+        yield of_paths(paths)
 
 
-def digest_of(key: str) -> str:
-    return hashlib.blake2b(os.fsencode(key), digest_size=16).hexdigest()
+def of_paths(paths: Sequence[str]) -> Piece:
+    """Return a piece of images that are named."""
+    return Piece("\n".join(paths), partial(ImageList, paths))
 
 
 def entries(spec: str, rows: int) -> Iterator[str | Piece]:
@@ -96,7 +113,7 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
     where there is nothing."""
     kind, colon, rest = spec.partition(":")
     path = local_path(spec)
-    if kind == "hf" and colon and not any((Path(rest) / each).exists() for each in SAVED):
+    if kind == "hf" and colon and not is_saved(Path(rest)):
         system, files = find_files(rest)
         return chain.from_iterable(parquet_entries(system, file, rows) for file in sorted(files))
     if Path(spec).suffix in NOT_IMAGES or is_url(spec):
@@ -110,9 +127,10 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
             raise InputError(f"there is no {spec}: {NO_SUCH}")
         return chain.from_iterable(file_entries(system, file, rows) for file in files)
     if path.is_dir():
-        packed = [str(each) for end in (".tar", ".parquet") for each in sorted(path.glob(f"*{end}"))]
+        packed = [*sorted(path.glob("*.tar")), *sorted(path.glob("*.parquet"))]
         if packed:
-            return chain.from_iterable(file_entries(file_system(each)[0], each, rows) for each in packed)
+            system, _ = file_system(str(path))
+            return chain.from_iterable(file_entries(system, str(file), rows) for file in packed)
         found: Iterator[str] = map(str, images_below(path))
     elif files := matches(spec):
         found = iter(files)
@@ -125,22 +143,25 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
     return chain([first], found)
 
 
-def files_of(spec: str) -> tuple[Any, list[str]]:
+def files_of(spec: str) -> tuple[AbstractFileSystem, list[str]]:
     """Return the file system and the files of `a-{000..002}.tar`, a glob, a file, or the folder of a URL."""
     system, path = file_system(spec)
-    if names := expanded(path):
-        if lacking := [name for name in names if not system.exists(name)]:
-            raise missing(lacking[0], spec)
+    names = expanded(path)
+    for name in names:
+        if not system.exists(name):
+            raise missing(name, spec)
+    if names:
         return system, names
     if "*" in path:
         return system, sorted(glob.glob(path) if is_local(system) else system.glob(path))
     if Path(path).suffix.lower() in (*EXTENSIONS, *NOT_IMAGES):
         return system, [path] if system.exists(path) else []
-    ends, found = (*EXTENSIONS, ".tar", ".parquet"), sorted(system.find(path))
-    return system, [each for each in found if Path(each).suffix.lower() in ends and "/." not in each]
+    ends = (*EXTENSIONS, ".tar", ".parquet")
+    found: list[str] = sorted(system.find(path))
+    return system, [file for file in found if Path(file).suffix.lower() in ends and "/." not in file]
 
 
-def file_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
+def file_entries(system: AbstractFileSystem, path: str, rows: int) -> Iterator[str | Piece]:
     """Yield what a file holds."""
     match Path(path).suffix:
         case ".tar":
@@ -153,16 +174,16 @@ def file_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
             delimiter = delimiter_of(file.readline(), "\t" if suffix == ".tsv" else ",")
             file.seek(0)
             header, *table = table_rows(file, delimiter, path) or [[]]
-            header = [name.strip().lower() for name in header]
-            if "path" not in header:
+            names = column_names(header)
+            if "path" not in names:
                 raise InputError(f"{path} has no column 'path': write the names of its columns first")
-            column = header.index("path")
+            column = names.index("path")
             yield from beside(system, path, (row[column] for row in table if len(row) > column))
         case _:
             yield address(system, path)
 
 
-def beside(system: Any, manifest: str, paths: Iterable[str | None]) -> Iterator[str]:
+def beside(system: AbstractFileSystem, manifest: str, paths: Iterable[str | None]) -> Iterator[str]:
     """Yield the paths or the URLs that a manifest gives, which may be relative to its folder; where it gives
     none, what names the row, as an image that cannot be read."""
     folder, name = os.path.split(manifest)
@@ -174,40 +195,45 @@ def beside(system: Any, manifest: str, paths: Iterable[str | None]) -> Iterator[
             yield address(system, f"{folder}/{path}" if folder else path)
 
 
-def is_local(system: Any) -> bool:
+def is_local(system: AbstractFileSystem) -> bool:
     return "file" in system.protocol
 
 
-def address(system: Any, path: str) -> str:
+def address(system: AbstractFileSystem, path: str) -> str:
     """Return how a file is named: by its path on this machine, else by its URL."""
     return path if is_local(system) else str(system.unstrip_protocol(path))
 
 
-def parquet_entries(system: Any, path: str, rows: int) -> Iterator[str | Piece]:
+def parquet_entries(system: AbstractFileSystem, path: str, rows: int) -> Iterator[str | Piece]:
     """Yield the row groups of a Parquet file with images, or the paths of a manifest."""
     require_packages("pyarrow", extra="data", what=path)
     with system.open(path, "rb") as file:
         opened = parquet_file(file, path)
-        types = {field.name: field.type for field in opened.schema_arrow}
-        stored = (name for name, kind in types.items() if str(kind).startswith(("struct<bytes", "binary")))
-        column = next(stored, None)
-        paths = next((name for name in types if name.strip().lower() == "path"), None)
-        if column is None and paths is None:
-            raise InputError(f"{path} has neither images nor a column 'path', only: {', '.join(types)}")
-        if column is None:
-            batches = opened.iter_batches(rows, columns=[paths])
+        stored: list[str] = []  # the columns of images, and those of paths
+        paths: list[str] = []
+        for column in opened.schema_arrow:
+            if str(column.type).startswith(("struct<bytes", "binary")):
+                stored.append(column.name)
+            if column.name.strip().lower() == "path":
+                paths.append(column.name)
+        if stored:
+            for group in range(opened.num_row_groups):
+                count = opened.metadata.row_group(group).num_rows
+                images = partial(RowGroupImages, system, path, group, stored[0])
+                yield Piece(f"{path} {group} {count}", images)
+        elif paths:
+            batches = opened.iter_batches(rows, columns=paths[:1])
             listed = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             yield from beside(system, path, listed)
-            return
-        for group in range(opened.num_row_groups):
-            count = opened.metadata.row_group(group).num_rows
-            yield Piece(f"{path} {group} {count}", partial(RowGroupImages, system, path, group, column))
+        else:
+            names = ", ".join(opened.schema_arrow.names)
+            raise InputError(f"{path} has neither images nor a column 'path', only: {names}")
 
 
 class RowGroupImages(ImageDataset):
     """The images of one row group of a Parquet file."""
 
-    def __init__(self, system: Any, path: str, group: int, column: str) -> None:
+    def __init__(self, system: AbstractFileSystem, path: str, group: int, column: str) -> None:
         with system.open(path, "rb") as file:
             opened = parquet_file(file, path)
             self.rows = opened.read_row_group(group, columns=[column]).column(0).to_pylist()
@@ -224,7 +250,7 @@ class RowGroupImages(ImageDataset):
 class TarImages(ImageDataset):
     """The images of a tar file, read at their offsets; a remote one is copied into a temporary file first."""
 
-    def __init__(self, system: Any, path: str) -> None:
+    def __init__(self, system: AbstractFileSystem, path: str) -> None:
         self.source = address(system, path)
         with system.open(path, "rb") as file, TemporaryFile() as copy:
             if not is_local(system):
@@ -249,10 +275,17 @@ class TarImages(ImageDataset):
 def images_of_samples(found: Iterable[Member]) -> list[Member]:
     """Return the images of a tar file, but for those beside a sample's own, such as the mask 0001.seg.png
     beside 0001.jpg, and hidden ones."""
-    named = [(*split_name(each[0]), os.path.basename(each[0]).count(".") == 1, each) for each in found]
-    images = [row for row in named if row[1] in EXTENSIONS and not row[0].endswith("/")]
-    samples = {stem for stem, _, plain, _ in images if plain}
-    return [each for stem, _, plain, each in images if plain or stem not in samples]
+    images: list[tuple[str, bool, Member]] = []  # stem, whether it is a sample's own image
+    samples: set[str] = set()
+    for member in found:
+        stem, suffix = split_name(member[0])
+        if suffix not in EXTENSIONS or stem.endswith("/"):
+            continue
+        own = os.path.basename(member[0]).count(".") == 1
+        images.append((stem, own, member))
+        if own:
+            samples.add(stem)
+    return [member for stem, own, member in images if own or stem not in samples]
 
 
 def source_pieces(spec: str, rows: int) -> Iterator[Piece]:

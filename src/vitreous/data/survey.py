@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ def near_duplicates(thumbs: NDArray[np.uint8], digests: list[bytes]) -> list[tup
     return sorted(pair for pair in found if digests[pair[0]] != digests[pair[1]])
 
 
-def normalized(images: NDArray[Any]) -> NDArray[np.float32]:
+def normalized(images: NDArray[np.number]) -> NDArray[np.float32]:
     """Return images as rows of mean 0 and length 1; shorter where there is next to nothing on them."""
     rows = images.reshape(len(images), math.prod(images.shape[1:])).astype(np.float32)
     rows -= rows.mean(axis=1, keepdims=True)
@@ -133,6 +133,8 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
     """Decode every image once, in threads."""
     bad, bad_keys = BadFiles(), dict[str, str]()
     good: list[ImageDataset] = []
+    names: list[str] = []
+    keys: list[str] = []
     places: list[int] = []
     facts: list[ImageFacts] = []
     for images in parts.values():
@@ -145,13 +147,15 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
                 continue
             if seen.repaired:
                 bad.repaired.add(images.name(index))
+            names.append(images.name(index))
+            keys.append(images.key(index))
             places.append(index)
             facts.append(seen)
         good.append(images.subset(np.array(places[first:], dtype=np.int64)))
     return DataSurvey(
         images=dict(zip(parts, map(len, good), strict=True)),
-        names=[images.name(row) for images in good for row in range(len(images))],
-        keys=[images.key(row) for images in good for row in range(len(images))],
+        names=names,
+        keys=keys,
         places=np.array(places, dtype=np.int64),
         parts=np.repeat(np.arange(len(parts)), [len(images) for images in good]),
         labels=np.concatenate([images.targets.strata() for images in good]),
@@ -166,7 +170,7 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
 
 
 def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
-    """One image."""
+    """Return what one image tells, or why it cannot be read."""
     try:
         encoded = images.opened(index, 3)
         if encoded.bands is not None and encoded.stored_channels not in (1, 3):  # those that can be seen
@@ -175,10 +179,12 @@ def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
     except BadImage as bad:
         return bad
     small = Image.fromarray(pixels).resize((THUMB, THUMB), Image.Resampling.BOX)
+    red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
+    content = pixels.tobytes() + bytes(str(pixels.shape), "ascii")
     return ImageFacts(
-        hashlib.blake2b(pixels.tobytes() + bytes(str(pixels.shape), "ascii"), digest_size=16).digest(),
-        np.asarray(small),
-        encoded.size,
-        bool((pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 1] == pixels[..., 2]).all()),
-        encoded.repaired,
+        digest=hashlib.blake2b(content, digest_size=16).digest(),
+        thumb=np.asarray(small),
+        size=encoded.size,
+        gray=bool((red == green).all() and (green == blue).all()),
+        repaired=encoded.repaired,
     )

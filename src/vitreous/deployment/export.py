@@ -215,13 +215,19 @@ def checked(
     return difference
 
 
-def calibration_images(model: Any, images: ImageDataset, *, pixels: bool = False) -> list[NDArray[Any]]:
-    """Return some images, evenly spaced, as the model takes them (1, C, H, W), or as pixels (1, H, W, C)."""
-    how, found = model.preprocessing, []
-    for _, image in images.readable(images.sample(CALIBRATION)):
-        shown = upright(image, how.channels)
-        shape = 1, *shown.size[::-1], how.channels
-        found.append(np.asarray(shown).reshape(shape) if pixels else how([shown]).numpy())
+def calibration_images(model: Model, images: ImageDataset) -> list[NDArray[np.float32]]:
+    """Return some images, evenly spaced, as the model takes them, each (1, C, H, W)."""
+    rows = images.sample(CALIBRATION)
+    return [model.preprocessing([image]).numpy() for _, image in images.readable(rows)]
+
+
+def calibration_pixels(model: Model, images: ImageDataset) -> list[NDArray[np.uint8]]:
+    """Return some images, evenly spaced, as their pixels, each (1, H, W, C)."""
+    channels = model.preprocessing.channels
+    found: list[NDArray[np.uint8]] = []
+    for row, _ in images.readable(images.sample(CALIBRATION)):
+        shown = upright(images.image(row), channels)
+        found.append(np.asarray(shown).reshape(1, shown.height, shown.width, channels))
     return found
 
 

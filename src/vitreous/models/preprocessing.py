@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -193,7 +193,7 @@ class Preprocessing(Config):
         return self.normalize(torch.stack(pixels))
 
 
-def is_image(value: object) -> bool:
+def is_image(value: object) -> TypeGuard[ImageLike]:
     """Return whether this is of a type that one image may have."""
     kinds = Image.Image | str | Path | np.ndarray | bytes | bytearray | memoryview
     return isinstance(value, kinds) or hasattr(value, "detach") or hasattr(value, "read")

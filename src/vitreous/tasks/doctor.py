@@ -11,14 +11,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 
 from vitreous.checkpoints import load
 from vitreous.checkpoints.runs import is_finished
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.data.checks import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import ImageDataset, Splits, StoredImage
 from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
 from vitreous.data.split_file import findings_of
@@ -80,7 +79,7 @@ def examine_run(path: Path) -> list[Finding]:
         data = task.open_data(run.config, run.split)
         findings += findings_of(data)
         some = data.train if isinstance(data.train, ImageDataset) else task.to_inspect(data.test)
-        images = []
+        images: list[StoredImage] = []
         if isinstance(some, ImageDataset):
             images = [image for _, image in some.readable(some.sample(SAMPLE))]
         if images:
@@ -309,7 +308,7 @@ def weights(run: Run) -> Iterator[Finding]:
     yield from weights_not_finite(tensors.items())
 
 
-def shown(model: Model, images: Sequence[Image.Image]) -> Iterator[Finding]:
+def shown(model: Model, images: Sequence[StoredImage]) -> Iterator[Finding]:
     """Yield what is wrong with what the model is shown, or with what comes out."""
     batch = model.preprocessing(images)
     yield from normalization(model, batch)

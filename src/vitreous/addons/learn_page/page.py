@@ -184,8 +184,11 @@ def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tupl
     if isinstance(images.targets, ClassTargets) and len(images.classes) >= most:
         _, first = np.unique(images.targets.numbers, return_index=True)
         rows = first[:most].tolist()
-    shown = images.readable(rows)
-    return [(image, label_of(images, row)) for row, image in shown]
+    samples: list[tuple[Image.Image, str]] = []
+    for row, image in images.readable(rows):
+        shown = image if isinstance(image, Image.Image) else images.image(row)
+        samples.append((shown, label_of(images, row)))
+    return samples
 
 
 def reason_against(model: nn.Module) -> str | None:

@@ -134,7 +134,9 @@ class Captioning(TextTask):
 def first_images(captions: Captions, count: int) -> Iterator[tuple[Image.Image, str]]:
     """Yield the first images that can be read, and their names."""
     images = captions.images
-    return islice(((image, images.name(row)) for row, image in images.readable(range(len(images)))), count)
+    for row, image in islice(images.readable(range(len(images))), count):
+        shown = image if isinstance(image, Image.Image) else images.image(row)
+        yield shown, images.name(row)
 
 
 DEFINED = (Captioning(),)

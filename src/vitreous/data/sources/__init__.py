@@ -6,9 +6,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
@@ -31,8 +31,8 @@ from vitreous.data.sources.small import (
 )
 from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
-from vitreous.extensions import addons, imported
-from vitreous.models.bands import measured_range, to_bytes
+from vitreous.extensions import DataKind, addons, imported
+from vitreous.models.bands import Range, measured_range, to_bytes
 from vitreous.outside import local_path
 
 BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
@@ -40,19 +40,23 @@ BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
     "cifar100": partial(open_cifar, files=CIFAR100),
     "mnist": open_mnist,
 }
-ADDED = {name: kind for addon in addons().values() for name, kind in addon.sources.items()}
+ADDED = dict[str, DataKind]()
+for addon in addons().values():
+    ADDED.update(addon.sources)
 SAMPLE = 64  # images whose size and color are looked at
 LOOKED_AT = 65_536  # pixels of an image of more than 8 bits
 LEVELS = 4  # times as many stored as are left
-FORMS = (
-    "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv or "
-    ".parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; cifar10:PATH, "
-    "cifar100:PATH, mnist:PATH; hf:NAME; synthetic:N@SIZE"
+FORMS = "; ".join(
+    (
+        "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv "
+        "or .parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; cifar10:PATH, "
+        "cifar100:PATH, mnist:PATH; hf:NAME; synthetic:N@SIZE",
+        *(added.form for added in ADDED.values()),
+    )
 )
-FORMS = "; ".join((FORMS, *(kind.form for kind in ADDED.values())))
 
 
-def open_data(spec: Any, config: DataConfig, targets: TargetKind = "classes") -> Splits:
+def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes") -> Splits:
     """Open the train, validation and test images of a source.
 
     Args:
@@ -70,16 +74,19 @@ def open_data(spec: Any, config: DataConfig, targets: TargetKind = "classes") ->
         raise InputError("DATA is empty: is a variable not set? Name one")
     check_form(spec, config, targets)
     if isinstance(spec, str):
-        name, parts = spec, open_spec(spec, config, targets)
+        name = spec
+        parts = open_spec(spec, config, targets)
     else:
-        name, parts = type(spec).__name__, open_objects(spec, config, targets)
+        name = type(spec).__name__
+        parts = open_objects(spec, config, targets)
     summary = summarize(parts[0])
-    for part in filter(None, parts):
-        part.value_range = summary.value_range
+    for part in parts:
+        if part is not None:
+            part.value_range = summary.value_range
     return Splits(*parts, name, summary)
 
 
-def form_of(spec: Any) -> str:
+def form_of(spec: object) -> str:
     """Return the kind of the form that DATA has, as `data.form.kind` names it."""
     if not isinstance(spec, str):
         return "plain"
@@ -95,9 +102,10 @@ def form_of(spec: Any) -> str:
     return "manifest" if path.suffix in SUFFIXES else "plain"
 
 
-def check_form(spec: Any, config: DataConfig, targets: TargetKind) -> None:
+def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
     """Raise InputError for settings of another form of DATA, or labels that this form does not have."""
-    kind, name = form_of(spec), spec if isinstance(spec, str) else type(spec).__name__
+    kind = form_of(spec)
+    name = spec if isinstance(spec, str) else type(spec).__name__
     if config.form is not None and config.form.kind != kind:
         raise InputError(
             f"data.form.kind={config.form.kind} does not fit {name}, which is {kind}: leave it out"
@@ -129,15 +137,17 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     if colon and kind == "synthetic":
         return split(open_synthetic(rest), without_validation(config))
     if colon and kind in BINARIES:
-        if not rest or not (folder := local_path(rest)).is_dir():
+        folder = local_path(rest)
+        if not rest or not folder.is_dir():
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
         return BINARIES[kind](folder, config)
     if colon and kind in ADDED:
         return imported(ADDED[kind].opened)(rest, config)
     path = local_path(spec)
     if path.is_dir():
-        packed = any(path.glob("*.tar"))
-        return open_shards(f"{path}/*.tar", config, targets) if packed else open_folder(path, config)
+        if any(path.glob("*.tar")):
+            return open_shards(f"{path}/*.tar", config, targets)
+        return open_folder(path, config)
     if spec.endswith(".tar"):
         return open_shards(spec, config, targets)
     if path.is_file() and path.suffix in SUFFIXES:
@@ -150,22 +160,12 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
 
 
-def loses_levels(values: Any, value_range: Any) -> bool:
-    """Return whether most gray levels of an image (n, bands) are lost where its range becomes 8 bits."""
-    stored = min(min(len(np.unique(band)) for band in values.T), 256)
-    left = min(len(np.unique(band)) for band in to_bytes(values, value_range).T)
-    return stored > LEVELS * left
-
-
-def in_words(value_range: Any) -> str:
-    """Return measured ranges as text."""
-    return ", ".join(f"{low:g} to {high:g}" for low, high in value_range or ())
-
-
 def summarize(train: ImageDataset) -> DataSummary:
-    """What a recipe is chosen from."""
-    sizes, bands, reason = [], list[int](), ""
-    wide = dict[str, Any]()
+    """Return what a recipe is chosen from, as a sample of the images shows it."""
+    sizes: list[tuple[int, int]] = []
+    bands: list[int] = []
+    wide: dict[str, NDArray[np.number]] = {}  # of images of more than 8 bits some pixels, (n, bands), by name
+    reason = ""
     for index in train.sample(SAMPLE):
         try:
             encoded = train.opened(index, 3)
@@ -177,11 +177,17 @@ def summarize(train: ImageDataset) -> DataSummary:
         bands.append(stored)
         if values is not None and np.isfinite(values).all():
             flat = values.reshape(-1, stored)
-            wide[encoded.name] = flat[:: max(len(flat) // LOOKED_AT, 1)] if len(flat) > LOOKED_AT else flat
+            wide[encoded.name] = flat[:: max(len(flat) // LOOKED_AT, 1)]
     if not sizes:
         raise InputError(f"not one of {len(train)} images can be read, such as {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
-    channels = max(set(bands), key=bands.count) if set(bands) - {1, 3} else max(bands)
+
+    # Gray images among colored ones count as colored; images of bands as most of them are.
+    channels = max(bands)
+    if set(bands) - {1, 3}:
+        channels = max(set(bands), key=bands.count)
+
+    # What becomes 0 and 255 of more than 8 bits: one range, where all bands have the same.
     of_bands = {name: values for name, values in wide.items() if values.shape[1] == channels}
     value_range = measured_range(list(of_bands.values())) if of_bands else None
     if value_range and len(set(value_range)) == 1:
@@ -190,11 +196,10 @@ def summarize(train: ImageDataset) -> DataSummary:
     if channels not in (1, 3):
         known = np.concatenate([to_bytes(values, value_range) for values in of_bands.values()]) / 255
         statistics = tuple(known.mean(axis=0).tolist()), tuple(known.std(axis=0).clip(1e-3).tolist())
+
     lost = [name for name, values in of_bands.items() if loses_levels(values, value_range)]
-    train.findings = (
-        *train.findings,
-        *finding("levels", lost, range=in_words(value_range), severity="warning"),
-    )
+    ranges = ", ".join(f"{low:g} to {high:g}" for low, high in value_range or ())
+    train.findings = (*train.findings, *finding("levels", lost, range=ranges, severity="warning"))
     return DataSummary(
         images=len(train),
         classes=len(train.classes),
@@ -205,3 +210,10 @@ def summarize(train: ImageDataset) -> DataSummary:
         value_range=value_range,
         statistics=statistics,
     )
+
+
+def loses_levels(values: NDArray[np.number], value_range: Range | None) -> bool:
+    """Return whether most gray levels of an image (n, bands) are lost where its range becomes 8 bits."""
+    stored = min(len(np.unique(band)) for band in values.T)
+    left = min(len(np.unique(band)) for band in to_bytes(values, value_range).T)
+    return min(stored, 256) > LEVELS * left

@@ -11,9 +11,9 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ PART_FOLDERS = {**PARTS, "training": "train", "testing": "test"}
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
 
 
-Paths = NDArray[Any]  # (N,) of bytes: a third of the memory of strings
+Paths = NDArray[np.bytes_]  # (N,) of bytes: a third of the memory of strings
 
 
 def path_array(paths: Iterable[str]) -> Paths:
@@ -77,7 +77,8 @@ class FolderIndex(NamedTuple):
 def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
     """From the cache if nothing has changed, else from the disk."""
     file = cache_file(root, classes)
-    if (known := load_index(file)) is not None and unchanged(root, known):
+    known = load_index(file)
+    if known is not None and unchanged(root, known):
         return known
     began = time.time_ns()
     listed = list(in_threads(lambda name: list_class(root, name), classes, workers=LISTERS))
@@ -95,7 +96,8 @@ def list_class(root: Path, name: str) -> FolderIndex:
     skipped: list[str] = []
     folders, stamps = [], []
     home, own = root.resolve(), (root / name).resolve()
-    seen = {identity(each.stat()) for each in {home, *home.parents, *own.parents} - {own}}
+    above = {home, *home.parents, *own.parents} - {own}
+    seen = {identity(each.stat()) for each in above}
     waiting = [name]
     while waiting:
         folder = waiting.pop()
@@ -110,7 +112,10 @@ def list_class(root: Path, name: str) -> FolderIndex:
             for entry in entries:
                 path, lower = f"{folder}/{entry.name}", entry.name.lower()
                 if lower.endswith(EXTENSIONS) and lower[0] != "." and not is_visible_folder(entry):
-                    (names if may_be_image(entry) else skipped).append(path)
+                    if may_be_image(entry):
+                        names.append(path)
+                    else:
+                        skipped.append(path)
                 elif lower.endswith((*EXTENSIONS, *UNREADABLE, *FOREIGN)):
                     skipped.append(path)
                 elif is_visible_folder(entry):
@@ -134,12 +139,15 @@ def may_be_image(entry: os.DirEntry[str]) -> bool:
 
 
 def unchanged(root: Path, index: FolderIndex) -> bool:
-    """Whether every folder is there as it was."""
-    try:
-        folders = zip(index.folders.tolist(), index.stamps.tolist(), strict=True)
-        return all((root / os.fsdecode(name)).stat().st_mtime_ns == stamp for name, stamp in folders)
-    except OSError:
-        return False
+    """Return whether every folder is there as it was."""
+    for name, stamp in zip(index.folders.tolist(), index.stamps.tolist(), strict=True):
+        try:
+            info = (root / os.fsdecode(name)).stat()
+        except OSError:
+            return False
+        if info.st_mtime_ns != stamp:
+            return False
+    return True
 
 
 def cache_file(root: Path, classes: Sequence[str]) -> Path:
@@ -162,8 +170,7 @@ def save_index(index: FolderIndex, file: Path) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole(file) as beside, beside.open("wb") as opened:
-            arrays: dict[str, Any] = index._asdict()
-            np.savez(opened, **arrays)
+            np.savez(opened, **index._asdict())
     except OSError:
         return
 
@@ -174,13 +181,12 @@ def open_folder(root: Path, config: DataConfig) -> Parts:
     if not parts:
         return split(class_folder(root, config), config)
     train = class_folder(root / parts["train"], config, part=parts["train"])
-    held_out = {
-        part: class_folder(root / name, config, part=name, classes=train.classes)
-        for part, name in parts.items()
-        if part != "train"
-    }
-    if beside := [str(root / name) for name in subfolders(root) if name not in parts.values()]:
-        train.findings = (*train.findings, *finding("beside", beside, severity="warning"))
+    held_out = dict[str, FileImages]()
+    for part, name in parts.items():
+        if part != "train":
+            held_out[part] = class_folder(root / name, config, part=name, classes=train.classes)
+    beside = [str(root / name) for name in subfolders(root) if name not in parts.values()]
+    train.findings = (*train.findings, *finding("beside", beside, severity="warning"))
     return with_own_parts(train, held_out, config, where=str(root))
 
 
@@ -190,17 +196,26 @@ def part_folders(root: Path) -> dict[str, str]:
     names = subfolders(root)
     found: dict[str, str] = {}
     for name in names:
-        if (part := part_called(name)) is None:
+        part = part_called(name)
+        if part is None:
             continue
         if part in found:
             raise InputError(f"{root} has two folders for one part, {found[part]}/ and {name}/: keep one")
         found[part] = name
-    if found and len(found) == len(names) and "train" not in found:
-        raise InputError(f"{root} has {', '.join(names)} but no train/: add the images to train on")
-    classes = classes_below(root / found["train"]) if "train" in found else set()
-    whole = len(found) == len(names) or found.get("train") == "train"
-    alike = len(found) > 1 and all(classes & classes_below(root / name) for name in found.values())
-    return found if classes and (whole or alike) else {}
+    only_parts = len(found) == len(names)
+    if "train" not in found:
+        if found and only_parts:
+            raise InputError(f"{root} has {', '.join(names)} but no train/: add the images to train on")
+        return {}
+    # Classes may be called so, too: "training" and "testing" beside others are parts if they share classes.
+    classes = classes_below(root / found["train"])
+    shared = len(found) > 1
+    for name in found.values():
+        if not classes & classes_below(root / name):
+            shared = False
+    if classes and (only_parts or found["train"] == "train" or shared):
+        return found
+    return {}
 
 
 def part_called(name: str) -> str | None:
@@ -228,37 +243,35 @@ def class_folder(
         )
     found = nested_classes(root, found, config)
     index = index_folder(root, found)
-    without = [name for name, count in zip(found, index.counts, strict=True) if not count]
+
+    # A folder's name is its class; folders may be one class in two forms of Unicode, or hold no image.
     labels = [same_name(name.rpartition("/")[2]) for name in found]
-    present = sorted({label for label, count in zip(labels, index.counts, strict=True) if count})
+    empty: list[str] = []
+    present: set[str] = set()
+    for name, label, count in zip(found, labels, index.counts.tolist(), strict=True):
+        if count:
+            present.add(label)
+        else:
+            empty.append(name)
     if not present:
         reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
         unreadable = any(is_unreadable(os.fsdecode(name)) for name in index.skipped)
         hint = f"{INSTALL} reads them" if unreadable else "add some, or remove the folder"
         raise InputError(
-            f"the class folder {root / without[0]} holds no image ({', '.join(EXTENSIONS)}){reason}; {hint}"
+            f"the class folder {root / empty[0]} holds no image ({', '.join(EXTENSIONS)}){reason}; {hint}"
         )
     if classes is None:
-        classes = tuple(present)
+        classes = tuple(sorted(present))
         for name in classes:
             check_utf8(name, "the class")
-    elif unknown := sorted(set(present) - set(classes)):
+    elif unknown := sorted(present - set(classes)):
         raise InputError(f"{root} has a class {unknown[0]!r} that train/ lacks: add it there or remove it")
-    numbers = np.array([classes.index(label) if label in classes else -1 for label in labels], dtype=np.int64)
+
+    place = {name: number for number, name in enumerate(classes)}
+    numbers = np.array([place.get(label, -1) for label in labels], dtype=np.int64)
     targets = ClassTargets(np.repeat(numbers, index.counts), classes)
     images = FileImages(root, index.paths, targets, part=f"{part}/" if part else "")
-    forms = Counter(map(same_name, found))
-    with os.scandir(root) as entries:
-        beside = [(each.name.lower(), each.path) for each in entries]
-    known = (*EXTENSIONS, *UNREADABLE)
-    others = {
-        "empty": [str(root / name) for name in without],
-        "forms": [str(root / name) for name in found if forms[same_name(name)] > 1],
-        "system": [path for name, path in beside if name in SYSTEM],
-        "loose": [path for name, path in beside if name.endswith(known) and name[0] != "."],
-    }
-    if any(others.values()) or len(index.skipped):
-        images.findings = tuple(folder_findings(root, index.skipped, others))
+    images.findings = tuple(folder_findings(root, index.skipped, found, empty))
     return images
 
 
@@ -274,7 +287,10 @@ def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tu
     if len(common) < 2 or nested == "outer":
         return outer
     if nested == "inner":
-        return tuple(f"{one}/{other}" for one in outer for other in subfolders(root / one))
+        inner: list[str] = []
+        for one in outer:
+            inner += (f"{one}/{other}" for other in subfolders(root / one))
+        return tuple(inner)
     raise InputError(
         f"{root}: its folders {', '.join(outer[:3])} all hold folders {', '.join(sorted(common)[:3])}: set "
         "data.form.nested=inner if these are the classes, data.form.nested=outer if the outer folders are, "
@@ -282,25 +298,51 @@ def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tu
     )
 
 
-def folder_findings(root: Path, skipped: Paths, others: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Yield what was left out of a folder. others: by kind of finding."""
-    names = [os.path.join(root, os.fsdecode(name)) for name in skipped]
-    unreadable = [name for name in names if is_unreadable(name)]
-    foreign = [name for name in names if is_unreadable(name, FOREIGN)]
-    hidden = [name for name in names if os.path.basename(name).startswith(".")]
+def folder_findings(
+    root: Path, skipped: Paths, classes: Sequence[str], empty: Sequence[str]
+) -> Iterator[Finding]:
+    """Yield what was left out of a folder, and what is odd about its class folders. empty: those of them that
+    hold no image."""
+    unreadable: list[str] = []
+    foreign: list[str] = []
+    loops: list[str] = []
+    hidden: list[str] = []
+    special: list[str] = []
+    for path in skipped:
+        name = os.path.join(root, os.fsdecode(path))
+        if is_unreadable(name):
+            unreadable.append(name)
+        if is_unreadable(name, FOREIGN):
+            foreign.append(name)
+        if name.endswith("/"):
+            loops.append(name)
+        if os.path.basename(name).startswith("."):
+            hidden.append(name)
+        if os.path.exists(name) and not (os.path.isfile(name) or os.path.isdir(name)):
+            special.append(name)
     formats = endings(unreadable)
     yield from finding("format", unreadable, formats=formats, install=INSTALL, severity="warning")
     yield from finding("other format", foreign, formats=endings(foreign), severity="warning")
-    yield from finding("loop", [name for name in names if name.endswith("/")], severity="warning")
+    yield from finding("loop", loops, severity="warning")
     yield from finding("hidden", hidden, severity="note")
-    yield from finding("special", [name for name in names if is_special(name)], severity="warning")
-    for kind, paths in others.items():
-        yield from finding(kind, paths, severity="note" if kind == "system" else "warning")
+    yield from finding("special", special, severity="warning")
+    yield from finding("empty", [str(root / name) for name in empty], severity="warning")
 
+    forms = Counter(map(same_name, classes))
+    several = [str(root / name) for name in classes if forms[same_name(name)] > 1]
+    yield from finding("forms", several, severity="warning")
 
-def is_special(name: str) -> bool:
-    """Return whether a path that was skipped is there, and neither a file nor a folder."""
-    return os.path.exists(name) and not (os.path.isfile(name) or os.path.isdir(name))
+    system: list[str] = []
+    loose: list[str] = []
+    with os.scandir(root) as entries:
+        for entry in entries:
+            name = entry.name.lower()
+            if name in SYSTEM:
+                system.append(entry.path)
+            if name.endswith((*EXTENSIONS, *UNREADABLE)) and name[0] != ".":
+                loose.append(entry.path)
+    yield from finding("system", system, severity="note")
+    yield from finding("loose", loose, severity="warning")
 
 
 def is_unreadable(name: str, formats: tuple[str, ...] = UNREADABLE) -> bool:
@@ -309,6 +351,7 @@ def is_unreadable(name: str, formats: tuple[str, ...] = UNREADABLE) -> bool:
 
 
 def endings(names: Sequence[str]) -> str:
+    """Return the endings of some names, each once, in words."""
     return ", ".join(sorted({os.path.splitext(name)[1].lower() for name in names}))
 
 

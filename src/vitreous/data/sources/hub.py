@@ -12,10 +12,10 @@ seen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,11 @@ from vitreous.data.targets import ClassTargets, Targets
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import local_path
 
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from fsspec import AbstractFileSystem
+    from pyarrow.parquet import ParquetFile
+
 PREFERRED = ("label", "fine_label", "labels")
 HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
 
@@ -52,7 +57,13 @@ class HubImages(ImageDataset):
     """One split of a dataset, memory-mapped by Arrow; encoded bytes are taken as they are."""
 
     def __init__(
-        self, table: Any, columns: Columns, *, name: str, kind: TargetKind, classes: tuple[str, ...] = ()
+        self,
+        table: Dataset,
+        columns: Columns,
+        *,
+        name: str,
+        kind: TargetKind,
+        classes: tuple[str, ...] = (),
     ) -> None:
         import datasets
 
@@ -66,8 +77,9 @@ class HubImages(ImageDataset):
 
     def encoded(self, index: int) -> bytes:
         entry = self.column[index]
-        only_path = entry and entry["bytes"] is None and entry["path"]
-        return read_file(only_path) if only_path else stored_bytes(entry, self.name(index))
+        if entry and entry["bytes"] is None and entry["path"]:
+            return read_file(entry["path"])
+        return stored_bytes(entry, self.name(index))
 
 
 class StreamedImages(ImageDataset):
@@ -77,7 +89,7 @@ class StreamedImages(ImageDataset):
 
     def __init__(
         self,
-        system: Any,
+        system: AbstractFileSystem,
         files: Sequence[str],
         columns: Columns,
         *,
@@ -88,16 +100,17 @@ class StreamedImages(ImageDataset):
         self.system, self.source, self.columns = system, name, columns
         self.row_groups: list[tuple[str, int]] = []
         counts: list[int] = []
-        labels: list[Any] = []
+        labels: list[object] = []
         for file in files:
             with system.open(file, "rb") as opened:
                 table = parquet_file(opened, file)
                 for group in range(table.num_row_groups):
                     self.row_groups.append((file, group))
                     counts.append(table.metadata.row_group(group).num_rows)
-                rows = table.metadata.num_rows
-                named = columns.label and table.read(columns=[columns.label]).column(0).to_pylist()
-                labels += named or [None] * rows
+                if columns.label:
+                    labels += table.read(columns=[columns.label]).column(0).to_pylist()
+                else:
+                    labels += [None] * table.metadata.num_rows
         self.starts = np.cumsum([0, *counts])
         self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         self.targets = column_labels(labels, columns, name, kind, classes)
@@ -111,27 +124,28 @@ class StreamedImages(ImageDataset):
     def digest(self, index: int) -> str:
         return ""  # the image would be fetched
 
-    def rows(self, block: int) -> list[Any]:
+    def rows(self, block: int) -> list[object]:
         """Return a row group's images, fetched by the first thread that needs them; the longest unused go."""
         with self.fetching[block]:
             return self.fetched(block)
 
-    def fetch(self, block: int) -> list[Any]:
+    def fetch(self, block: int) -> list[object]:
         """Read a row group's images."""
         file, group = self.row_groups[block]
         with self.system.open(file, "rb") as opened:
             table = parquet_file(opened, file)
-            rows: list[Any] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
+            rows: list[object] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
         return rows
 
 
-def stored_bytes(entry: Any, name: str) -> bytes:
+def stored_bytes(entry: object, name: str) -> bytes:
     """Return the image that a row of a Parquet file holds: bytes, or {"bytes": ..., "path": ...}. Raises
     BadImage: there is none."""
-    found = entry if isinstance(entry, dict) else {"bytes": entry}
-    if data := found.get("bytes"):
-        return bytes(data)
-    path = found.get("path")
+    data, path = entry, None
+    if isinstance(entry, dict):
+        data, path = entry.get("bytes"), entry.get("path")
+    if isinstance(data, bytes) and data:
+        return data
     raise BadImage(name, f"the Parquet file has only its path, {path}" if path else "no image in this row")
 
 
@@ -145,21 +159,24 @@ def open_hub(spec: str, config: DataConfig, kind: TargetKind = "classes") -> Par
     return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
 
 
-def open_tables(tables: Mapping[str, Any], where: str, config: DataConfig, kind: TargetKind) -> Parts:
+def open_tables(tables: Mapping[str, Dataset], where: str, config: DataConfig, kind: TargetKind) -> Parts:
     """Return (train, validation, test) of tables of the datasets library, by name."""
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
     columns = columns_of(tables["train"].features, where, kind)
     train = HubImages(tables["train"], columns, name=f"{where}/train", kind=kind)
-    held_out = {
-        name: HubImages(table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes)
-        for name, table in tables.items()
-        if name != "train" and name in PARTS and (not columns.label or labeled(table, columns.label))
-    }
+    held_out = dict[str, HubImages]()
+    for name, table in tables.items():
+        if name == "train" or name not in PARTS:
+            continue
+        if columns.label is None or labeled(table, columns.label):
+            held_out[name] = HubImages(
+                table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes
+            )
     return with_own_parts(train, held_out, config, where=where)
 
 
-def load_tables(spec: str) -> dict[str, Any]:
+def load_tables(spec: str) -> dict[str, Dataset]:
     """Return every split, by name."""
     require_packages("datasets", extra="data", what="hf:")
     import datasets
@@ -168,7 +185,7 @@ def load_tables(spec: str) -> dict[str, Any]:
     if not name:
         raise InputError(f"hf:{spec} names no dataset: write hf:NAME, or hf:FOLDER")
     try:
-        if any((Path(name) / file).exists() for file in ("dataset_dict.json", "state.json")):
+        if is_saved(Path(name)):
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config or None)
@@ -178,12 +195,22 @@ def load_tables(spec: str) -> dict[str, Any]:
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
 
 
-def columns_of(features: Mapping[str, Any], where: str, kind: TargetKind) -> Columns:
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder was written by `save_to_disk`."""
+    return (folder / "dataset_dict.json").exists() or (folder / "state.json").exists()
+
+
+def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> Columns:
     """Return the columns by their types, or else by their names. Raises InputError: there are none."""
     import datasets
 
-    images = [each for each in features if isinstance(features[each], datasets.Image) or each == "image"]
-    labels = [each for each in features if isinstance(features[each], datasets.ClassLabel)]
+    images: list[str] = []
+    labels: list[str] = []
+    for name, feature in features.items():
+        if isinstance(feature, datasets.Image) or name == "image":
+            images.append(name)
+        if isinstance(feature, datasets.ClassLabel):
+            labels.append(name)
     labels = labels or [name for name in PREFERRED if name in features]
     if images and not labels and kind == "unlabeled":
         return Columns(images[0], None, None)
@@ -192,19 +219,22 @@ def columns_of(features: Mapping[str, Any], where: str, kind: TargetKind) -> Col
             f"{where} has no column of {'labels' if images else 'images'}; its columns are: "
             f"{', '.join(features)}"
         )
-    label = next((name for name in PREFERRED if name in labels), labels[0])
+    label = labels[0]
+    for name in reversed(PREFERRED):
+        if name in labels:
+            label = name
     names = getattr(features[label], "names", None)
     return Columns(images[0], label, tuple(names) if names else None)
 
 
-def labeled(table: Any, label: str) -> bool:
+def labeled(table: Dataset, label: str) -> bool:
     """Return whether a split has labels: published test splits often hold -1."""
     values = table[label][:1]
     return len(values) > 0 and values[0] not in (-1, None)
 
 
 def column_labels(
-    values: Sequence[Any],
+    values: Sequence[Any],  # of the types of Arrow
     columns: Columns,
     name: str,
     kind: TargetKind = "classes",
@@ -213,27 +243,23 @@ def column_labels(
     """Return the targets of a column of class numbers, words, or numbers to predict; of images that
     need no labels, of one class where these are not classes. classes: those of the training part, where this
     is another one."""
-    return classes_if_any(
-        partial(labels_in, values, columns, name, kind, classes), len(values), kind, classes
-    )
 
+    def read() -> Targets:
+        """Raise InputError for labels that are not classes, or numbers."""
+        where = f"{name}: the column {columns.label!r}"
+        if any(isinstance(value, list) or value is None for value in values):
+            raise InputError(f"{where} has not one label for each image")
+        if kind == "numbers":
+            return numbers_of(values, where)
+        if columns.classes:
+            return ClassTargets(np.array(values, dtype=np.int64), columns.classes)
+        words = [str(value) for value in values]
+        refuse_numbers(words, where)
+        if not classes:
+            refuse_captions(words, where)
+        return named_targets(words, name, classes or tuple(map(str, sorted(set(values)))))
 
-def labels_in(
-    values: Sequence[Any], columns: Columns, name: str, kind: TargetKind, classes: tuple[str, ...]
-) -> Targets:
-    """Return the targets as `column_labels`. Raises InputError: they are not classes, or numbers."""
-    where = f"{name}: the column {columns.label!r}"
-    if any(isinstance(value, list) or value is None for value in values):
-        raise InputError(f"{where} has not one label for each image")
-    if kind == "numbers":
-        return numbers_of(values, where)
-    if columns.classes:
-        return ClassTargets(np.array(values, dtype=np.int64), columns.classes)
-    words = [str(value) for value in values]
-    refuse_numbers(words, where)
-    if not classes:
-        refuse_captions(words, where)
-    return named_targets(words, name, classes or tuple(map(str, sorted(set(values)))))
+    return classes_if_any(read, len(values), kind, classes)
 
 
 def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
@@ -246,24 +272,24 @@ def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
     for file in sorted(files):
         *folders, last = file.split("/")
         marks = {last.removesuffix(".parquet").partition("-")[0], *folders[-1:]}
-        if part := next((name for name in PARTS if name in marks), None):
-            by_part.setdefault(part, []).append(file)
+        named = [name for name in PARTS if name in marks]
+        if named:
+            by_part.setdefault(named[0], []).append(file)
     if "train" not in by_part:
         raise InputError(f"hf:{spec} has no Parquet files of a split 'train': stream another, or turn it off")
     with system.open(by_part["train"][0], "rb") as opened:
         schema = parquet_file(opened, by_part["train"][0]).schema_arrow
     columns = columns_of(Features.from_arrow_schema(schema), f"hf:{spec}", kind)
     train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train", kind=kind)
-    held_out = {
-        name: StreamedImages(
+    held_out = dict[str, StreamedImages]()
+    for name, files in by_part.items():
+        held_out[name] = StreamedImages(
             system, files, columns, name=f"hf:{spec}/{name}", kind=kind, classes=train.classes
         )
-        for name, files in by_part.items()
-    }
     return with_own_parts(train, held_out, config, where=f"hf:{spec}")
 
 
-def find_files(spec: str) -> tuple[Any, list[str]]:
+def find_files(spec: str) -> tuple[AbstractFileSystem, list[str]]:
     """Return (file system, Parquet files): of a local folder, or of the Hub's own conversion of a dataset."""
     if (folder := local_path(spec)).is_dir():
         from fsspec.implementations.local import LocalFileSystem
@@ -272,13 +298,13 @@ def find_files(spec: str) -> tuple[Any, list[str]]:
     require_packages("huggingface_hub", extra="hub", what="streaming")
     from huggingface_hub import HfFileSystem
 
-    system: Any = HfFileSystem()
+    system: AbstractFileSystem = HfFileSystem()
     name, _, part = spec.partition("@")
     root = f"datasets/{name}@refs%2Fconvert%2Fparquet"
     try:
         if not part:
-            found = system.ls(root, detail=True)
-            part = only_config(name, [each["name"] for each in found if each["type"] == "directory"])
+            listed = system.ls(root, detail=True)
+            part = only_config(name, [each["name"] for each in listed if each["type"] == "directory"])
         return system, list(system.glob(f"{root}/{part}/**/*.parquet"))
     except OSError as error:
         raise InputError(f"hf:{spec} cannot be reached: {' '.join(str(error).split())}") from None
@@ -296,7 +322,7 @@ def only_config(name: str, folders: Sequence[str]) -> str:
     return configs[0] if len(configs) == 1 else "default"
 
 
-def parquet_file(opened: Any, name: str) -> Any:
+def parquet_file(opened: BinaryIO, name: str) -> ParquetFile:
     """Return a Parquet file of which nothing but the end has been read."""
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -30,22 +29,28 @@ def named_targets(
     Raises:
         InputError: a label is not one of the classes.
     """
-    weights = [{same_name(each): weight for each, weight in weights_of(label).items()} for label in labels]
-    names = {name for label in weights for name in label}
+    weighted: list[dict[str, float]] = []  # of each image the weights of its classes
+    names: set[str] = set()
+    for label in labels:
+        weights = {label: 1.0} if isinstance(label, str) else label
+        weighted.append({same_name(name): weight for name, weight in weights.items()})
+        names.update(weighted[-1])
     if classes and (unknown := sorted(names - set(classes))):
         known = ", ".join(classes[:10])
         raise InputError(f"{where} has the class {unknown[0]!r}, which is not one of {known}")
     classes = classes or tuple(sorted(names))
-    number = {name: index for index, name in enumerate(classes)}
-    rows = [{number[name]: weight for name, weight in label.items() if weight} for label in weights]
+    place = {name: number for number, name in enumerate(classes)}
+
     if all(isinstance(label, str) for label in labels):
-        return ClassTargets(np.array([next(iter(row)) for row in rows], dtype=np.int64), classes)
+        numbers: list[int] = []
+        for weights in weighted:
+            numbers += (place[name] for name in weights)
+        return ClassTargets(np.array(numbers, dtype=np.int64), classes)
+    rows: list[dict[int, float]] = []
+    for weights in weighted:
+        positive = {place[name]: weight for name, weight in weights.items() if weight}
+        rows.append(positive)
     return LabelTargets.of(rows, classes)
-
-
-def weights_of(label: Label) -> Mapping[str, float]:
-    """Return the weight of each class of a label."""
-    return {label: 1.0} if isinstance(label, str) else label
 
 
 def classes_if_any(
@@ -80,9 +85,15 @@ def refuse_captions(labels: Sequence[str], where: str) -> None:
 def refuse_numbers(labels: Sequence[str], where: str) -> None:
     """Raise InputError for labels that are not classes but many different numbers."""
     values = set(labels)
-    if len(values) < MANY or any(number_in(text) is None for text in values):
+    if len(values) < MANY:
         return
-    fractions = any(not float(text).is_integer() for text in values)
+    fractions = False
+    for text in values:
+        number = number_in(text)
+        if number is None:
+            return
+        if not number.is_integer():
+            fractions = True
     if fractions or 2 * len(values) > len(labels):
         raise InputError(
             f"{where} has {len(values)} different numbers as labels of {len(labels)} images: add `task` "
@@ -90,7 +101,7 @@ def refuse_numbers(labels: Sequence[str], where: str) -> None:
         )
 
 
-def numbers_of(values: Sequence[Any], where: str) -> NumberTargets:
+def numbers_of(values: Sequence[object], where: str) -> NumberTargets:
     """Return values as finite numbers to predict. Raises InputError where one is not."""
     try:
         numbers = np.array(values, dtype=np.float32)

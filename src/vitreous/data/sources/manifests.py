@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,11 +106,22 @@ def read_manifest(
             few = len(fields) < len(header)
             advice = "add those that are missing" if few else "quote fields that hold the separator"
             raise InputError(f"{path}, {where} has {len(fields)} fields and not {len(header)}: {advice}")
-    paths, labels, splits, groups, times = (
-        [fields[header.index(name)].strip() for fields in lines.values()] if name in header else []
-        for name in ("path", "label", "split", str(group_by).lower(), str(time).lower())
+
+    def column(name: str | None) -> list[str]:
+        """Return the texts of a column; none where there is no such column."""
+        if name is None or name.lower() not in header:
+            return []
+        place = header.index(name.lower())
+        return [fields[place].strip() for fields in lines.values()]
+
+    return ManifestRows(
+        paths=column("path"),
+        labels=column("label"),
+        splits=column("split"),
+        groups=column(group_by),
+        times=column(time),
+        lines=list(lines),
     )
-    return ManifestRows(paths, labels, splits, groups, times, list(lines))
 
 
 def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
@@ -121,8 +132,15 @@ def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     delimiter = delimiter_of(file.readline(), "\t" if path.suffix == ".tsv" else ",")
     file.seek(0)
     table = table_rows(file, delimiter, str(path))
-    header = [name.strip().lower() for name in table[0]] if table else []
-    return header, {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
+    if not table:
+        return [], {}
+    lines = {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
+    return column_names(table[0]), lines
+
+
+def column_names(line: Iterable[str]) -> list[str]:
+    """Return the names of columns in the form in which they are compared."""
+    return [name.strip().lower() for name in line]
 
 
 def read_table(path: Path) -> bytes:
@@ -139,7 +157,10 @@ MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM
 def decoded_text(content: bytes, where: str) -> tuple[str, str]:
     """Return (text, encoding) of a table: by its byte-order mark, as UTF-8, or as CP949, in which Korean
     spreadsheets write; the last two with a notice. Raises InputError: it is none of these."""
-    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "utf-8")
+    encoding = "utf-8"
+    for mark, name in MARKS.items():
+        if content.startswith(mark):
+            encoding = name
     for each in dict.fromkeys((encoding, "cp949")):
         try:
             text = content.decode(each)
@@ -162,10 +183,10 @@ def table_rows(file: Iterable[str], delimiter: str, where: str) -> list[list[str
 
 
 def delimiter_of(line: str, usual: str) -> str:
-    """What is between the columns of a first line: the first sign by which it names the path."""
+    """Return what is between the columns of a first line: the first sign by which it names the path."""
     for sign in (usual, ";", ",", "\t"):
-        names = [name.strip().lower() for name in next(csv.reader([line], delimiter=sign), [])]
-        if "path" in names:
+        fields = next(csv.reader([line], delimiter=sign), [])
+        if "path" in column_names(fields):
             return sign
     return usual
 
@@ -179,13 +200,13 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
         table = parquet.read_table(path)
     except (ArrowInvalid, OSError) as error:  # OSError: a damaged page
         raise InputError(f"{path} is not a Parquet file: {error}") from None
-    rows = zip(*table.to_pydict().values(), strict=True)
-    texts = ([text_of(value, str(path)) for value in row] for row in rows)
-    header = [name.strip().lower() for name in table.column_names]
-    return header, {f"row {number}": row for number, row in enumerate(texts, start=1)}
+    lines = dict[str, list[str]]()
+    for number, row in enumerate(zip(*table.to_pydict().values(), strict=True), start=1):
+        lines[f"row {number}"] = [text_of(value, str(path)) for value in row]
+    return column_names(table.column_names), lines
 
 
-def text_of(value: Any, where: str) -> str:
+def text_of(value: object, where: str) -> str:
     """Return a value of a Parquet file as text. Raises InputError: bytes that are not UTF-8."""
     if isinstance(value, bytes):
         return decoded_text(value, where)[0]
@@ -196,19 +217,27 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     """Return the targets: classes where every image has one plain label, else several labels.
     Raises InputError: the labels are not classes, or there is a single one."""
     refuse_numbers(rows.labels, str(path))
-    refuse_captions([part.strip() for text in rows.labels for part in text.split(separator)], str(path))
+    parts: list[str] = []
+    for text in rows.labels:
+        parts += map(str.strip, text.split(separator))
+    refuse_captions(parts, str(path))
+
     parsed = [parse_label(text, separator, path) for text in rows.labels]
     if not any(parsed):
         raise InputError(f"{path} names no class: fill its column label")
-    if all(len(label) == 1 and 1.0 in label.values() for label in parsed if label):
-        if not all(parsed):
-            raise InputError(
-                f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
-                f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
-            )
-        targets = named_targets([next(iter(label)) for label in parsed], str(path))
-    else:
+    plain: list[str] = []  # the classes, of those labels that are one whole class
+    for label in parsed:
+        if list(label.values()) == [1.0]:
+            plain += label
+    if len(plain) < len(parsed) - parsed.count({}):
         targets = named_targets(parsed, str(path))
+    elif len(plain) == len(parsed):
+        targets = named_targets(plain, str(path))
+    else:
+        raise InputError(
+            f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
+            f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
+        )
     for each in targets.classes:
         check_utf8(each, "the class")
     return targets
@@ -244,7 +273,9 @@ def read_numbers(rows: ManifestRows, path: Path) -> NumberTargets:
 def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:
     """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes."""
     label: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(separator))):
+    for part in map(str.strip, text.split(separator)):
+        if not part:
+            continue
         name, colon, number = part.rpartition(":")
         try:
             weight = finite_number(number) if colon else 1.0

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig, TargetKind
-from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.dataset import ImageDataset, Parts, StoredImage
 from vitreous.data.decoding import BadImage
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
@@ -24,12 +25,22 @@ from vitreous.data.sources.labels import (
 )
 from vitreous.data.targets import ClassTargets, LabelTargets, Targets
 from vitreous.errors import InputError, check_utf8
-from vitreous.models.preprocessing import as_pil, as_stored
+from vitreous.models.preprocessing import ImageLike, as_pil, as_stored
 
 KINDS = (
     "a torch Dataset of (image, label), a datasets.Dataset, a tuple (images, labels) of arrays, a list of "
     "(image, label), or a dictionary of these named train, val and test"
 )
+
+
+ImageT = TypeVar("ImageT")
+
+
+class Indexed(Protocol):
+    """What numbers its items from 0: a list, an array, a torch Dataset of the user."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class ObjectImages(ImageDataset):
@@ -40,16 +51,16 @@ class ObjectImages(ImageDataset):
         pairs: whether it gives pairs.
     """
 
-    def __init__(self, images: Any, targets: Targets, *, pairs: bool, name: str) -> None:
+    def __init__(self, images: Indexed, targets: Targets, *, pairs: bool, name: str) -> None:
         self.images, self.targets, self.pairs, self.source = images, targets, pairs, name
 
     def image(self, index: int) -> Image.Image:
         return self.read(index, as_pil)
 
-    def stored(self, index: int) -> Any:
+    def stored(self, index: int) -> StoredImage:
         return self.read(index, as_stored)
 
-    def read(self, index: int, convert: Callable[[Any], Any]) -> Any:
+    def read(self, index: int, convert: Callable[[ImageLike], ImageT]) -> ImageT:
         """Return an image as `convert` makes it. Raises BadImage."""
         try:
             item = self.images[index]
@@ -58,7 +69,7 @@ class ObjectImages(ImageDataset):
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 
 
-def open_objects(data: Any, config: DataConfig, kind: TargetKind) -> Parts:
+def open_objects(data: object, config: DataConfig, kind: TargetKind) -> Parts:
     """Return (train, validation, test) of Python objects.
 
     Args:
@@ -77,45 +88,57 @@ def open_objects(data: Any, config: DataConfig, kind: TargetKind) -> Parts:
     if hasattr(parts["train"], "cast_column"):  # of the datasets library
         return open_tables(dict(parts), "datasets.Dataset", config, kind)
     train = read_objects(parts["train"], kind)
-    held_out = {
-        name: read_objects(part, kind, classes=train.classes)
-        for name, part in parts.items()
-        if name != "train"
-    }
+    held_out = dict[str, ImageDataset]()
+    for name, part in parts.items():
+        if name != "train":
+            held_out[name] = read_objects(part, kind, classes=train.classes)
     return with_own_parts(train, held_out, config, where=train.source)
 
 
-def read_objects(data: Any, kind: TargetKind, classes: tuple[str, ...] | None = None) -> ObjectImages:
+def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None = None) -> ObjectImages:
     """Return one part. classes: those of the training part, where this is another one."""
     name = type(data).__name__
+    images: Indexed
+    labels: Sequence[Any]
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "__len__"):
-        images, given = data
-        labels, pairs = list(getattr(given, "tolist", lambda: given)()), False
+        images, pairs = data[0], False
+        labels = list(as_plain(data[1]))
         if len(images) != len(labels):
             raise InputError(
                 f"DATA has {len(images)} images and {len(labels)} labels: give one for each image"
             )
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
-        alone = kind == "unlabeled" and len(data) and not isinstance(data[0], list | tuple)
-        images, pairs, labels = data, not alone, [None] * len(data) if alone else pair_labels(data)
+    elif is_indexed(data):
+        images = data
+        pairs = kind != "unlabeled" or not len(data) or isinstance(data[0], list | tuple)
+        labels = pair_labels(data) if pairs else [None] * len(data)
     else:
         raise InputError(f"DATA is a {name}: give {KINDS}")
-    if not len(labels):
+    if not labels:
         raise InputError(f"DATA ({name}) is empty: give {KINDS}")
-    known = classes or tuple(map(str, getattr(data, "classes", ())))
     if kind == "numbers":
         return ObjectImages(images, numbers_of(labels, name), pairs=pairs, name=name)
+    known = classes or tuple(map(str, getattr(data, "classes", ())))
     read = partial(class_targets, labels, known, name)
     targets = classes_if_any(read, len(labels), kind, classes or ())
     return ObjectImages(images, targets, pairs=pairs, name=name)
 
 
-def pair_labels(data: Any) -> list[Any]:
+def is_indexed(data: object) -> TypeGuard[Indexed]:
+    """Return whether Python's indices and `len` work on an object, and it is not a text."""
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes)
+
+
+def as_plain(value: Any) -> Any:
+    """Return an array or a tensor as a list or a number, anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def pair_labels(data: Indexed) -> list[Any]:
     """Return the labels of a dataset of pairs: its attribute `targets`, as torchvision has it, or from the
     items, each of which is read once."""
     targets = getattr(data, "targets", None)
     if targets is not None and len(targets) == len(data):
-        return list(getattr(targets, "tolist", lambda: targets)())
+        return list(as_plain(targets))
     labels = []
     for index in range(len(data)):
         item = data[index]
@@ -127,27 +150,36 @@ def pair_labels(data: Any) -> list[Any]:
 
 def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> ClassTargets | LabelTargets:
     """Return the targets of labels. classes: their names where they are known; there are no others then."""
-    plain = [getattr(label, "tolist", lambda label=label: label)() for label in labels]
+    plain = [as_plain(label) for label in labels]
     if plain and all(isinstance(label, list | tuple) and len(label) == 1 for label in plain):
         plain = [label[0] for label in plain]  # (N, 1), as a column of a table
-    lists = sum(isinstance(label, list | tuple | set) for label in plain)
-    if lists not in (0, len(plain)):
+
+    # Several labels for each image, or one: all the values that there are, and of which types they are.
+    several = [isinstance(label, list | tuple | set) for label in plain]
+    if any(several) and not all(several):
         raise InputError(f"{name} has one label for some images and several for others: give a list for each")
-    rows = [list(label) for label in plain] if lists else [[label] for label in plain]
-    values = [value for row in rows for value in row]
+    rows = [list(label) if lists else [label] for label, lists in zip(plain, several, strict=True)]
+    values = list(chain.from_iterable(rows))
     if not values:
         raise InputError(f"{name} has no label for any image: give some images one")
+    are_texts = [isinstance(value, str) for value in values]
+    are_flags = [isinstance(value, bool) for value in values]
+    are_numbers = [isinstance(value, int) and not isinstance(value, bool) for value in values]
+
     targets: ClassTargets | LabelTargets
-    if lists and not any(isinstance(value, str) for value in values):
+    if any(several) and not any(are_texts):
         targets = weighted_targets(plain, classes, name)
-    elif all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+    elif all(are_numbers):
         targets = numbered_targets(values, classes, name)
-    elif all(isinstance(value, str | bool) for value in values):
-        texts = [[str(value) for value in row] for row in rows]
+    elif all(np.logical_or(are_texts, are_flags)):
+        texts = list(map(str, values))
         if not classes:
-            refuse_captions([text for row in texts for text in row], name)
-        labels = [dict.fromkeys(row, 1.0) for row in texts] if lists else [row[0] for row in texts]
-        targets = named_targets(labels, name, classes)
+            refuse_captions(texts, name)
+        if any(several):
+            weights = [dict.fromkeys(map(str, row), 1.0) for row in rows]
+            targets = named_targets(weights, name, classes)
+        else:
+            targets = named_targets(texts, name, classes)
     else:
         refuse_numbers([str(label) for label in plain], name)
         raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r:.60}")
@@ -167,11 +199,11 @@ def numbered_targets(numbers: Sequence[int], classes: tuple[str, ...], name: str
     return ClassTargets(np.array(numbers, dtype=np.int64), classes or tuple(map(str, range(largest + 1))))
 
 
-def weighted_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> LabelTargets:
+def weighted_targets(labels: Sequence[Sequence[float]], classes: tuple[str, ...], name: str) -> LabelTargets:
     """Return rows of numbers, one for each class, as the weights of classes."""
     from scipy.sparse import csr_array
 
-    if any(isinstance(each, list | tuple) for label in labels for each in label):
+    if any(isinstance(value, list | tuple) for value in chain.from_iterable(labels)):
         raise InputError(f"{name} has tables as labels: give a class, or one number for each class")
     widths = {len(label) for label in labels}
     if len(widths) > 1 or (classes and widths != {len(classes)}):

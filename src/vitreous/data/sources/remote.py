@@ -11,21 +11,25 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import local_path, open_regular, read_text, whole_number
 from vitreous.whole_files import whole
 
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
 BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 FORM = "name-{000..099}.tar"
 MOST_SHARDS = 1_000_000  # that braces may name
 ATTEMPTS = 4  # to fetch a shard, with a longer pause before each
 LISTERS = 16  # threads, which wait for the network
+FileInfo = Mapping[str, object]  # what fsspec says of a file: its name, its size ...
 CHANGES = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "created")
 
 
@@ -49,13 +53,10 @@ class Shard(NamedTuple):
 
     def open(self, cache_bytes: float) -> int:
         """Return a descriptor of the file, fetched if it is not here. Raises OSError: it cannot be opened."""
-        return open_cached(self, cache_bytes) if self.remote else open_local(self.location)
-
-
-def open_local(path: str) -> int:
-    """Return a descriptor of a regular file. Raises OSError."""
-    with open_regular(path) as file:
-        return os.dup(file.fileno())
+        if self.remote:
+            return open_cached(self, cache_bytes)
+        with open_regular(self.location) as file:
+            return os.dup(file.fileno())
 
 
 class OpenShard:
@@ -74,14 +75,13 @@ def find_shards(spec: str) -> list[Shard]:
     """Return the files of `a-{000..002}.tar`, or of a glob. Raises InputError where one is missing."""
     if "://" in spec:
         return find_remote(spec)
-    found = expanded(spec)
-    if not found:
+    if names := expanded(spec):
+        paths = [local_path(name) for name in names]
+    else:
         folder, pattern = os.path.split(spec)
         paths = sorted(local_path(folder or ".").glob(pattern))
         if not paths:
             raise InputError(f"there is no {spec}: write shards as {FORM}")
-    else:
-        paths = [local_path(each) for each in found]
     shards = []
     for path in paths:
         try:
@@ -106,8 +106,8 @@ def expanded(spec: str) -> list[str]:
         raise InputError(f"{spec} counts down: write shards as {FORM}")
     if high - low >= MOST_SHARDS:
         raise InputError(f"{spec} names {high - low + 1} shards, more than {MOST_SHARDS}: write {FORM}")
-    numbers = (f"{number:0{len(first)}}" for number in range(low, high + 1))
-    return [spec[: found.start()] + number + spec[found.end() :] for number in numbers]
+    before, after, digits = spec[: found.start()], spec[found.end() :], len(first)
+    return [f"{before}{number:0{digits}}{after}" for number in range(low, high + 1)]
 
 
 def missing(location: str, spec: str) -> InputError:
@@ -115,7 +115,7 @@ def missing(location: str, spec: str) -> InputError:
 
 
 @contextmanager
-def reaching(spec: str) -> Iterator[Any]:
+def reaching(spec: str) -> Iterator[AbstractFileSystem]:
     """Give the file system of a URL. Raises InputError where it cannot be reached."""
     require_packages("fsspec", extra="data", what=f"DATA at {spec}")
     import fsspec
@@ -132,36 +132,46 @@ def reaching(spec: str) -> Iterator[Any]:
 def find_remote(spec: str) -> list[Shard]:
     """Return the shards of a URL: by listing their folder, in one request for many, where the store can."""
     kind = spec.partition("://")[0]
+    names = expanded(spec)
     with reaching(spec) as system:
-        if names := expanded(spec):
-            stripped = [system._strip_protocol(name) for name in names]
-            infos: dict[str, Mapping[str, Any]] = {}
-            if not kind.startswith("http"):
-                with suppress(FileNotFoundError):
-                    folder = stripped[0].rpartition("/")[0]
-                    infos = {each["name"].lstrip("/"): each for each in system.ls(folder, detail=True)}
-
-            def info(path: str) -> Mapping[str, Any]:
-                if found := infos.get(path.lstrip("/")):
-                    return found
-                try:
-                    return dict(system.info(path))
-                except FileNotFoundError as error:
-                    if isinstance(error.__cause__, OSError):  # of HTTP: there is no such server
-                        raise error.__cause__ from None
-                    url = path if "://" in path else f"{kind}://{path.lstrip('/')}"
-                    raise missing(url, spec) from None
-
-            found = dict(zip(names, in_threads(info, stripped, workers=LISTERS), strict=True))
+        if names:
+            found = dict(zip(names, infos_of(system, names, spec), strict=True))
         else:
-            globbed = system.glob(spec, detail=True)
-            found = {system.unstrip_protocol(name): each for name, each in sorted(globbed.items())}
+            found = {}
+            for path, info in sorted(system.glob(spec, detail=True).items()):
+                found[system.unstrip_protocol(path)] = info
     if not found:
         raise InputError(f"there is no {spec}: write shards as {kind}://.../{FORM}")
-    return [
-        Shard(url, int(each.get("size") or 0), str(next((each[k] for k in CHANGES if each.get(k)), "")))
-        for url, each in found.items()
-    ]
+    shards = []
+    for url, info in found.items():
+        size = info.get("size")
+        marks = [str(info[name]) for name in CHANGES if info.get(name)]
+        shards.append(Shard(url, size if isinstance(size, int) else 0, marks[0] if marks else ""))
+    return shards
+
+
+def infos_of(system: AbstractFileSystem, names: Sequence[str], spec: str) -> Iterator[FileInfo]:
+    """Yield what a store says of each file. Raises InputError: one is not there."""
+    kind = spec.partition("://")[0]
+    paths: list[str] = [system._strip_protocol(name) for name in names]
+    listed: dict[str, FileInfo] = {}
+    if not kind.startswith("http"):
+        with suppress(FileNotFoundError):
+            for info in system.ls(paths[0].rpartition("/")[0], detail=True):
+                listed[info["name"].lstrip("/")] = info
+
+    def info_of(path: str) -> FileInfo:
+        if found := listed.get(path.lstrip("/")):
+            return found
+        try:
+            return dict(system.info(path))
+        except FileNotFoundError as error:
+            if isinstance(error.__cause__, OSError):  # of HTTP: there is no such server
+                raise error.__cause__ from None
+            url = path if "://" in path else f"{kind}://{path.lstrip('/')}"
+            raise missing(url, spec) from None
+
+    return in_threads(info_of, paths, workers=LISTERS)
 
 
 def text_beside(location: str, name: str) -> str:

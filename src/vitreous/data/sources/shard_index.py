@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.decoding import EXTENSIONS
-from vitreous.data.sources.folders import LARGE, path_array
+from vitreous.data.sources.folders import LARGE, Paths, path_array
 from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard
 from vitreous.data.targets import ClassTargets, LabelTargets
@@ -44,6 +44,7 @@ SKIPPED = (
     tarfile.BLKTYPE,
     tarfile.FIFOTYPE,
 )
+LabelKey = str | tuple[tuple[str, float], ...]
 Member = tuple[str, int, int]  # name, offset and size in bytes
 Numbering = Callable[[list[Label], NDArray[np.int64]], ClassTargets | LabelTargets]
 
@@ -54,7 +55,7 @@ class ShardIndex(NamedTuple):
     ends: NDArray[np.int64]  # for each shard the number of images up to its end
     blocks: NDArray[np.uint32]  # where an image begins in its shard, in blocks of 512 bytes
     sizes: NDArray[np.uint32]  # of the files, in bytes
-    names: NDArray[Any]  # of the files, without that of the shard
+    names: Paths  # of the files, without that of the shard
     hashes: NDArray[np.uint64]  # of the names with that of the shard, from which splits follow
     targets: ClassTargets | LabelTargets
 
@@ -72,10 +73,22 @@ class IndexedShard(NamedTuple):
 
     blocks: NDArray[np.uint32]
     sizes: NDArray[np.uint32]
-    names: NDArray[Any]
+    names: Paths
     hashes: NDArray[np.uint64]
     places: NDArray[np.int64]  # of each image's label among `labels`, or -1
     labels: list[Label]
+
+    def labeled(self) -> IndexedShard:
+        """Return the images that have a label."""
+        rows = self.places >= 0
+        return IndexedShard(
+            self.blocks[rows],
+            self.sizes[rows],
+            self.names[rows],
+            self.hashes[rows],
+            self.places[rows],
+            self.labels,
+        )
 
 
 def shard_index(
@@ -98,7 +111,7 @@ def shard_index(
 
 def index_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) -> Path:
     """Return where the index of some shards, as they are now, is cached."""
-    stamp = json.dumps([VERSION, EXTENSIONS, reading.labeled, *key, *([*each] for each in shards)])
+    stamp = json.dumps([VERSION, EXTENSIONS, reading.labeled, *key, *shards])
     return cache_folder() / "indexes" / hashlib.sha256(stamp.encode()).hexdigest()[:32]
 
 
@@ -110,7 +123,7 @@ def load(folder: Path) -> ShardIndex | None:
         if (folder / SEVERAL).is_file():
             from scipy.sparse import load_npz
 
-            targets: Any = LabelTargets(load_npz(folder / SEVERAL), classes)
+            targets: ClassTargets | LabelTargets = LabelTargets(load_npz(folder / SEVERAL), classes)
         else:
             targets = ClassTargets(np.load(folder / "targets.npy", mmap_mode="r"), classes)
         return ShardIndex._make([*arrays, targets])
@@ -120,21 +133,25 @@ def load(folder: Path) -> ShardIndex | None:
 
 def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Reading) -> ShardIndex:
     """Index shards; a large index is written into the cache, whole, and read from there."""
-    labels = dict[Any, tuple[int, Label]]()  # the different ones, in the order in which they are met
+    labels = Labels()
     parts: list[IndexedShard] = []
     read = partial(index_shard, cache_bytes=reading.cache_bytes)
     for part in in_processes(read, shards, workers=reading.workers):
         if reading.labeled and (part.places < 0).any():
-            part = IndexedShard._make([*(array[part.places >= 0] for array in part[:5]), part.labels])
-        known = [labels.setdefault(identity(each), (len(labels), each))[0] for each in part.labels]
-        renumbered = np.array([*known, -1], dtype=np.int64)[part.places]
-        parts.append(part._replace(places=renumbered, labels=[]))
-    ends = np.cumsum([len(part.names) for part in parts])
-    blocks, sizes, names, hashes, places = map(
-        np.concatenate, zip(*(part[:5] for part in parts), strict=True)
+            part = part.labeled()
+        # From places among a shard's labels to places among all; -1, without a label, is the last entry.
+        places = np.array([*map(labels.place, part.labels), -1], dtype=np.int64)
+        parts.append(part._replace(places=places[part.places], labels=[]))
+    names = np.concatenate([part.names for part in parts])
+    targets = number(labels.different, np.concatenate([part.places for part in parts]))
+    index = ShardIndex(
+        ends=np.cumsum([len(part.names) for part in parts]),
+        blocks=np.concatenate([part.blocks for part in parts]),
+        sizes=np.concatenate([part.sizes for part in parts]),
+        names=names,
+        hashes=np.concatenate([part.hashes for part in parts]),
+        targets=targets,
     )
-    targets = number([label for _, label in labels.values()], places)
-    index = ShardIndex(ends, blocks, sizes, names, hashes, targets)
     if len(names) < LARGE:
         return index
     from scipy.sparse import save_npz
@@ -151,9 +168,20 @@ def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Rea
     return load(folder) or index
 
 
-def identity(label: Label) -> Any:
-    """Return what is equal for equal labels, and can be a key."""
-    return label if isinstance(label, str) else tuple(sorted(label.items()))
+class Labels:
+    """The different labels of images, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self.different: list[Label] = []
+        self.places = dict[LabelKey, int]()
+
+    def place(self, label: Label) -> int:
+        """Return the place of a label among the different ones, at which it is put if it is a new one."""
+        key = label if isinstance(label, str) else tuple(sorted(label.items()))
+        if key not in self.places:
+            self.places[key] = len(self.different)
+            self.different.append(label)
+        return self.places[key]
 
 
 def name_hash(name: str) -> int:
@@ -164,8 +192,8 @@ def name_hash(name: str) -> int:
 
 def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
     """Return the index of one shard."""
-    images: dict[str, dict[str, Member]] = {}
-    found: dict[str, tuple[int, Label]] = {}
+    images: dict[str, dict[str, Member]] = {}  # of each sample, by name
+    found: dict[str, tuple[int, Label]] = {}  # of each sample the last of LABELS that it has, and its label
     try:
         opened = OpenShard(shard, cache_bytes)
     except OSError as error:
@@ -182,20 +210,24 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
             label = read_label(suffix, os.pread(opened.descriptor, size, offset), f"{shard}/{name}")
             if label is not None and LABELS.index(suffix) >= found.get(stem, (0,))[0]:
                 found[stem] = LABELS.index(suffix), label
-    labels = dict[Any, tuple[int, Label]]()
-    places = [
-        labels.setdefault(identity(found[stem][1]), (len(labels), found[stem][1]))[0] if stem in found else -1
-        for stem in images
-    ]
-    chosen = [image_of_sample(shard, list(each.values())) for each in images.values()]
-    names, offsets, sizes = zip(*chosen, strict=True) if chosen else ((), (), ())
+    labels = Labels()
+    names: list[str] = []
+    offsets: list[int] = []
+    sizes: list[int] = []
+    places: list[int] = []
+    for stem, candidates in images.items():
+        name, offset, size = image_of_sample(shard, list(candidates.values()))
+        names.append(name)
+        offsets.append(offset)
+        sizes.append(size)
+        places.append(labels.place(found[stem][1]) if stem in found else -1)
     return IndexedShard(
-        (np.array(offsets, dtype=np.int64) // BLOCK).astype(np.uint32),
-        np.array(sizes, dtype=np.uint32),
-        path_array(names) if names else np.empty(0, dtype="S1"),
-        np.array([name_hash(f"{shard.name}/{name}") for name in names], dtype=np.uint64),
-        np.array(places, dtype=np.int64),
-        [label for _, label in labels.values()],
+        blocks=(np.array(offsets, dtype=np.int64) // BLOCK).astype(np.uint32),
+        sizes=np.array(sizes, dtype=np.uint32),
+        names=path_array(names) if names else np.empty(0, dtype="S1"),
+        hashes=np.array([name_hash(f"{shard.name}/{name}") for name in names], dtype=np.uint64),
+        places=np.array(places, dtype=np.int64),
+        labels=labels.different,
     )
 
 

@@ -35,29 +35,31 @@ CAPTIONS = 0.5  # of the images have a text of their own, from which on texts ar
 
 
 class ShardImages(ImageDataset):
-    """Images in tar files, found by offset."""
+    """Images in tar files, found by offset. in_order: whether they are read shard by shard."""
 
-    def __init__(self, shards: Sequence[Shard], index: ShardIndex, cache_bytes: float) -> None:
+    def __init__(
+        self, shards: Sequence[Shard], index: ShardIndex, cache_bytes: float, *, in_order: bool
+    ) -> None:
         self.shards, self.index, self.cache_bytes = shards, index, cache_bytes
         self.targets, self.hashes = index.targets, index.hashes
         self.opened_shard = lru_cache(OPEN_FILES)(self.open_shard)
+        if in_order:
+            counts = np.diff(index.ends, prepend=0)
+            self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
     def open_shard(self, number: int) -> OpenShard:
+        """Return one of the shards, open."""
         return OpenShard(self.shards[number], self.cache_bytes)
 
-    def shard_of(self, index: int) -> Shard:
-        return self.shards[int(np.searchsorted(self.index.ends, index, side="right"))]
-
-    def read_in_order(self) -> None:
-        """Have the images read shard by shard."""
-        counts = np.diff(self.index.ends, prepend=0)
-        self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    def shard_of(self, index: int) -> int:
+        """Return the number of the shard that has an image."""
+        return int(np.searchsorted(self.index.ends, index, side="right"))
 
     def name(self, index: int) -> str:
-        return f"{self.shard_of(index)}/{os.fsdecode(self.index.names[index])}"
+        return f"{self.shards[self.shard_of(index)]}/{os.fsdecode(self.index.names[index])}"
 
     def key(self, index: int) -> str:
-        return f"{self.shard_of(index).name}/{os.fsdecode(self.index.names[index])}"
+        return f"{self.shards[self.shard_of(index)].name}/{os.fsdecode(self.index.names[index])}"
 
     def digest(self, index: int) -> str:
         if self.blocks is not None:
@@ -74,7 +76,7 @@ class ShardImages(ImageDataset):
     def read(self, index: int, place: int, count: int) -> bytes:
         """Return some bytes of an image's file: pread has no position, so that threads share open files."""
         try:
-            shard = self.opened_shard(int(np.searchsorted(self.index.ends, index, side="right")))
+            shard = self.opened_shard(self.shard_of(index))
             return os.pread(shard.descriptor, count, int(self.index.blocks[index]) * 512 + place)
         except OSError as error:
             raise BadImage(self.name(index), error.strerror or str(error)) from error
@@ -103,10 +105,9 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind = "classes") 
                 '0001.txt (a class) or 0001.json ({"label": class}); images alone are for vitreous pretrain'
             )
         classes = index.targets.classes
-        images = ShardImages(by_part[part], index, reading.cache_bytes)
+        in_order = shards[0].remote or config.settings_of(ShardsForm).streaming
+        images = ShardImages(by_part[part], index, reading.cache_bytes, in_order=in_order)
         images.cache = cache
-        if shards[0].remote or config.settings_of(ShardsForm).streaming:
-            images.read_in_order()
         found[PARTS.get(part, part)] = images
     train = found.pop("train")
     return with_own_parts(train, found, config, where=spec) if len(by_part) > 1 else split(train, config)

@@ -36,9 +36,7 @@ def open_digits(config: DataConfig) -> Parts:
 
     values, targets = load_digits(return_X_y=True)
     gray = np.rint(values.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-    images = ArrayImages(
-        gray, targets.astype(np.int64), tuple(str(digit) for digit in range(10)), name="digits"
-    )
+    images = ArrayImages(gray, targets.astype(np.int64), tuple("0123456789"), name="digits")
     if not config.test_fraction:
         return with_own_parts(images, {}, config, where="digits")
     train, test = train_test_split(
@@ -134,10 +132,11 @@ def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> Parts:
             'take the "binary version" from https://www.cs.toronto.edu/~kriz/cifar.html'
         )
     names = root / files.names
-    known = read_text(names).split() if names.exists() else range(files.classes)
-    classes = tuple(map(str, known))[: files.classes]
-    *rows, held_out = (records(root / name, files.labels, len(classes)) for name in files.parts)
-    train, test = cifar(np.concatenate(rows), classes, "train"), cifar(held_out, classes, "test")
+    known = read_text(names).split() if names.exists() else map(str, range(files.classes))
+    classes = tuple(known)[: files.classes]
+    *rows, held_out = [records(root / name, files.labels, len(classes)) for name in files.parts]
+    train = cifar(np.concatenate(rows), classes, "train")
+    test = cifar(held_out, classes, "test")
     return with_own_parts(train, {"test": test}, config, where=str(root))
 
 
@@ -161,13 +160,13 @@ def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> Array
 
 def open_mnist(root: Path, config: DataConfig) -> Parts:
     """(train, validation, test) from the four idx files."""
-    train, test = (mnist(root, part) for part in ("train", "test"))
-    return with_own_parts(train, {"test": test}, config, where=str(root))
+    return with_own_parts(mnist(root, "train"), {"test": mnist(root, "test")}, config, where=str(root))
 
 
 def mnist(root: Path, part: str) -> ArrayImages:
     """One part: images and labels."""
-    images, labels = (read_idx(root, name) for name in MNIST_FILES[part])
+    image_file, label_file = MNIST_FILES[part]
+    images, labels = read_idx(root, image_file), read_idx(root, label_file)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         raise InputError(
             f"{root}: {len(images)} images but {len(labels)} labels in the {part} part: fetch both again"
@@ -179,17 +178,18 @@ def mnist(root: Path, part: str) -> ArrayImages:
 def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
     """An array from an idx file: two zero bytes, type, number of sides, the sides (big-endian), values."""
     names = (name, f"{name}.gz", name.replace("-idx", ".idx"), name.replace("-idx", ".idx") + ".gz")
-    path = next((root / each for each in names if (root / each).is_file()), None)
-    if path is None:
+    there = [root / each for each in names if (root / each).is_file()]
+    if not there:
         raise InputError(
             f"there is no {name} or {name}.gz in {root}: mnist:PATH is the folder of its four files"
         )
+    path = there[0]
     data = read_unpacked(path)
     if data[:3] != bytes((0, 0, UNSIGNED_BYTE)):
         raise InputError(f"{path} is not an idx file of bytes: fetch it again")
     if not 1 <= data[3] <= 4 or len(data) < 4 + 4 * data[3]:
         raise InputError(f"{path} is not an idx file of images or labels: fetch it again")
-    sides = [int(side) for side in np.frombuffer(data, dtype=">u4", count=data[3], offset=4)]
+    sides: list[int] = np.frombuffer(data, dtype=">u4", count=data[3], offset=4).tolist()
     values = np.frombuffer(data[4 + 4 * data[3] :], dtype=np.uint8)
     if len(values) != math.prod(sides):
         raise InputError(

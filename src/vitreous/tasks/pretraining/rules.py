@@ -16,7 +16,6 @@ from vitreous.errors import InputError, nearest
 from vitreous.extensions import recipe_files
 from vitreous.layers.embedding import to_patches
 from vitreous.models.config_parts import Config, setting
-from vitreous.models.preprocessing import to_tensor
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.mae_decoder import MAEConfig
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
@@ -123,7 +122,7 @@ def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor,
     """Return a few of the images as the model sees them. Raises InputError: none of them can be read."""
     preprocessing, (height, width) = config.preprocessing, config.model.image_size
     rows = images.sample(SAMPLED)
-    pixels = [to_tensor(preprocessing.image(image)) for _, image in images.readable(rows)]
+    pixels = [preprocessing.pixels(image) for _, image in images.readable(rows)]
     if not pixels:
         raise InputError(f"none of the {len(rows)} images that were tried can be read: see `data check`")
     return preprocessing.normalize(torch.stack(pixels)[..., :height, :width])
