@@ -163,6 +163,8 @@ def family_of(source: Source) -> families.Family:
         return families.INTERNVIT
     if families.BLIP.layer.format(0) + "self_attn.qkv.weight" in source.tensors:
         return families.BLIP
+    if families.JANUS.layer.format(0) + "self_attn.projection_layer.weight" in source.tensors:
+        return families.JANUS
     if "embeddings.patch_embedding.weight" in source.tensors:
         return families.CLIP if "embeddings.class_embedding" in source.tensors else families.SIGLIP
     if "patch_embed.proj.weight" in source.tensors:

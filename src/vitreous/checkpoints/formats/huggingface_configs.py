@@ -34,7 +34,7 @@ SHOWN = (
     *("layerscale_value", "layer_scale_init_value", "use_swiglu_ffn", "use_gated_mlp", "projection_dim"),
     *("pooler_output_size", "use_mask_token", "mask_token", "use_absolute_position_embeddings"),
     *("use_relative_position_bias", "use_shared_relative_position_bias", "vision_use_head", "use_head"),
-    *("is_native", "mlp_bias", "proj_bias"),
+    *("is_native", "mlp_bias", "proj_bias", "embed_dim"),
 )
 # Fields of training, of parts after the tower, and of backbones, which choose among its layers.
 IRRELEVANT = (
@@ -49,7 +49,7 @@ IRRELEVANT = (
     *("reassemble_factors", "neck_hidden_sizes", "fusion_hidden_size", "head_in_index", "add_projection"),
     *("use_batch_norm_in_fusion_residual", "use_bias_in_fusion_residual", "backbone_featmap_shape"),
     *("neck_ignore_stages", "depth", "num_image_tokens", "hidden_stride", "num_visual_indicator_tokens"),
-    *("tokenize_function", "video_temporal_patch_size", "video_patch_dim"),
+    *("tokenize_function", "video_temporal_patch_size", "video_patch_dim", "image_token_id", "feature_layer"),
 )
 # The entries of a larger model's config.json that may describe its image tower.
 TOWERS = ("vision_config", "backbone_config", "image_config", "encoder")
@@ -61,21 +61,18 @@ INTERNVIT = {"num_attention_heads": 25, "hidden_act": "gelu", "layer_norm_eps": 
 
 
 @cache
+def registry() -> dict[str, dict[str, Any]]:
+    """What transformers' own classes say: "configs", by model_type the fields with their defaults;
+    "processors", the same of image processors; "usual", by model_type its image processor."""
+    table: dict[str, dict[str, Any]] = json.loads(
+        Path(__file__).with_name("huggingface_configs.json").read_bytes()
+    )
+    return table | {"configs": table["configs"] | {"intern_vit_6b": INTERNVIT}}
+
+
 def defaults() -> Mapping[str, dict[str, Any]]:
     """The fields of each model_type that is known here, with transformers' defaults."""
-    table: dict[str, dict[str, Any]] = json.loads(
-        Path(__file__).with_name("huggingface_configs.json").read_bytes()
-    )["configs"]
-    return table | {"intern_vit_6b": INTERNVIT}
-
-
-@cache
-def processors() -> Mapping[str, dict[str, Any]]:
-    """The image processors that are known here, with transformers' defaults."""
-    table: dict[str, dict[str, Any]] = json.loads(
-        Path(__file__).with_name("huggingface_configs.json").read_bytes()
-    )["processors"]
-    return table
+    return registry()["configs"]
 
 
 def towers(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -232,6 +232,10 @@ SIGLIP = CLIP._replace(
     activation="gelu_pytorch_tanh",
     limits=EVERY | {"class_token": (False,), "representation_size": (None,), "num_classes": (None,)},
 )
+# The tower of Janus.
+JANUS = SIGLIP._replace(
+    layer_names=SIGLIP.layer_names | {"attention.out": "self_attn.projection_layer"}, activation="gelu"
+)
 
 CONVOLUTIONS = "convolutions instead of attention"
 # Of transformers' other models of images: the part that is not known here, and their model_types.

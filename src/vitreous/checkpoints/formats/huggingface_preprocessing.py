@@ -9,7 +9,7 @@ from typing import Any
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import as_pair, assumed_preprocessing
-from vitreous.checkpoints.formats.huggingface_configs import processors, towers
+from vitreous.checkpoints.formats.huggingface_configs import registry, towers
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
@@ -22,16 +22,19 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 
 # Where there is no preprocessor_config.json: the default of the family's image processor.
 IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+CLIP: dict[str, Any] = {"mean": CLIP_MEAN, "std": CLIP_STD}
+SQUASHED: dict[str, Any] = {"resize": "squash", "interpolation": "bicubic"}
 CONVENTIONS: dict[str, dict[str, Any]] = {
     "vit": {"resize": "squash", "interpolation": "bilinear"},
-    "siglip": {"resize": "squash", "interpolation": "bicubic"},
+    "siglip": SQUASHED,
     "siglip2": {"resize": "squash", "interpolation": "bilinear"},
-    "clip": {"mean": CLIP_MEAN, "std": CLIP_STD},
+    "clip": CLIP,
     "deit": {"resize": "squash", "crop_fraction": 0.875} | IMAGENET,
-    "aimv2": {"mean": CLIP_MEAN, "std": CLIP_STD},
-    "mlcd": {"mean": CLIP_MEAN, "std": CLIP_STD},
-    "internvl": {"resize": "squash", "interpolation": "bicubic"} | IMAGENET,
-    "intern_vit_6b": {"resize": "squash", "interpolation": "bicubic"} | IMAGENET,
+    **dict.fromkeys(("aimv2", "mlcd", "altclip", "metaclip_2", "chinese_clip", "git", "kosmos_2"), CLIP),
+    **dict.fromkeys(("idefics2", "idefics3", "smolvlm", "janus", "dpt"), SQUASHED),
+    **dict.fromkeys(("blip", "blip_2", "instructblip", "instructblipvideo"), CLIP | SQUASHED),
+    **dict.fromkeys(("owlvit", "owlv2", "idefics", "flava_image_model"), CLIP | SQUASHED),
+    **dict.fromkeys(("internvl", "intern_vit_6b"), SQUASHED | IMAGENET),
     "beit": {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bicubic"},
     "dinov2": {"crop_fraction": 0.875} | IMAGENET,
     "dinov3_vit": {"resize": "squash", "interpolation": "bilinear"} | IMAGENET,
@@ -42,9 +45,6 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
 # The image processors that are known here go by the name of their class without its ending; their defaults
 # are in the table of `huggingface_configs`.
 ENDING = re.compile("(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")
-# Of a model whose description names none: by its model_type.
-USUAL = {"beit": "Beit", "data2vec": "Beit", "deit": "DeiT", "dinov2": "Bit", "siglip": "Siglip"}
-USUAL |= {"siglip2": "Siglip2", "dinov3_vit": "DINOv3ViT", "clip": "CLIP", "blip": "Blip", "dpt": "DPT"}
 # Of a processor for the fields that change what is computed, the value that is known here.
 ONLY = {
     **dict.fromkeys(("do_pad", "keep_aspect_ratio", "rescale_offset", "do_flip_channel_order"), False),
@@ -52,18 +52,17 @@ ONLY = {
     "crop_pct": None,
     "ensure_multiple_of": 1,
 }
-CLIPS = ("metaclip_2", "chinese_clip", "altclip")  # by their model_type
 
 
 def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
     """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
     kind = re.sub("[-_]vision(_model)?$|_with_registers$", "", str(source.config.get("model_type", "vit")))
-    described = complete(source, kind)
+    described = complete(source)
     if not described:
-        convention = CONVENTIONS.get("clip" if kind in CLIPS else kind, CONVENTIONS["vit"])
+        convention = CONVENTIONS.get(kind, CONVENTIONS["vit"])
         return assumed_preprocessing(source, config, f"transformers' {kind}", **convention)
     try:
-        fields = geometry(source, described, config.image_size)
+        fields = geometry(source, described, config)
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
         if described.get("do_normalize", True):
             mean, std = described["image_mean"], described["image_std"]
@@ -82,34 +81,35 @@ def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
         raise InputError(f"{source.where}: preprocessor_config.json is not understood") from None
 
 
-def complete(source: Source, kind: str) -> dict[str, Any]:
+def complete(source: Source) -> dict[str, Any]:
     """preprocessor_config.json with the defaults of its own class for what it leaves out; empty where there
     is none, or in a larger model where it is of a class that is not known here.
 
     Raises:
         InputError: the class, or a field of it, is not known here.
     """
-    described = {name: value for name, value in source.preprocessor.items() if value is not None}
+    stated = source.preprocessor.items()  # null means no for a step, and the default for a number
+    described = {name: value for name, value in stated if value is not None or name.startswith("do_")}
     if not described:
         return {}
     named = described.get("image_processor_type", described.get("feature_extractor_type"))
-    name = ENDING.sub("", str(named)) if named else USUAL.get("clip" if kind in CLIPS else kind, "ViT")
-    if name not in processors():
+    known, usual = registry()["processors"], registry()["usual"]
+    name = ENDING.sub("", str(named)) if named else usual.get(str(source.config.get("model_type")), "ViT")
+    if name not in known:
         if next(towers(source.config), None) is not None:
             source.assumed.append(f"the preprocessing of its tower, as {named} is not known here")
             return {}
         raise InputError(
             f"{source.where}: the {named} of preprocessor_config.json is not known here, only "
-            f"{', '.join(processors())}: give the file one of them, or remove it"
+            f"{', '.join(known)}: give the file one of them, or remove it"
         )
-    complete = processors()[name] | described
+    complete = known[name] | described
     for field, only in ONLY.items():
-        if complete.get(field, only) != only:
+        if (complete.get(field, only) or None) != (only or None):
             raise InputError(
                 f"{source.where}: {field}={complete[field]!r} of preprocessor_config.json is not known here, "
                 f"only {only!r}"
             )
-    complete["shorter"] = "shortest_edge" in processors()[name].get("size", {})  # that one number means
     return complete
 
 
@@ -122,46 +122,51 @@ def cropped_size(source: Source) -> tuple[int, int] | None:
     return as_pair(sides)
 
 
-def geometry(source: Source, described: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+def geometry(source: Source, described: dict[str, Any], config: ViTConfig) -> dict[str, Any]:
     """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
+    size = config.image_size
     if not described.get("do_resize", True):
         source.assumed.append(f"images are resized to {size[0]}x{size[1]}, where theirs must have this size")
         return {"resize": "squash"}
-    resized, shorter = described.get("size", size[0]), None
+    resized = described.get("size", size[0])
     if isinstance(resized, int):
-        shorter = resized if described["shorter"] else None
-        resized = {"height": resized}
-    shorter = resized.get("shortest_edge", shorter)
-    if not shorter and "height" not in resized:
+        resized = {"shortest_edge": resized} if described["shorter"] else dict.fromkeys(SIDES, resized)
+    if set(resized) not in ({"shortest_edge"}, set(SIDES)):
         raise InputError(f"{source.where}: size={resized!r} of preprocessor_config.json is not known here")
-    height = cropped = shorter or resized["height"]
-    other = height if shorter else resized.get("width", height)
+    shorter = resized.get("shortest_edge")
+    tall, wide = (shorter, shorter) if shorter else (resized["height"], resized["width"])
+    made, fraction = None if shorter else (tall, wide), 1.0
     if described.get("do_center_crop", False):
         crop = described.get("crop_size", size[0])
-        sides = (crop["height"], crop["width"]) if isinstance(crop, dict) else (crop, crop)
-        cropped, side = (min(sides), min(size)) if shorter else (sides[0], size[0])
-        if shorter and sides[0] != sides[1]:
+        made = (crop["height"], crop["width"]) if isinstance(crop, dict) else (crop, crop)
+        fraction = (min(made) if shorter else made[0]) / tall
+        if shorter and made[0] != made[1]:
             source.assumed.append(
-                f"the crop of {sides[0]}x{sides[1]} pixels is taken of an image that covers it, where "
+                f"the crop of {made[0]}x{made[1]} pixels is taken of an image that covers it, where "
                 "transformers' may be smaller and get black borders"
             )
-        elif sides[0] > height or sides[1] > other or sides[0] * other != sides[1] * height:
+        elif fraction > 1 or made[0] * wide != made[1] * tall:
             raise InputError(
-                f"{source.where}: crop_size={sides} of an image of size={resized!r} is not known here: the "
-                "crop is to be no larger than the image, and of the same shape"
+                f"{source.where}: crop_size={made} of images of size={resized!r} in preprocessor_config.json "
+                "is not known here: the crop is to be no larger than the image, and of the same shape"
             )
-        follows = str(source.config.get("model_type")).startswith("dinov2")
-        if cropped != side and "image_size" not in source.overrides and not follows:
-            source.assumed.append(
-                f"the center crop of {cropped} pixels is scaled to the {side} of the weights' positions "
-                f"(or pass image_size={cropped})"
-            )
-    fraction = min(cropped / height, 1.0)
+    follows = str(source.config.get("model_type")).startswith("dinov2") and made is not None
+    follows = follows and not any(side % p for side, p in zip(made or (), config.patch_size, strict=True))
+    if made is None:
+        source.assumed.append("the center of an image that is not square, of which transformers takes all")
+    elif tuple(made) != size and "image_size" not in source.overrides and not follows:
+        source.assumed.append(
+            f"images of {made[0]}x{made[1]}, as preprocessor_config.json makes them, are scaled to the "
+            f"{size[0]}x{size[1]} of the weights' positions (or pass image_size={tuple(made)})"
+        )
     return {
         "resize": "crop" if shorter else "squash",
-        "crop_fraction": fraction,
+        "crop_fraction": min(fraction, 1.0),
         "crop_start": "floored" if shorter or fraction < 1 else "rounded",
     }
+
+
+SIDES = ("height", "width")
 
 
 def naflex_preprocessor_config(look: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
