@@ -92,10 +92,9 @@ class BatchTransform(nn.Module):
         for probability, side in ((config.flip, -1), (config.flip_vertical, -2)):
             if probability:
                 flipped = random.uniform(0.0, 1.0) < probability
-                fields = {
-                    name: flip(value, flipped, side) if name in ("images", "masks") else value
-                    for name, value in fields.items()
-                }
+                fields["images"] = flip(fields["images"], flipped, side)
+                if "masks" in fields:
+                    fields["masks"] = flip(fields["masks"], flipped, side)
         images = normalize(fields["images"], self.factor, self.shift)
         if config.affine:
             images = affine(images, config.affine, random)
@@ -124,8 +123,8 @@ class BatchTransform(nn.Module):
 
     def random(self, epoch: int, step: int, size: int, place: int = 0) -> BatchRandom:
         """Return the random numbers of `size` images; of a second kind of views (`place` 1) others."""
-        processes = {"rank": self.rank, "world_size": self.world_size}
-        return BatchRandom(self.seed, epoch, step, *([place] if place else []), size=size, **processes)
+        when = (epoch, step, place) if place else (epoch, step)
+        return BatchRandom(self.seed, *when, size=size, rank=self.rank, world_size=self.world_size)
 
 
 def on_device(small: Tensor, like: Tensor) -> Tensor:

@@ -66,6 +66,10 @@ class ImageDataset:
         """Return the name that stays the same where the whole source is moved: a path relative to it."""
         return self.name(index)
 
+    def all_keys(self) -> list[str]:
+        """Return the key of each image."""
+        return [self.key(index) for index in range(len(self))]
+
     def label(self, index: int) -> str:
         """Return the label as text: a class, several as in "cat|dog:0.5", or a number."""
         return self.targets.text(index)
@@ -128,7 +132,8 @@ class ImageDataset:
         blocks = self.blocks
         among = len(self) if blocks is None else int(np.searchsorted(blocks, blocks[0], side="right"))
         places = np.linspace(0, among - 1, min(count, among)).astype(int)
-        return [int(index) for index in places]
+        rows: list[int] = places.tolist()
+        return rows
 
 
 class Subset(ImageDataset):
@@ -223,7 +228,10 @@ def members_of_few(
         held_images = held_images + np.bincount(strata[held[rows]], minlength=len(all_images))
     few = (held_images < np.ceil(fraction * all_images / 2)) | (held_images == all_images)
     few &= all_images > 0
-    parts = [np.flatnonzero(few[targets.strata(rows)]) + rows.start for rows in slices(len(held))]
+    parts: list[Indices] = []
+    for rows in slices(len(held)):
+        members = np.flatnonzero(few[targets.strata(rows)])
+        parts.append(members + rows.start)
     members = np.concatenate(parts)
     return targets.strata(members), members
 

@@ -200,8 +200,9 @@ def plugin_formats(data: bytes) -> tuple[str, ...]:
 @cache
 def register_plugin(module: str) -> None:
     """Import a plugin, which few images need."""
-    if register := getattr(import_module(module), "register_heif_opener", None):
-        register()
+    plugin = import_module(module)
+    if hasattr(plugin, "register_heif_opener"):
+        plugin.register_heif_opener()
 
 
 def load_pixels(image: Image.Image, name: str) -> Image.Image:
@@ -241,11 +242,9 @@ def decoding_error(error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError):
         return f"more than {MAX_PIXELS} pixels"
     reason = " ".join(str(error).split()) or type(error).__name__
-    return (
-        "it is truncated: the file ends too early"
-        if "truncated" in reason.lower()
-        else reason[:LONGEST_REASON]
-    )
+    if "truncated" in reason.lower():
+        return "it is truncated: the file ends too early"
+    return reason[:LONGEST_REASON]
 
 
 def stored_bands(data: bytes, name: str) -> np.ndarray | None:
@@ -287,7 +286,8 @@ def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
     if head is None:
         return None
     try:
-        width, height = (whole_number(number, low=1, high=MAX_PIXELS) for number in head.groups())
+        width = whole_number(head[1], low=1, high=MAX_PIXELS)
+        height = whole_number(head[2], low=1, high=MAX_PIXELS)
     except ValueError:
         return None
     if len(data) != head.end() + 3 * width * height:
@@ -362,7 +362,10 @@ class EncodedImage:
         and at 1/2, 1/4 or 1/8 of its size where that is not below `at_least` (H, W), since libjpeg leaves out
         coefficients then. (Its other fractions are slower than the whole.) `until` as for `pixels`."""
         (height, width), (tall, wide) = self.size, at_least
-        part = next((n for n in (8, 4, 2) if height >= n * tall and width >= n * wide), 1)
+        part = 1
+        for divisor in (2, 4, 8):
+            if height >= divisor * tall and width >= divisor * wide:
+                part = divisor
         return self.channels_first(self.turbo(part, until or height, fastdct=True, fastupsample=True))
 
     def channels_first(self, pixels: UInt8[np.ndarray, "H W c"] | None) -> UInt8[torch.Tensor, "C H W"]:

@@ -65,10 +65,10 @@ def with_own_parts(
         train, held_out = without_excluded(train, held_out, Path(config.exclude))
     own = {"train": train}
     if len(held_out) == 1:
-        own["test"] = next(iter(held_out.values()))
+        [own["test"]] = held_out.values()
     elif held_out:
-        own["validation"] = next(part for name, part in held_out.items() if name != "test")
         own["test"] = held_out["test"]
+        [own["validation"]] = [part for name, part in held_out.items() if name != "test"]
         if config.validation_fraction not in ("auto", 0):
             raise InputError(
                 f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
@@ -105,9 +105,10 @@ def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, w
     part = np.array([PARTS.get(name.lower(), name.lower()) for name in names])
     if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
         raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
-    parts = {
-        name: images.subset(np.flatnonzero(part == name)) for name in ("train", "val", "test") if name in part
-    }
+    parts = dict[str, ImageDataset]()
+    for name in ("train", "val", "test"):
+        if name in part:
+            parts[name] = images.subset(np.flatnonzero(part == name))
     if "train" not in parts:
         raise InputError(f"{where} has no image in the split 'train': name some")
     return with_own_parts(parts.pop("train"), parts, config, where=where)
@@ -155,7 +156,8 @@ def stored_parts(
     parts = []
     for name in ("kept", "held_out"):
         try:
-            numbers, found = (np.load(folder / name / f"{each}.npy", mmap_mode="r") for each in STORED)
+            numbers = np.load(folder / name / f"{STORED[0]}.npy", mmap_mode="r")
+            found = np.load(folder / name / f"{STORED[1]}.npy", mmap_mode="r")
             parts.append(Subset(images, numbers, ClassTargets(found, targets.classes)))
             parts[-1].cache = folder / name
         except (OSError, ValueError):  # the cache cannot be written
@@ -229,7 +231,7 @@ def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_
 
 def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
     """Return what each image is held out by: its own name, or that of its group."""
-    keys = [images.key(index) for index in range(len(images))]
+    keys = images.all_keys()
     if config.group_by is None:
         return keys
     if images.groups is not None:
@@ -238,14 +240,17 @@ def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
         pattern = re.compile(config.group_by)
     except re.error as error:
         raise InputError(f"data.split.group_by={config.group_by!r} is not a pattern: {error}") from None
-    found = [pattern.search(key) for key in keys]
-    if None in found:
-        raise InputError(
-            f"data.split.group_by={config.group_by!r} is not a column, and matches nothing in the name "
-            f"{keys[found.index(None)]!r}: give a column of the manifest, or a pattern of names such as "
-            "'([^/_]*)_' for what is before the first _"
-        )
-    return [match[1] or "" if pattern.groups else match[0] for match in found if match]
+    groups: list[str] = []
+    for key in keys:
+        match = pattern.search(key)
+        if match is None:
+            raise InputError(
+                f"data.split.group_by={config.group_by!r} is not a column, and matches nothing in the name "
+                f"{key!r}: give a column of the manifest, or a pattern of names such as '([^/_]*)_' for what "
+                "is before the first _"
+            )
+        groups.append(match[1] or "" if pattern.groups else match[0])
+    return groups
 
 
 def part_of_new(own: Mapping[str, ImageDataset], config: DataConfig, home: str, index: int) -> str:

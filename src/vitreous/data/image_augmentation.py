@@ -129,7 +129,8 @@ def shear_or_translate(shear: tuple[float, float], translate: tuple[float, float
 
     def operation(image: Image.Image, strength: Strength) -> Image.Image:
         amount = strength.level * strength.sign
-        x, y = (part * side * amount for part, side in zip(translate, image.size, strict=True))
+        x = translate[0] * image.width * amount
+        y = translate[1] * image.height * amount
         # The matrix leads from the result's places to the image's.
         matrix = (1.0, shear[0] * amount, x, shear[1] * amount, 1.0, y)
         fill = strength.fill_for(image)
@@ -184,14 +185,16 @@ def solarize(threshold: Callable[[float], int]) -> Operation:
 def solarize_add(image: Image.Image, strength: Strength) -> Image.Image:
     """Dark pixels made brighter, by 110 of 255 at most."""
     added = int(110 * strength.level)
-    table = [min(value + added, 255) if value < 128 else value for value in range(256)]
+    table = list(range(256))
+    for value in range(128):
+        table[value] = min(value + added, 255)
     return image.point(table * len(image.getbands()))
 
 
 def cutout(image: Image.Image, strength: Strength) -> Image.Image:
     """A filled square around a random place, of 80 / 224 of the image's shorter side at the strongest."""
     half = 40 / 224 * min(image.size) * strength.level
-    x, y = (part * side for part, side in zip(strength.place, image.size, strict=True))
+    x, y = strength.place[0] * image.width, strength.place[1] * image.height
     image = image.copy()
     image.paste(
         ImageColor.getcolor("#{:02x}{:02x}{:02x}".format(*strength.fill), image.mode),

@@ -429,9 +429,13 @@ def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
     """ "cat", "cat 70.0 % + dog 30.0 %", or "none"."""
     if target.ndim == 0:
         return classes[int(target)]
-    weights = sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0])
-    named = [(weight, name) for weight, name in weights if weight >= NAMED]
-    # Of images of one class that were mixed, rounding leaves a little less than all.
-    if all(round(weight, 2) == 1 for weight, _ in named):
-        return " + ".join(name for _, name in named) or "none"
-    return " + ".join(f"{name} {percentage(weight)}" for weight, name in named)
+    names: list[str] = []
+    shares: list[str] = []
+    whole = True
+    for weight, name in sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0]):
+        if weight >= NAMED:
+            names.append(name)
+            shares.append(f"{name} {percentage(weight)}")
+            # Of images of one class that were mixed, rounding leaves a little less than all.
+            whole = whole and round(weight, 2) == 1
+    return " + ".join(names if whole else shares) or "none"

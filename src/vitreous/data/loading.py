@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -70,8 +71,10 @@ class BadFiles:
 
     def write(self, path: Path) -> None:
         """One line for each, name and reason, for the run's bad_files.txt; nothing if there are none."""
-        if lines := [*self, *((name, REPAIRED) for name in sorted(self.repaired))]:
-            write_text(path, "".join(f"{name}\t{reason}\n" for name, reason in lines))
+        lines = [f"{name}\t{reason}\n" for name, reason in self]
+        lines += [f"{name}\t{REPAIRED}\n" for name in sorted(self.repaired)]
+        if lines:
+            write_text(path, "".join(lines))
 
 
 class BatchLoader(Generic[BatchT]):
@@ -100,7 +103,7 @@ class BatchLoader(Generic[BatchT]):
     def __init__(
         self,
         sampler: Sampler,
-        read_sample: Callable[[int, Any], Any],
+        read_sample: Callable[[int, np.random.Generator | None], object],
         collate: Callable[[Sequence[Any], Indices, Rows], BatchT],
         workers: int = 0,
         *,
@@ -132,7 +135,9 @@ class BatchLoader(Generic[BatchT]):
                 else:
                     make = partial(self.batch, executor=executor)
                     batches = in_order(assemblers, make, steps, ahead=AHEAD)
-                yield from (batch for batch in batches if batch is not None)
+                for batch in batches:
+                    if batch is not None:
+                        yield batch
 
     @cached_property
     def worker_processes(self) -> Executor:
@@ -160,9 +165,10 @@ class BatchLoader(Generic[BatchT]):
         """Return one batch; None if nothing of it can be read in evaluation."""
         indices = rows.indices[rows.mine]
         samples = self.read(rows.epoch, indices, rows.copies[rows.mine], executor)
-        good = np.array([not isinstance(sample, BadImage) for sample in samples], dtype=bool)
-        for sample in samples:
+        good = np.ones(len(samples), dtype=bool)
+        for place, sample in enumerate(samples):
             if isinstance(sample, BadImage):
+                good[place] = False
                 self.bad.add(sample)
         if self.sampler.exact:
             places = np.flatnonzero(good)
@@ -173,16 +179,19 @@ class BatchLoader(Generic[BatchT]):
             return None
         return self.collate([samples[place] for place in places], indices[places], rows)
 
-    def read(self, epoch: int, indices: Indices, copies: Indices, executor: Executor | None) -> list[Any]:
+    def read(self, epoch: int, indices: Indices, copies: Indices, executor: Executor | None) -> list[object]:
         """Return a sample, or BadImage, for each index: several at a time where there are threads."""
+
+        def some(rows: list[tuple[int, int]]) -> list[object]:
+            return [self.sample(epoch, index, copy) for index, copy in rows]
+
         rows = list(zip(indices.tolist(), copies.tolist(), strict=True))
         if executor is None:
-            return [self.sample(epoch, *row) for row in rows]
+            return some(rows)
         parts = [rows[first : first + CHUNK] for first in range(0, len(rows), CHUNK)]
-        read = executor.map(lambda part: [self.sample(epoch, *row) for row in part], parts)
-        return [sample for part in read for sample in part]
+        return list(chain.from_iterable(executor.map(some, parts)))
 
-    def sample(self, epoch: int, index: int, copy: int) -> Any:
+    def sample(self, epoch: int, index: int, copy: int) -> object:
         """Return one sample, or what was wrong with it: an exception would end the reading of the others."""
         rng = None if self.seed is None else numpy_generator(self.seed, "sample", epoch, index, copy)
         try:

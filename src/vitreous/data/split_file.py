@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from os.path import normpath
 from pathlib import Path
 from sys import intern
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def digests_of(images: ImageDataset) -> list[str]:
     found = [""] * len(images)
     wanted = np.arange(len(images))
     if len(images) > MOST_DIGESTS:
-        hashes = name_hashes([images.key(index) for index in range(len(images))], "digest")
+        hashes = name_hashes(images.all_keys(), "digest")
         wanted = np.sort(np.argsort(hashes)[:MOST_DIGESTS])
 
     def of_image(index: int) -> str:
@@ -90,9 +91,11 @@ def read_split(file: Path) -> dict[str, SplitRow]:
             table = csv.reader(text)
             if tuple(next(table, ())) != SplitRow._fields:
                 raise InputError(f"{file} does not begin with the columns {', '.join(SplitRow._fields)}")
-            rows = (SplitRow(*row) for row in table)
-            return {row.path: row._replace(label=intern(row.label), part=intern(row.part)) for row in rows}
-    except (OSError, TypeError, csv.Error) as error:
+            rows = dict[str, SplitRow]()
+            for path, label, part, digest in table:
+                rows[path] = SplitRow(path, intern(label), intern(part), digest)  # few labels, many rows
+            return rows
+    except (OSError, ValueError, csv.Error) as error:
         raise InputError(
             f"cannot read {file}: {getattr(error, 'strerror', error)}; give a split.csv as a run wrote it"
         ) from None
@@ -111,34 +114,43 @@ def as_recorded(
             number there; None to leave new images out.
     """
     rows = read_split(file)
-    keys = {part: [images.key(index) for index in range(len(images))] for part, images in own.items()}
-    gone = {path: rows[path] for path in rows.keys() - {key for each in keys.values() for key in each}}
-    renamed = {row.digest: row for row in gone.values() if row.digest}
-    renamed |= {row.digest: row for row in gone.values() if row.digest and row.part == "train"}
+    keys = {home: images.all_keys() for home, images in own.items()}
+
+    # Rows whose names are in the data no more; by the digest of one, an image of a new name is recognized.
+    gone = dict(rows)
+    for path in chain.from_iterable(keys.values()):
+        gone.pop(path, None)
+    renamed = dict[str, SplitRow]()
+    for row in sorted(gone.values(), key=lambda row: row.part == "train"):  # of equal images to train on
+        if row.digest:
+            renamed[row.digest] = row
+
     classes = recorded_classes(own["train"].targets, rows)
     known = set(classes)
     seen: dict[str, list[str]] = {kind: [] for kind in ("new", "changed", "relabeled", "moved", "gone")}
     chosen: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
     for home, images in own.items():
         for index, (key, digest) in enumerate(zip(keys[home], digests_of(images), strict=True)):
-            row, label = rows.get(key) or renamed.get(digest), images.label(index)
-            if row is not None and row.part == EXCLUDED:
-                gone.pop(row.path, None)
+            found = rows.get(key) or renamed.get(digest)
+            if found is not None and found.part == EXCLUDED:
+                gone.pop(found.path, None)
                 continue
-            if row is None or not images.targets.classes_in(label) <= known:
+            label = images.label(index)
+            of_known_class = images.targets.classes_in(label) <= known
+            if found is None or not of_known_class:
                 seen["new"].append(key)
-                if part_of and images.targets.classes_in(label) <= known:
+                if part_of and of_known_class:
                     chosen[part_of(home, index)].append(index)
                 continue
-            gone.pop(row.path, None)
-            if home_of(row.part, own) != home:
+            gone.pop(found.path, None)
+            if home_of(found.part, own) != home:
                 seen["moved"].append(key)
                 continue
-            if row.path == key and row.digest and digest and row.digest != digest:
+            if found.path == key and found.digest and digest and found.digest != digest:
                 seen["changed"].append(key)
-            if row.label != label:
+            if found.label != label:
                 seen["relabeled"].append(key)
-            chosen[row.part].append(index)
+            chosen[found.part].append(index)
     seen["gone"] = sorted(gone)
     if not chosen["train"]:
         raise InputError(f"no image that {file} lists for training is in the data: are these the run's own?")
@@ -196,17 +208,20 @@ def without_excluded(
         raise InputError(f"cannot read {file}: {why}; give a CSV with the column path") from None
     if any("path" not in row for row in rows):
         raise InputError(f"{file} has no column path: name the images to exclude in it")
-    names = {normpath(same_name(row["path"])) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
-    parts, left_out, known = {"train": train, **held_out}, [], set()
+    names = {compared(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
+
+    parts = {"train": train, **held_out}
+    left_out: list[ImageDataset] = []
+    known: set[str] = set()
     for part, images in parts.items():
-        both = ((images.key(row), images.name(row)) for row in range(len(images)))
-        keys = [(normpath(same_name(key)), normpath(same_name(name))) for key, name in both]
-        out = np.array([key in names or name in names for key, name in keys], dtype=bool)
-        if not out.any():
-            continue
-        known |= {name for each in keys for name in each} & names
-        left_out.append(images.subset(np.flatnonzero(out)))
-        parts[part] = images.subset(np.flatnonzero(~out))
+        out = np.zeros(len(images), dtype=bool)
+        for index in range(len(images)):
+            given = names & {compared(images.key(index)), compared(images.name(index))}
+            out[index] = bool(given)
+            known |= given
+        if out.any():
+            left_out.append(images.subset(np.flatnonzero(out)))
+            parts[part] = images.subset(np.flatnonzero(~out))
     if names and not known:
         raise InputError(
             f"none of the {len(names)} images to exclude in {file} is in the data, such as {min(names)}: "
@@ -222,24 +237,38 @@ def without_excluded(
     return rest, {part: images for part, images in parts.items() if len(images)}
 
 
+def compared(path: str) -> str:
+    """Return a path in the form in which those of images to exclude are compared."""
+    return normpath(same_name(path))
+
+
 def unseen_images(images: ImageDataset, file: Path) -> ImageDataset:
     """Return the images that a run did not train on, by its split.csv: they are recognized by their digests,
     and, where the digests of some say that these are the run's data, others by their names."""
-    rows = [row for row in read_split(file).values() if row.part == "train"]
-    digests, names = {row.digest for row in rows} - {""}, {row.path for row in rows if not row.digest}
+    digests: set[str] = set()  # of the images that it trained on; of others than these their names
+    names: set[str] = set()
+    for row in read_split(file).values():
+        if row.part == "train" and row.digest:
+            digests.add(row.digest)
+        elif row.part == "train":
+            names.add(row.path)
     trained = np.array([digest in digests for digest in digests_of(images)], dtype=bool)
-    if trained.any():
-        trained |= np.array([images.key(index) in names for index in range(len(images))], dtype=bool)
-    return images.subset(np.flatnonzero(~trained)) if trained.any() else images
+    if not trained.any():
+        return images
+    trained |= np.array([key in names for key in images.all_keys()], dtype=bool)
+    return images.subset(np.flatnonzero(~trained))
 
 
-def findings_of(parts: Any) -> list[Finding]:
+def findings_of(parts: Sequence[object]) -> list[Finding]:
     """Return what was seen when data were opened. parts: begins with train, validation and test."""
-    found = {each.kind: each for part in parts[:3] for each in getattr(part, "findings", ())}
+    found = dict[str, Finding]()
+    for part in parts[:3]:
+        for each in getattr(part, "findings", ()):
+            found[each.kind] = each
     return list(found.values())
 
 
-def data_notes(parts: Any) -> list[str]:
+def data_notes(parts: Sequence[object]) -> list[str]:
     """Return what was seen when data were opened, in sentences."""
     with speaking(None):
         return [said("data: {sentence}", sentence=each.sentence) for each in findings_of(parts)]

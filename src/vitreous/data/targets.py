@@ -70,8 +70,12 @@ class LabelTargets:
     @classmethod
     def of(cls, rows: Sequence[dict[int, float]], classes: tuple[str, ...]) -> LabelTargets:
         """Return the targets of images whose weights are given by the numbers of classes."""
-        places = [place for row in rows for place in sorted(row)]
-        values = [row[place] for row in rows for place in sorted(row)]
+        places: list[int] = []
+        values: list[float] = []
+        for row in rows:
+            for place in sorted(row):
+                places.append(place)
+                values.append(row[place])
         starts = np.cumsum([0, *map(len, rows)])
         return cls(sparse_rows(np.array(values), np.array(places), starts, len(classes)), classes)
 
@@ -97,8 +101,11 @@ class LabelTargets:
 
     def classes_in(self, text: str) -> set[str]:
         """Return the classes that a text, as `text` gives it, names; they need not be among `classes`."""
-        parts = text.split("|") if text else []
-        return {part if part in self.classes else part.rpartition(":")[0] or part for part in parts}
+        names: set[str] = set()
+        for part in text.split("|") if text else []:
+            name, _, _ = part.rpartition(":")
+            names.add(part if part in self.classes or not name else name)
+        return names
 
     def tensor(self, rows: Rows = EVERY) -> torch.Tensor:
         """Return the targets of some images for a model: weights, float32 (B, classes)."""
