@@ -3,7 +3,7 @@
     python tests/checkpoints/published_files.py [NAME...]
 
 writes `data/published/`: for each form its weights, and in a JSON the images and the outputs. It needs
-mmpretrain, mmsegmentation, monai, pytorch_pretrained_vit, torchvision and transformers.
+mmpretrain, mmsegmentation, monai, peft, pytorch_pretrained_vit, torchvision and transformers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SIZE, PATCH, WIDTH, HEADS, CLASSES = 16, 8, 16, 2, 3
 
 
 def drawn(module: Any) -> Any:
-    """The module with weights of which none is zero."""
+    """The module with weights of which none is zero, but those that are frozen."""
     rng = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for each in module.parameters():
+        for each in (each for each in module.parameters() if each.requires_grad):
             one = 1.0 if each.ndim == 1 and each.min() == 1 else 0.0
             each.copy_(one + 0.3 * torch.randn(each.shape, generator=rng))
     return module.eval()
@@ -125,6 +125,39 @@ def mmseg() -> tuple[Any, Any]:
     return state, lambda images: module(images)[-1]
 
 
+def adapter(folder: Path) -> Any:
+    """A LoRA of PEFT beside its model, which has no head: logits of both, merged."""
+    from timm_registry import import_torchvision
+
+    import_torchvision()
+    import peft
+    import transformers
+
+    sizes = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": HEADS}
+    sizes |= {"intermediate_size": 24, "image_size": SIZE, "patch_size": PATCH}
+    drawn(transformers.ViTModel(transformers.ViTConfig(**sizes))).save_pretrained(folder / "base")
+    model = transformers.ViTForImageClassification.from_pretrained(folder / "base", num_labels=CLASSES)
+    config = peft.LoraConfig(
+        r=4,
+        lora_alpha=8,
+        target_modules=["q_proj", "v_proj", "fc1", "projection"],
+        modules_to_save=["classifier"],
+        bias="lora_only",
+        rank_pattern={"fc1": 2},
+        alpha_pattern={"q_proj": 16},
+        use_rslora=True,
+    )
+    tuned = drawn(peft.get_peft_model(model, config))
+    tuned.save_pretrained(folder / "adapter")
+    described = json.loads((folder / "adapter" / "adapter_config.json").read_text(encoding="utf-8"))
+    described["base_model_name_or_path"] = "../base"
+    described["target_modules"].sort()
+    (folder / "adapter" / "adapter_config.json").write_text(json.dumps(described, indent=1) + "\n")
+    (folder / "adapter" / "README.md").unlink()
+    merged = tuned.merge_and_unload()
+    return lambda images: merged(images).logits
+
+
 FORMS = {
     "mmpretrain_vit": lambda: mmpretrain("VisionTransformer", "VisionTransformerClsHead", 20),
     "mmpretrain_deit": lambda: mmpretrain("DistilledVisionTransformer", "DeiTClsHead"),
@@ -153,11 +186,18 @@ FORMS = {
 def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     images = torch.rand(1, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1)).mul(255).round() / 255
-    for name in sys.argv[1:] or FORMS:
+    for name in sys.argv[1:] or (*FORMS, "lora"):
+        if name == "lora":
+            write_outputs(name, images, adapter(FOLDER / name))
+            continue
         state, compute = FORMS[name]()
         save_file({key: tensor.contiguous() for key, tensor in state.items()}, FOLDER / f"{name}.safetensors")
-        found = {"images": images.tolist(), "outputs": compute(images).tolist()}
-        (FOLDER / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+        write_outputs(name, images, compute)
+
+
+def write_outputs(name: str, images: torch.Tensor, compute: Any) -> None:
+    found = {"images": images.tolist(), "outputs": compute(images).tolist()}
+    (FOLDER / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vitreous.checkpoints.tensors import read_safetensors
-from vitreous.errors import InputError, cache_folder, nearest, require_packages
+from vitreous.errors import InputError, cache_folder, is_installed, nearest, require_packages
 from vitreous.outside import read_regular
 from vitreous.whole_files import whole
 
 DESCRIPTIONS = [
     *("config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json"),
+    "adapter_config.json",
 ]
 FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")  # of files of weights
@@ -96,6 +97,20 @@ def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
     if inside and not (root / inside).exists():
         raise InputError(f"{name}: there is no {inside} in {repository}")
     return root / inside
+
+
+def cached(repository: str, revision: Any = None) -> Path | None:
+    """The copy on this machine of a model of the hub; None where there is none."""
+    if not is_installed("huggingface_hub") or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        return None
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    revision = revision if isinstance(revision, str) else None
+    try:
+        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
 
 
 def snapshot(name: str, repository: str, revision: str | None, folder: str, patterns: Sequence[str]) -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vitreous.checkpoints.distributed_files import METADATA, read_distributed
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, is_npz, read_npz, read_safetensors
 from vitreous.checkpoints.torch_files import Parts, parts_in_memory, read_torch
@@ -21,6 +22,8 @@ from vitreous.errors import InputError
 from vitreous.outside import read_regular
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
+# Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
+OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt", METADATA)
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
 
 
@@ -36,6 +39,7 @@ class Source:
         left_out: the weights that belong to something else, by name.
         inside: what was before their names in the file, with the keys that lead to them.
         parts: the state dicts that a file holds deeper inside, each by the keys that lead to it.
+        place: where it was found, for `model.origin`, where that is not what the user gave.
     """
 
     where: str
@@ -47,6 +51,7 @@ class Source:
     left_out: Mapping[str, Entry] = field(default_factory=dict)
     inside: str = ""
     parts: Mapping[str, Tensors] = field(default_factory=dict)
+    place: str = ""
 
     @classmethod
     def of(cls, where: str, tensors: Mapping[str, Tensor]) -> Source:
@@ -145,7 +150,7 @@ def open_source(path: Path) -> Source:
     if not path.exists():
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():
-        path = first_module(newest_checkpoint(path))
+        path = first_module(path)
         weights = weights_of_folder(path)
         return Source.of_parts(str(path), read_weights(weights), *descriptions(path))
     usual = path.name in WEIGHTS + INDICES
@@ -182,8 +187,6 @@ OTHER_FILES = {
     "flax_model.msgpack": f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}",
     "tf_model.h5": f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}",
     "saved_model.pb": f"a SavedModel of TensorFlow: {IN_PYTORCH}",
-    ".metadata": "a checkpoint of torch.distributed: make one file of it with python -m "
-    "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE",
 }
 # What files are that are not read here, by their first bytes.
 OTHER_BEGINNINGS = {
@@ -193,17 +196,6 @@ OTHER_BEGINNINGS = {
     b"\x81": f"a file of msgpack, as Flax writes its weights: {IN_PYTORCH}",
     b"\x93NUMPY": "one NumPy array, not a checkpoint: an .npz holds arrays by name",
 }
-
-
-def newest_checkpoint(folder: Path) -> Path:
-    """The last checkpoint-N in the output directory of transformers' Trainer; any other folder as it is."""
-    found = [
-        (int(match[1]), path)
-        for path in folder.glob("checkpoint-*")
-        if path.is_dir() and (match := re.fullmatch(r"checkpoint-(\d+)", path.name))
-    ]
-    own = any((folder / name).exists() for name in (*WEIGHTS, *INDICES, "config.json"))
-    return folder if own or not found else max(found)[1]
 
 
 def first_module(folder: Path) -> Path:
@@ -225,7 +217,7 @@ def first_module(folder: Path) -> Path:
 
 def weights_of_folder(folder: Path) -> Path:
     """The file of weights in a folder: one of the usual names, or the only one there is."""
-    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:]):
+    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:], *OTHER_WEIGHTS):
         if (folder / name).is_file():
             return folder / name
     found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
@@ -257,6 +249,8 @@ def read_weights(path: Path) -> Parts:
     """The state dicts of a file, whose kind its first bytes tell and not its name."""
     if path.exists() and not path.is_file():
         raise InputError(f"cannot read {path}: it is not a regular file")
+    if path.name == METADATA:
+        return read_distributed(path)
     if path.name.endswith(".index.json"):
         return {"": read_shards(path)}
     try:

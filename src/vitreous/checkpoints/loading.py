@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import nn
 
+from vitreous.checkpoints.adapters import is_adapter, open_adapter
 from vitreous.checkpoints.detection import convert
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
@@ -21,6 +22,7 @@ from vitreous.checkpoints.format import Converted, as_pair
 from vitreous.checkpoints.formats import formats, timm_registry, torchvision
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.torch_files import parts_in_memory
+from vitreous.checkpoints.training_folders import newest_checkpoint
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
@@ -193,7 +195,16 @@ def open_path(source: str | Path) -> Source:
         check_finished(path)
     if path.suffix == ".shards" and path.is_dir():
         return open_state(path)
-    return open_source(model_folder(path))
+    path = model_folder(path)
+    newest = newest_checkpoint(path)
+    opened = open_adapter(newest) if is_adapter(newest) else open_source(newest)
+    if newest == path or opened.place:
+        return opened
+    for folder in () if opened.config else newest.parents:  # a description above the weights
+        if folder.is_relative_to(path) and any(found := descriptions(folder)):
+            opened = replace(opened, config=found[0], preprocessor=found[1])
+            break
+    return replace(opened, place=str(newest))
 
 
 def described_like(opened: Source, like: str) -> Source:
@@ -226,7 +237,7 @@ def origin_of(source: Checkpoint, opened: Source, format: str, interpolation: st
         found = re.search(r"(?m)^license: *([\w.-]+) *$", read_text(card, errors="replace"))
         stated = found[1] if found else None
     return Origin(
-        source=str(source) if isinstance(source, str | Path) else opened.where,
+        source=opened.place or (str(source) if isinstance(source, str | Path) else opened.where),
         format=format,
         architecture=str(named) if named else None,
         license=str(stated) if stated else None,

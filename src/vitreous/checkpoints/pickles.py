@@ -134,6 +134,8 @@ def made(kind: Any, args: Any) -> Any:
             return data
         case "torch._tensor._rebuild_from_type_v2", (function, _, inner, *_):
             return made(function, inner)
+        case "torch.Size", ((tuple() | list()) as sizes,):
+            return tuple(sizes)
         case "builtins.set" | "__builtin__.set", (list() as items,):
             return frozenset(each for each in items if isinstance(each, str))
     found = Object()
