@@ -323,7 +323,7 @@ def test_folders_and_files_of_other_kinds_are_named(tiny: Any, tmp_path: Path) -
         "adapter_config.json": "an adapter of PEFT",
         "flax_model.msgpack": "the weights of Flax",
         "tf_model.h5": "the weights of TensorFlow",
-        ".metadata": "a checkpoint of torch.distributed",
+        ".metadata": r"is not the \.metadata of torch\.distributed\.checkpoint, or damaged",
     }.items():
         folder = tmp_path / file.strip(".")
         folder.mkdir()

@@ -20,6 +20,7 @@ from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.names import VIT_5
 
 FIELDS: dict[str, list[Any]] = {
     "image_size": [(16, 16), (24, 16)],
@@ -98,6 +99,7 @@ TYPICAL: dict[str, dict[str, Any]] = {
         }
     },
     "open-clip": ORDINARY | {"norm_eps": 1e-5, "extra_norms": ("tokens",)},
+    "vit-5": ORDINARY | VIT_5,
     "bit": ORDINARY,
     "vitreous": ORDINARY,
 }
