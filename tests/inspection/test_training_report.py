@@ -33,9 +33,9 @@ from vitreous.inspection.runs.evaluation_figures import (
     curve_chart,
     curves_figure,
 )
-from vitreous.inspection.runs.head import compared_score, head_of, twice_as_long
+from vitreous.inspection.runs.head import comparisons_of, head_of, twice_as_long
 from vitreous.inspection.runs.report import model_summary, write_training_report
-from vitreous.languages import speaking
+from vitreous.languages import phrase, speaking
 from vitreous.models.bit import BiTConfig
 from vitreous.models.names import Model, build_model
 from vitreous.tasks.regression import RegressionEvaluation
@@ -403,7 +403,7 @@ def test_over_fitting_and_resumes_are_said(run: Path) -> None:
 
 def test_every_task_has_its_baseline_and_its_gap() -> None:
     def head(found: Evaluation | None, **last: float) -> list[str]:
-        return compared_score(found, {"epoch": 1.0, **last})[0]
+        return comparisons_of(found, {"epoch": 1.0, **last})
 
     targets = np.array([1.0, 2.0, 4.0])
     numbers = RegressionEvaluation(
@@ -436,11 +436,14 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
 
 def test_a_run_that_minutes_ended_is_extended_in_minutes(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    assert twice_as_long(config, {"epoch": 3.5}) == "--epochs 7"
+    assert twice_as_long(config, {"epoch": 3.5}, "train") == "--epochs 7"
     config.write_text('[training]\nminutes = "none"\n')
-    assert twice_as_long(config, {"epoch": 3.5}) == "--epochs 7"
+    assert twice_as_long(config, {"epoch": 3.5}, "train") == "--epochs 7"
+    early = {"epoch": 0.07, "seconds": 72.0}
+    assert twice_as_long(config, early, "train") == "--minutes 3"
+    assert twice_as_long(config, early, "translate train") == "--epochs 0.14"
     config.write_text("[training]\nminutes = 2.9\n")
-    assert twice_as_long(config, {"epoch": 62.62}) == "--minutes 6"
+    assert twice_as_long(config, {"epoch": 62.62}, "train") == "--minutes 6"
 
 
 def test_a_training_that_has_hardly_begun_is_said_to_be_that(run: Path) -> None:
@@ -451,3 +454,5 @@ def test_a_training_that_has_hardly_begun_is_said_to_be_that(run: Path) -> None:
     row = {"step": 1, "epoch": 0.07, "loss": 2.0, "accuracy": 0.3, "lr": 1e-3, "seconds": 1}
     (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     assert "ended after 0.07 of an epoch" in notice()
+    with speaking("en"):
+        assert phrase("head.commands.longer", minutes=2) == "Train for twice as long: about 2 more minutes"

@@ -384,5 +384,5 @@ def test_twice_as_long_counts_the_ladder(tmp_path: Path) -> None:
     """Of a minute on the ladder half is left for the last training."""
     config = tmp_path / "config.toml"
     config.write_text("[training]\nminutes = 0.5\n")
-    assert twice_as_long(config, {}) == "--minutes 1"
-    assert twice_as_long(config, {}, 30.0) == "--minutes 2"
+    assert twice_as_long(config, {}, "train") == "--minutes 1"
+    assert twice_as_long(config, {}, "train", 30.0) == "--minutes 2"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -77,29 +76,29 @@ def attribute_batch(
         progress: is called with the images done and all of them, of both models.
     """
     device = next(model.parameters()).device
+    singly = torch.split(images, 1)
     if classes is None:
         with torch.no_grad():
-            classes = torch.cat(
-                [model(each.to(device)).argmax(dim=-1).cpu() for each in torch.split(images, 1)]
-            )
-    found: list[Maps] = []
-    added: list[Tensor] = []
+            classes = torch.cat([model(image.to(device)).argmax(dim=-1).cpu() for image in singly])
     other = randomized(model, seed)
-    for number, viewed in enumerate((model, other)):
-        parts: list[Maps] = []
-        for place, (image, target) in enumerate(
-            zip(torch.split(images, 1), torch.split(classes, 1), strict=True)
-        ):
-            maps, sums = all_maps(viewed, image.to(device), target.to(device), steps)
-            parts.append(maps)
-            added += [sums] if viewed is model else []
-            if progress:
-                progress(number * len(images) + place + 1, 2 * len(images))
-        found.append({name: torch.cat([part[name] for part in parts]) for name in METHODS})
-    own, drawn = found
-    correlation = {name: rank_correlation(own[name], drawn[name]) for name in METHODS}
-    total, difference = torch.cat(added, dim=1)
-    return Attribution(classes, own, correlation, total, difference, steps)
+    own: dict[str, list[Tensor]] = {name: [] for name in METHODS}
+    drawn: dict[str, list[Tensor]] = {name: [] for name in METHODS}
+    sums: list[Tensor] = []  # of the model itself
+    for number, (image, target) in enumerate(zip(singly, torch.split(classes, 1), strict=True)):
+        maps, added = all_maps(model, image.to(device), target.to(device), steps)
+        sums.append(added)
+        if progress:
+            progress(2 * number + 1, 2 * len(images))
+        others, _ = all_maps(other, image.to(device), target.to(device), steps)
+        for name in METHODS:
+            own[name].append(maps[name])
+            drawn[name].append(others[name])
+        if progress:
+            progress(2 * number + 2, 2 * len(images))
+    total, difference = torch.cat(sums, dim=1)
+    found = {name: torch.cat(parts) for name, parts in own.items()}
+    correlation = {name: rank_correlation(maps, torch.cat(drawn[name])) for name, maps in found.items()}
+    return Attribution(classes, found, correlation, total, difference, steps)
 
 
 def all_maps(
@@ -162,23 +161,22 @@ def per_patch(pixels: Float[Tensor, "B C H W"], grid: tuple[int, int]) -> Float[
 
 def randomized(model: ViT, seed: int = 0) -> ViT:
     """Return a copy whose weights are all drawn again, each tensor with its own mean and deviation."""
-    other: Any = deepcopy(model)
+    other = deepcopy(model)
     rng = torch_generator(seed, "randomized-weights")
     with torch.no_grad():
         for parameter in other.parameters():
             drawn = torch.randn(parameter.shape, generator=rng)
             spread = parameter.float().std(correction=0) if parameter.numel() > 1 else 0.0
             parameter.copy_((parameter.float().mean() + spread * drawn.to(parameter.device)).to(parameter))
-    copied: ViT = other.eval()
-    return copied
+    return other.eval()
 
 
 def rank_correlation(
     first: Float[Tensor, "B rows columns"], second: Float[Tensor, "B rows columns"]
 ) -> Float[Tensor, "B"]:
     """Return Spearman's correlation of the patches' ranks, image by image; 0 where a map is even."""
-    ranks = [average_ranks(each.flatten(1)) for each in (first, second)]
-    a, b = (each - each.mean(dim=1, keepdim=True) for each in ranks)
+    a, b = average_ranks(first.flatten(1)), average_ranks(second.flatten(1))
+    a, b = a - a.mean(dim=1, keepdim=True), b - b.mean(dim=1, keepdim=True)
     scale = a.norm(dim=1) * b.norm(dim=1)
     return torch.where(scale > 0, (a * b).sum(dim=1) / scale.clamp_min(1e-12), 0.0).float()
 
@@ -212,10 +210,9 @@ def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]
         files += [tile for tile, _ in tiles]
     arrays = {f"attribution_{name.replace('-', '_')}": maps.numpy() for name, maps in found.maps.items()}
     patches = found.maps[METHODS[0]][0].numel()
-    means = [
-        f"{phrase(f'attributions.{name}')}: {in_words(float(each.mean()), patches)}"
-        for name, each in found.correlation.items()
-    ]
+    means = []
+    for name, correlations in found.correlation.items():
+        means.append(f"{phrase(f'attributions.{name}')}: {in_words(float(correlations.mean()), patches)}")
     return exhibit(
         "attributions",
         Markup().join(rows),
@@ -231,13 +228,11 @@ def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]
 def in_words(correlation: float, patches: int) -> str:
     """Return what a rank correlation with the map of randomized weights says; of few patches, little."""
     by_chance = 2 / max(patches - 1, 1) ** 0.5  # two standard deviations of unrelated ranks
-    verdict = (
-        "same"
-        if correlation > max(SAME, by_chance)
-        else "partly"
-        if correlation > max(PARTLY, by_chance)
-        else "depends"
-    )
+    verdict = "depends"
+    if correlation > max(SAME, by_chance):
+        verdict = "same"
+    elif correlation > max(PARTLY, by_chance):
+        verdict = "partly"
     return phrase(
         "attributions.correlation",
         value=round(correlation, 2) + 0.0,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar, overload
@@ -19,6 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -85,7 +86,7 @@ def capture_attention(
             "attention of a compiled model cannot be captured: capture the model that it was compiled from"
         )
     if kind is not None or type(model).__module__.startswith("vitreous.models."):
-        attention_layers(model, kind or Attention)
+        check_attention(model, kind or Attention)
     watch = Watch(model, kind, reduce)
     hooks = [
         register_module_forward_pre_hook(watch.enter),
@@ -137,7 +138,7 @@ class Watch(DispatchMode):
         self.calls: dict[nn.Module, set[int]] = {}  # of this pass, with attention
         self.captured = CapturedAttention[Any]()
 
-    def enter(self, module: nn.Module, args: Any) -> None:
+    def enter(self, module: nn.Module, args: object) -> None:
         """Note that a module starts; the model itself starts a new pass."""
         if module in self.names and threading.get_ident() == self.thread:
             if module is self.model:
@@ -145,14 +146,18 @@ class Watch(DispatchMode):
             self.has_run += 1
             self.running.append(Call(module, self.has_run))
 
-    def leave(self, module: nn.Module, args: Any, output: Any) -> None:
+    def leave(self, module: nn.Module, args: object, output: object) -> None:
         """Note that a module has ended, with an error or without."""
         if module in self.names and threading.get_ident() == self.thread and self.running:
             self.running.pop()
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         output = func(*args, **(kwargs or {}))
         weights = WEIGHTS.get(func._schema.name)
         if weights is None or (call := self.owner()) is None or not self.wanted(call.module):
@@ -167,7 +172,10 @@ class Watch(DispatchMode):
 
     def owner(self) -> Call | None:
         """Return the innermost running module that has weights: an `nn.Softmax` is a part of one."""
-        return next((each for each in reversed(self.running) if has_weights(each.module)), None)
+        for call in reversed(self.running):
+            if next(call.module.parameters(), None) is not None:
+                return call
+        return None
 
     def wanted(self, module: nn.Module) -> bool:
         """Return whether the attention of a module is what was asked for."""
@@ -175,7 +183,7 @@ class Watch(DispatchMode):
             return isinstance(module, self.kind)
         return not isinstance(module, CrossAttention)
 
-    def record(self, call: Call, found: Any) -> None:
+    def record(self, call: Call, found: object) -> None:
         """Store a map. A layer that is called again by itself, without the model, starts a new pass."""
         calls = self.calls.setdefault(call.module, set())
         again = call.number not in calls and len(calls) == self.layers[call.module]
@@ -190,22 +198,14 @@ class Watch(DispatchMode):
         self.captured.maps, self.captured.names, self.calls = [], [], {}
 
 
-def has_weights(module: nn.Module) -> bool:
-    return next(module.parameters(), None) is not None
-
-
-def attention_layers(model: nn.Module, kind: type[nn.Module]) -> list[Any]:
-    """Return the attention module of each layer, in order; a shared module once for each layer."""
-    layers = [module for _, module in model.named_modules(remove_duplicate=False) if isinstance(module, kind)]
-    if not layers:
-        ours = type(model).__module__.startswith("vitreous.") and kind in (Attention, CrossAttention)
-        reason = (
-            "it is a convolutional network; use a ViT or a hybrid such as R50+ViT-B/16"
-            if ours
-            else f"it has no {kind.__name__}; leave out kind to see what it has"
-        )
-        raise InputError(f"{type(model).__name__} has no attention to capture: {reason}")
-    return layers
+def check_attention(model: nn.Module, kind: type[nn.Module]) -> None:
+    """Raise InputError for a model without a module of a kind."""
+    if any(isinstance(module, kind) for module in model.modules()):
+        return
+    reason = f"it has no {kind.__name__}; leave out kind to see what it has"
+    if type(model).__module__.startswith("vitreous.") and kind in (Attention, CrossAttention):
+        reason = "it is a convolutional network; use a ViT or a hybrid such as R50+ViT-B/16"
+    raise InputError(f"{type(model).__name__} has no attention to capture: {reason}")
 
 
 Operands = Mapping[str, Any]  # the arguments of an operator by their names in its schema
@@ -224,21 +224,21 @@ class AttentionOperator(NamedTuple):
     """
 
     names: tuple[str, ...]
-    weights: Callable[[Operands, Any, nn.Module], Tensor | None]
+    weights: Callable[[Operands, Tensor, nn.Module], Tensor | None]
     gradients: tuple[str, ...] = ()
     slopes: Callable[[Operands], tuple[Tensor, Tensor]] | None = None
 
 
-def fused_weights(operands: Operands, *_: Any) -> Tensor:
+def fused_weights(operands: Operands, *_: object) -> Tensor:
     """Return softmax(q k^T scale + bias) of a fused kernel, which never materializes it."""
     query, key = full_precision(operands["query"]), full_precision(operands["key"])
     if key.shape[1] != query.shape[1]:  # grouped queries share keys
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     scale = operands.get("scale")
     logits = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    bias = next(
-        (operands[name] for name in ("attn_mask", "attn_bias") if operands.get(name) is not None), None
-    )
+    bias = operands.get("attn_mask")
+    if bias is None:
+        bias = operands.get("attn_bias")
     if operands.get("is_causal"):
         bias = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
     if bias is None:
@@ -258,13 +258,13 @@ def fused_slopes(operands: Operands) -> tuple[Tensor, Tensor]:
     return fused_weights(operands), full_precision(slope) @ value.transpose(-2, -1)
 
 
-def softmax_weights(operands: Operands, output: Any, module: nn.Module) -> Tensor | None:
+def softmax_weights(operands: Operands, output: Tensor, module: nn.Module) -> Tensor | None:
     """Return the result of a softmax if it has the shape of an attention map: (B, K, T, S), the (B K, T, S)
     of `nn.MultiheadAttention`, or a square (B, T, T), which is that of one head."""
     if operands["dim"] not in (-1, output.ndim - 1):
         return None
     if output.ndim == 3 and isinstance(module, nn.MultiheadAttention):
-        return output.unflatten(0, (-1, module.num_heads))
+        return output.reshape(-1, module.num_heads, *output.shape[1:])
     if output.ndim == 3 and output.shape[1] == output.shape[2]:
         return output[:, None]
     return output if output.ndim == 4 else None
@@ -275,11 +275,13 @@ def softmax_slopes(operands: Operands) -> tuple[Tensor, Tensor]:
     return operands["output"], operands["grad_output"]
 
 
-def fast_path_weights(operands: Operands, *_: Any) -> Tensor:
+def fast_path_weights(operands: Operands, *_: object) -> Tensor:
     """Return the map of the fast path of `nn.MultiheadAttention`, from the input and the packed weights."""
     z, heads = operands["query"], operands["num_head"]
     packed = F.linear(z, operands["qkv_weight"], operands["qkv_bias"])
-    query, key = (full_precision(split_heads(each, heads)) for each in packed.chunk(3, dim=-1)[:2])
+    queries, keys = packed.chunk(3, dim=-1)[:2]
+    query = full_precision(split_heads(queries, heads))
+    key = full_precision(split_heads(keys, heads))
     logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
     mask = operands.get("mask")
     if mask is not None:
@@ -288,7 +290,7 @@ def fast_path_weights(operands: Operands, *_: Any) -> Tensor:
     return logits.softmax(dim=-1)
 
 
-def fast_layer_weights(operands: Operands, *_: Any) -> Tensor:
+def fast_layer_weights(operands: Operands, *_: object) -> Tensor:
     """Return the map of the fast path of `nn.TransformerEncoderLayer`, which is a whole layer."""
     z = operands["src"]
     if operands["norm_first"]:
@@ -301,15 +303,12 @@ def full_precision(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
-KERNELS = tuple(
-    f"aten::_scaled_dot_product_{kernel}"
-    for kernel in (
-        "flash_attention",
-        "flash_attention_for_cpu",
-        "efficient_attention",
-        "cudnn_attention",
-        "fused_attention_overrideable",
-    )
+KERNELS = (
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_scaled_dot_product_efficient_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
 )
 ADAPTERS = (
     AttentionOperator(
@@ -328,11 +327,17 @@ ADAPTERS = (
     AttentionOperator(("aten::_native_multi_head_attention",), fast_path_weights),
     AttentionOperator(("aten::_transformer_encoder_layer_fwd",), fast_layer_weights),
 )
-WEIGHTS = {name: adapter.weights for adapter in ADAPTERS for name in adapter.names}
-SLOPES = {name: adapter.slopes for adapter in ADAPTERS if adapter.slopes for name in adapter.gradients}
+WEIGHTS: dict[str, Callable[[Operands, Tensor, nn.Module], Tensor | None]] = {}  # by operators
+SLOPES: dict[str, Callable[[Operands], tuple[Tensor, Tensor]]] = {}  # by operators of the backward pass
+for adapter in ADAPTERS:
+    WEIGHTS |= dict.fromkeys(adapter.names, adapter.weights)
+    if adapter.slopes is not None:
+        SLOPES |= dict.fromkeys(adapter.gradients, adapter.slopes)
 
 
-def operands_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Operands:
+def operands_of(func: OpOverload, args: Sequence[object], kwargs: Mapping[str, object]) -> Operands:
     """Return the arguments of a call by their names."""
-    names = (argument.name for argument in func._schema.arguments)
-    return {**dict(zip(names, args, strict=False)), **kwargs}
+    operands = dict(kwargs)
+    for argument, value in zip(func._schema.arguments, args, strict=False):
+        operands[argument.name] = value
+    return operands

@@ -63,6 +63,9 @@ def installed(names: Sequence[str]) -> list[str]:
 
 
 MOST_POINTS = 60  # of a curve that say their value
+ONE_CHART = 4.6  # inches: the width of a chart that is readable on a phone
+LETTER = 0.085  # inches that a letter of a label takes
+LONGEST_NAME = 24  # letters of a label
 STYLE: Any = {
     "font.family": ["sans-serif", *installed(WIDE_FONTS)],
     "font.size": 9,
@@ -173,10 +176,13 @@ class Chart:
         svg = self.svg[self.svg.index("<svg") :]
         for color, variable in VARIABLES.items():
             svg = svg.replace(color, variable)
-        opening = Markup('<svg class="chart" role="img" aria-label="{}" ').format(alt)
+        wide = round(96 * self.figure.get_figwidth())
+        opening = Markup('<svg class="chart" role="img" aria-label="{}" style="--wide: {}px" ').format(
+            alt, wide
+        )
         words = Markup("<title>{}</title><desc>{}</desc>").format(alt, description)
         start = svg.index(">") + 1
-        return Markup(svg[:start].replace("<svg ", opening, 1) + str(words) + svg[start:])
+        return Markup(svg[:start].replace("<svg ", opening.format(alt, wide), 1) + str(words) + svg[start:])
 
     def pixels(self) -> np.ndarray:
         """Return the figure as an image, (H, W, 4) bytes."""
@@ -244,8 +250,11 @@ def matrix(
     """Plot squares whose depth of color is a value in 0 ... 1, with `numbers` in them; `marked` ones
     framed."""
     side = min(0.36, 7.2 / max(len(columns), 1))
-    width = max(side * len(columns) + 1.3, 4.0)  # room for the title
-    with canvas(width, side * len(rows) + 0.9) as (figure, (axes,)):
+    row_names, column_names = [shortened(name) for name in rows], [shortened(name) for name in columns]
+    beside = LETTER * max(map(len, row_names), default=0)
+    below = LETTER * max(map(len, column_names), default=0)
+    width = max(side * len(columns) + beside + 0.9, 4.0)  # room for the title
+    with canvas(width, side * len(rows) + below + 0.8) as (figure, (axes,)):
         for row, column in np.ndindex(values.shape):
             value = float(np.nan_to_num(np.clip(values[row, column], 0, 1)))
             corner, alpha = (column - 0.47, row - 0.47), 0.04 + 0.96 * value
@@ -269,7 +278,7 @@ def matrix(
         axes.grid(False)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        label_ticks(axes, rows, columns)
+        label_ticks(axes, row_names, column_names)
         axes.set_title(title)
         axes.set_ylabel(axes_names[0])
         axes.set_xlabel(axes_names[1])
@@ -277,6 +286,11 @@ def matrix(
         return Chart(figure)
     named = [[row, *cells] for row, cells in zip(rows, numbers, strict=True)]
     return Chart(figure, [[f"{axes_names[0]} / {axes_names[1]}", *columns], *named])
+
+
+def shortened(name: str) -> str:
+    """Return a name as it fits beside a chart."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1].rstrip() + "…"
 
 
 def label_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:

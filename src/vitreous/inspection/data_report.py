@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +9,11 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from vitreous.data.checks import Evidence, Suspect
+from vitreous.data.checks import Evidence
 from vitreous.data.dataset import named_parts
 from vitreous.data.findings import DataReport
 from vitreous.errors import utf8_name
-from vitreous.inspection.charts import FIRST, Chart, canvas
+from vitreous.inspection.charts import FIRST, ONE_CHART, Chart, canvas, shortened
 from vitreous.inspection.images import Pixels
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
@@ -42,7 +41,9 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
         *([suspects_figure(evidence)] if evidence.suspects else []),
     ]
     if report.unreadable:
-        rows = [(Path(file).name, reason) for file, reason in list(seen.bad.reasons.items())[: 4 * SHOWN]]
+        rows = []
+        for file, reason in list(seen.bad.reasons.items())[: 4 * SHOWN]:
+            rows.append((Path(file).name, reason))
         parts.append(exhibit("unreadable", HTML.lines(rows), count=len(report.unreadable)))
     parts.append(classes_figure(report))
     if seen.names:
@@ -83,31 +84,30 @@ def where(evidence: Evidence, index: int) -> str:
 def pairs_figure(evidence: Evidence, kind: str) -> Exhibit:
     """Show pairs of images side by side."""
     pairs = evidence.pairs[kind]
-    rows = [
-        ([small_image(evidence, index) for index in pair], [where(evidence, index) for index in pair])
-        for pair in pairs[:SHOWN]
-    ]
+    rows = []
+    for first, second in pairs[:SHOWN]:
+        images = [small_image(evidence, first), small_image(evidence, second)]
+        rows.append((images, [where(evidence, first), where(evidence, second)]))
     return exhibit(f"pairs.{kind}", HTML.beside(rows), kind=kind, count=len(pairs), shown=len(rows))
 
 
 def suspects_figure(evidence: Evidence) -> Exhibit:
     """Show each image whose label is doubtful beside those that it is most like."""
     classes, seen = evidence.splits.train.classes, evidence.survey
-
-    def row(each: Suspect) -> tuple[list[Pixels], list[str]]:
-        near = each.neighbors[:NEIGHBORS]
-        labels = phrase(
+    rows = []
+    for suspect in evidence.suspects[:SHOWN]:
+        words = phrase(
             "data.suspect",
-            name=utf8_name(seen.keys[each.image]),
-            label=classes[seen.labels[each.image]],
-            answer=classes[each.answer],
+            name=utf8_name(seen.keys[suspect.image]),
+            label=classes[seen.labels[suspect.image]],
+            answer=classes[suspect.answer],
         )
-        words = [labels, *(classes[seen.labels[index]] for index in near)]
-        return [small_image(evidence, index) for index in (each.image, *near)], words
-
-    found = evidence.suspects
-    rows = [row(each) for each in found[:SHOWN]]
-    return exhibit("suspects", HTML.beside(rows), count=len(found), shown=len(rows))
+        images, labels = [small_image(evidence, suspect.image)], [words]
+        for neighbor in suspect.neighbors[:NEIGHBORS]:
+            images.append(small_image(evidence, neighbor))
+            labels.append(classes[seen.labels[neighbor]])
+        rows.append((images, labels))
+    return exhibit("suspects", HTML.beside(rows), count=len(evidence.suspects), shown=len(rows))
 
 
 def classes_figure(report: DataReport) -> Exhibit | LeftOut:
@@ -115,10 +115,10 @@ def classes_figure(report: DataReport) -> Exhibit | LeftOut:
     names, counts = list(report.classes), list(report.classes.values())
     if not names or len(names) > MOST_CLASSES:
         return left_out("class-sizes", "many-bars", count=len(names))
-    with canvas(6.4, 0.26 * len(names) + 0.8) as (figure, (axes,)):
+    with canvas(ONE_CHART, 0.26 * len(names) + 0.8) as (figure, (axes,)):
         places = np.arange(len(names))
         axes.barh(places, counts, height=0.62, color=FIRST)
-        axes.set_yticks(places, names)
+        axes.set_yticks(places, [shortened(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("columns.images"))
@@ -147,21 +147,20 @@ def brightness(evidence: Evidence) -> NDArray[np.float64]:
 
 
 def histogram(name: str, values: NDArray[np.float64], axis: str, form: str) -> Exhibit:
-    """Plot how many images have which value."""
+    """Plot how many images have which value; where all have the same, the caption says all."""
+    low, middle, high = (form.format(float(each)) for each in np.quantile(values, [0, 0.5, 1]))
+    if low == high:
+        return exhibit(name, Markup(), low=low, middle=middle, high=high)
     counts, edges = np.histogram(values, bins=min(BARS, len(np.unique(values))))
-    with canvas(6.4, 2.2) as (figure, (axes,)):
+    with canvas(ONE_CHART, 2.2) as (figure, (axes,)):
         axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=FIRST)
         axes.set_xlabel(phrase(axis))
         axes.set_ylabel(phrase("columns.images"))
-    write: Callable[[float], str] = form.format
-    rows = [
-        [f"{write(low)} ... {write(high)}", str(count)]
-        for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
-        if count
-    ]
-    chart = Chart(figure, [[phrase(axis), phrase("columns.images")], *rows])
-    low, middle, high = (write(float(each)) for each in np.quantile(values, [0, 0.5, 1]))
-    return exhibit(name, chart, low=low, middle=middle, high=high)
+    table = [[phrase(axis), phrase("columns.images")]]
+    for start, end, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True):
+        if count:
+            table.append([f"{form.format(start)} ... {form.format(end)}", str(count)])
+    return exhibit(name, Chart(figure, table), low=low, middle=middle, high=high)
 
 
 def extremes_figure(evidence: Evidence) -> Exhibit:
@@ -175,9 +174,8 @@ def extremes_figure(evidence: Evidence) -> Exhibit:
         "darkest": light.argmin(),
         "lightest": light.argmax(),
     }
-    images = [
-        (small_image(evidence, int(index)), phrase(f"data.extremes.{name}", name=where(evidence, int(index))))
-        for name, index in chosen.items()
-    ]
-    html: Markup = HTML.image_row(images)
-    return exhibit("extremes", html)
+    images = []
+    for kind, index in chosen.items():
+        words = phrase(f"data.extremes.{kind}", name=where(evidence, int(index)))
+        images.append((small_image(evidence, int(index)), words))
+    return exhibit("extremes", HTML.image_row(images))

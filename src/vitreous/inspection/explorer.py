@@ -42,7 +42,7 @@ class View(NamedTuple):
     relevance: Float[Tensor, "B rows columns"] | None
 
 
-def explorer_data(views: Sequence[View], count: int) -> dict[str, Any]:
+def explorer_data(views: Sequence[View], count: int) -> dict[str, object]:
     """Return the data and the words of the explorer for one model, or for two on the same images.
 
     Args:

@@ -7,7 +7,7 @@ follows the last layer is the module's own code: it is run on the tokens of any 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from vitreous.inspection.model_figures import first_filters, position_rows
 from vitreous.inspection.relevance import Backward, class_score, go_back
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AttentionPoolingConfig, TokenPoolingConfig
+from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
@@ -57,21 +58,22 @@ class LiveViT(ViT):
         """Find layers, tokens and what the head reads, by a forward pass."""
         with capture_attention(module, kind=nn.Module, reduce=lambda maps: maps.shape) as found:
             outputs = module(images)
-        square = [i for i, shape in enumerate(found.maps) if shape[-1] == shape[-2]]
-        shapes = {tuple(found.maps[i]) for i in square}
+        # The attention of layers has square maps, that of a pooling has not.
+        square = [number for number, shape in enumerate(found.maps) if shape[-1] == shape[-2]]
+        shapes = {tuple(found.maps[number]) for number in square}
         if len(shapes) != 1 or next(iter(shapes))[0] != len(images):
+            sizes = ["x".join(map(str, shape)) for shape in sorted(shapes)]
             raise InputError(
                 f"{type(module).__name__} does not have the same tokens in every layer (attention of "
-                f"{' and '.join('x'.join(map(str, each)) for each in sorted(shapes)) or 'no layer'}): "
-                f"{ONLY}"
+                f"{' and '.join(sizes) or 'no layer'}): {ONLY}"
             )
         _, heads, tokens, _ = shapes.pop()
         self.shapes = [tuple(shape[1:]) for shape in found.maps]  # of all attention, a pooling's too
         self.pooled = square[-1] < len(found.maps) - 1
-        names = [block_name([found.names[i] for i in square], place) for place in range(len(square))]
+        names = block_names([found.names[number] for number in square])
         self.layers = [module.get_submodule(name) for name in names]
         *_, z = self.states(images)
-        self.norm: Any = self.final_norm(images, z)
+        self.norm = self.final_norm(images, z)
         logits = logits_of(module, outputs)
         classes = None if logits is None else logits.shape[-1]
         self.config = self.shaped(images, heads, tokens, z.shape[-1], classes)
@@ -107,15 +109,15 @@ class LiveViT(ViT):
         """Return z_0 ... z_L: what enters the first layer, and the output of each."""
         seen: list[Tensor] = []
 
-        def entering(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def entering(_: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
             if not seen:
                 seen.append(first_tensor((*args, *kwargs.values())))
 
-        def leaving(_: nn.Module, __: Any, output: Any) -> None:
+        def leaving(_: nn.Module, __: object, output: object) -> None:
             self.template = output
             seen.append(first_tensor(output))
 
-        hooks: list[Any] = [self.layers[0].register_forward_pre_hook(entering, with_kwargs=True)]
+        hooks = [self.layers[0].register_forward_pre_hook(entering, with_kwargs=True)]
         hooks += [layer.register_forward_hook(leaving) for layer in dict.fromkeys(self.layers)]
         try:
             self.module(images)
@@ -130,7 +132,7 @@ class LiveViT(ViT):
         self.tokens_first = seen[0].shape[0] != len(images)
         return [each.transpose(0, 1) if self.tokens_first else each for each in seen]
 
-    def after_layers(self, z: Float[Tensor, "B T D"]) -> Any:
+    def after_layers(self, z: Float[Tensor, "B T D"]) -> object:
         """Return the module's outputs if its encoder ended with these tokens: its own norm, pooling and head.
 
         Every layer gives these tokens meanwhile, whatever it is given.
@@ -145,7 +147,7 @@ class LiveViT(ViT):
         entered: list[nn.Module] = []
         last = self.layers[-1]
 
-        def watch(module: nn.Module, args: Any, output: Any) -> None:
+        def watch(module: nn.Module, args: object, output: object) -> None:
             if entered and entered[0] is last and "Norm" in type(module).__name__:
                 entered.append(module)
             elif module is last:
@@ -161,8 +163,8 @@ class LiveViT(ViT):
         norm = entered[1] if len(entered) > 1 else nn.Identity()
         return norm if norm(z).shape == z.shape else nn.Identity()
 
-    def pooling(self, z: Float[Tensor, "B T D"]) -> dict[str, Any]:
-        """Return what the head reads, by the tokens that its outputs depend on."""
+    def pooling(self, z: Float[Tensor, "B T D"]) -> dict[str, object]:
+        """Return the fields of what the head reads, by the tokens that its outputs depend on."""
         prefix = self.config.num_prefix_tokens
         if self.pooled:
             return {"pooling": AttentionPoolingConfig()}
@@ -170,8 +172,9 @@ class LiveViT(ViT):
         with torch.enable_grad():
             outputs = self.after_layers(z)
             logits = logits_of(self.module, outputs)
-            pooled = getattr(outputs, "pooler_output", None)
-            read = logits if logits is not None else pooled if pooled is not None else first_tensor(outputs)
+            read = logits if logits is not None else getattr(outputs, "pooler_output", None)
+            if read is None:
+                read = first_tensor(outputs)
         if read.ndim != 2:  # tokens come out, and none of them is read
             return {}
         weights = torch.randn(read.shape, generator=torch.Generator().manual_seed(0)).to(read)
@@ -215,8 +218,10 @@ def _(model: LiveViT, images: Tensor) -> Tensor:
 
 @first_filters.register
 def _(model: LiveViT) -> Tensor | None:
-    found = next((each for each in model.modules() if isinstance(each, nn.Conv2d)), None)
-    return None if found is None else found.weight.detach().float()
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            return module.weight.detach().float()
+    return None
 
 
 @position_rows.register
@@ -240,18 +245,18 @@ def _(model: LiveViT, images: Tensor, classes: Tensor | None, start: Tensor) -> 
     return backward
 
 
-def live_model(module: nn.Module, preprocessing: Preprocessing | None = None) -> Any:
+def live_model(module: nn.Module, preprocessing: Preprocessing | None = None) -> Model:
     """Return a module of another library: as a ViT of vitreous where its weights can be read, so that every
     figure can be made of it, and else as it is. Raises InputError: it is not a Vision Transformer."""
     try:
-        model: Any = load(module)
+        model = load(module)
     except InputError:
         return LiveViT(module, preprocessing or preprocessing_of(module))
     model.preprocessing = preprocessing or model.preprocessing
     return model.to(next(module.parameters()).device)
 
 
-def logits_of(module: nn.Module, outputs: Any) -> Tensor | None:
+def logits_of(module: nn.Module, outputs: object) -> Tensor | None:
     """Return the logits; None where features come out."""
     found = getattr(outputs, "logits", None)
     if found is None and isinstance(outputs, Tensor) and getattr(module, "num_classes", None) != 0:
@@ -259,27 +264,32 @@ def logits_of(module: nn.Module, outputs: Any) -> Tensor | None:
     return found if isinstance(found, Tensor) and found.ndim == 2 else None
 
 
-def first_tensor(values: Any) -> Tensor:
+def first_tensor(values: object) -> Tensor:
     """Return the first tensor of what a module takes or gives."""
     if isinstance(values, Tensor):
         return values
-    given = values.values() if hasattr(values, "values") else values
+    given = values.values() if isinstance(values, Mapping) else values
+    assert isinstance(given, Iterable)
     return next(first_tensor(each) for each in given if isinstance(each, Tensor | tuple | list))
 
 
-def like(template: Any, z: Tensor) -> Any:
+def like(template: Any, z: Tensor) -> object:
     """Return tokens in the place of the first tensor of a layer's output."""
     return z if isinstance(template, Tensor) else type(template)((z, *template[1:]))
 
 
-def block_name(names: Sequence[str], place: int) -> str:
-    """Return the name of the layer of one attention module: up to the part that tells the layers apart."""
+def block_names(names: Sequence[str]) -> list[str]:
+    """Return the names of the layers of attention modules: up to the part that tells the layers apart."""
     parts = [name.split(".") for name in names]
-    depth = next(
-        (i for i, each in enumerate(zip(*parts, strict=False)) if len(set(each)) > 1),
-        next((i for i, part in enumerate(parts[0]) if part[-1:].isdigit()), len(parts[0]) - 1),
-    )
-    return ".".join(parts[place][: depth + 1])
+    end = len(parts[0])  # of the part, counted from 1
+    for place, words in enumerate(zip(*parts, strict=False), start=1):
+        if len(set(words)) > 1:
+            return [".".join(each[:place]) for each in parts]
+    for place, word in enumerate(parts[0], start=1):  # a single layer
+        if word[-1:].isdigit():
+            end = place
+            break
+    return [".".join(each[:end]) for each in parts]
 
 
 def tokens_of_patches(name: str, size: tuple[int, int], tokens: int) -> tuple[int, tuple[int, int]]:
@@ -298,7 +308,7 @@ def tokens_of_patches(name: str, size: tuple[int, int], tokens: int) -> tuple[in
 
 
 @contextmanager
-def replaced_forward(modules: Sequence[nn.Module], output: Any) -> Iterator[None]:
+def replaced_forward(modules: Sequence[nn.Module], output: object) -> Iterator[None]:
     """Let modules return `output` while the context lasts."""
     before = {module: module.__dict__.get("forward") for module in modules}
     try:

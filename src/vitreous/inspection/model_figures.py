@@ -47,12 +47,7 @@ def model_exhibits(
     model: Model, images: Float[Tensor, "B C H W"], names: Sequence[str]
 ) -> list[Exhibit | LeftOut]:
     """Return what every model shows: attention for a few images with their names, positions, filters."""
-    positions = positions_figure(model)
-    if isinstance(positions, Exhibit) and isinstance(model, ViT) and min(model.config.grid) < FEWEST_TILES:
-        positions = left_out(
-            "positions", "positions.few", rows=model.config.grid[0], columns=model.config.grid[1]
-        )
-    return [attention_figure(model, images, names), positions, filters_figure(model)]
+    return [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
 
 
 def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
@@ -79,7 +74,8 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
 
 
 def positions_figure(model: Model) -> Exhibit | LeftOut:
-    """Show the similarity of position embeddings (Fig. 7 center and Fig. 10)."""
+    """Show the similarity of position embeddings (Fig. 7 center and Fig. 10), where there are enough of them
+    for a structure to be seen."""
     if not isinstance(model, ViT):
         return left_out("positions", "positions.convolutional")
     rows = position_rows(model)
@@ -88,6 +84,9 @@ def positions_figure(model: Model) -> Exhibit | LeftOut:
     if rows is None:
         kind = model.config.position.kind
         return left_out("positions", f"positions.{'none' if kind == 'none' else 'inside'}", kind=kind)
+    rows_of_grid, columns = model.config.grid
+    if min(rows_of_grid, columns) < FEWEST_TILES:
+        return left_out("positions", "positions.few", rows=rows_of_grid, columns=columns)
     similarity = position_similarity(rows, model.config.grid).cpu()
     steps = [-(-side // MOST_TILES) for side in model.config.grid]
     shown = similarity[:: steps[0], :: steps[1]]
@@ -114,17 +113,19 @@ def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | N
     (98.0 %)". A sign shows what is right, not a color alone."""
     if lens is None or not set(names) <= set(labels):
         return list(names)
-    signs = [
-        "✓" if labels[number] == name else "✗"
-        for name, number in zip(names, lens.classes[:, 0].tolist(), strict=True)
-    ]
-    answers = zip(names, predicted_labels(lens, labels), undecided(lens), signs, strict=True)
-    return [
-        phrase("images.open", name=name, answer=answer)
-        if is_open
-        else phrase("images.labeled", sign=sign, label=name, answer=answer)
-        for name, answer, is_open, sign in answers
-    ]
+    captions = []
+    answers, open_answers, numbers = (
+        predicted_labels(lens, labels),
+        undecided(lens),
+        lens.classes[:, 0].tolist(),
+    )
+    for name, answer, is_open, number in zip(names, answers, open_answers, numbers, strict=True):
+        if is_open:
+            captions.append(phrase("images.open", name=name, answer=answer))
+        else:
+            sign = "✓" if labels[number] == name else "✗"
+            captions.append(phrase("images.labeled", sign=sign, label=name, answer=answer))
+    return captions
 
 
 def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], seen: Survey) -> Exhibit:
@@ -141,7 +142,11 @@ def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], s
         "attention",
         HTML.image_triples(triples, kinds, notes),
         file=contact_sheet([tile for row, _ in triples for tile in row], columns=6),
-        arrays={"attention_last": last.numpy(), "attention_rollout": through.numpy()},
+        arrays={
+            "attention_last": last.numpy(),
+            "attention_rollout": through.numpy(),
+            "readout_attention": to_grid(seen.reading, config).numpy(),
+        },
         readout=phrase(f"readouts.{config.pooling.kind}"),
         entropy=float(seen.entropy[:, -1].mean()),
         heat=True,
@@ -249,18 +254,21 @@ def architecture_figure(model: nn.Module) -> Exhibit:
     """Show every stage of a forward pass from the input to the output, with histograms of its weights."""
     described = describe(model)
     weights = {name: each.detach() for name, each in model.named_parameters()}
-    rows = [
-        StageRow(
-            stage,
-            stage_words(stage.name),
-            stage_words(stage.written_shape),
-            si(stage.parameters) if stage.parameters else "",
-            si(stage.macs) if stage.macs else "",
-            stage.parameters / max(described.parameters, 1),
-            *histograms({name: weights[name] for name in stage.weights}),
+    rows = []
+    for stage in described.stages:
+        whole, parts = histograms({name: weights[name] for name in stage.weights})
+        rows.append(
+            StageRow(
+                stage,
+                stage_words(stage.name),
+                stage_words(stage.written_shape),
+                si(stage.parameters) if stage.parameters else "",
+                si(stage.macs) if stage.macs else "",
+                stage.parameters / max(described.parameters, 1),
+                whole,
+                parts,
+            )
         )
-        for stage in described.stages
-    ]
     groups = [(times, list(some)) for times, some in groupby(rows, lambda row: row.stage.times)]
     return exhibit(
         "architecture",
@@ -283,52 +291,24 @@ def histograms(weights: dict[str, Tensor]) -> tuple[Histogram | None, list[Histo
     if not weights:
         return None, []
     flat = {name: each.flatten().float().cpu() for name, each in weights.items()}
-    spread = {name: torch.std_mean(each, correction=0) for name, each in flat.items()}
-    edges = {name: torch.aminmax(each) for name, each in flat.items()}
-    sizes = torch.tensor([each.numel() for each in flat.values()], dtype=torch.float64)
-    stds, means = torch.tensor(list(spread.values()), dtype=torch.float64).unbind(dim=1)
-    mean = float((sizes * means).sum() / sizes.sum())
-    std = float((sizes * (stds.square() + (means - mean).square())).sum() / sizes.sum()) ** 0.5
+    size = sum(each.numel() for each in flat.values())
+    mean = sum(float(each.sum(dtype=torch.float64)) for each in flat.values()) / size
+    squares = sum(float((each - mean).square().sum(dtype=torch.float64)) for each in flat.values())
+    std = (squares / size) ** 0.5
     low, high = (mean - REACH * std, mean + REACH * std) if std else (mean - 1, mean + 1)
-    counts = {name: counted(each, *edges[name], low, high) for name, each in flat.items()}
-    whole = Histogram(
-        "",
-        "",
-        outline(torch.stack(list(counts.values())).sum(dim=0)),
-        mean,
-        std,
-        min(float(each.min) for each in edges.values()),
-        max(float(each.max) for each in edges.values()),
-        low,
-        high,
-    )
-    parts = [
-        Histogram(
-            name,
-            "x".join(map(str, each.shape)),
-            outline(counts[name]),
-            float(spread[name][1]),
-            float(spread[name][0]),
-            float(edges[name].min),
-            float(edges[name].max),
-            low,
-            high,
-        )
-        for name, each in weights.items()
-    ]
-    return whole, parts
-
-
-def counted(
-    values: Float[Tensor, " n"], least: Tensor, most: Tensor, low: float, high: float
-) -> Float[Tensor, " bins"]:
-    """Return the counts of a histogram, with what is beyond its range in the last bins."""
-    counts = torch.histc(values, BINS, low, high)
-    if least < low:
-        counts[0] += (values < low).sum()
-    if most > high:
+    total = torch.zeros(BINS)
+    parts = []
+    for name, values in flat.items():
+        counts = torch.histc(values, BINS, low, high)
+        counts[0] += (values < low).sum()  # what is beyond the range is in the last bins
         counts[-1] += (values > high).sum()
-    return counts
+        total += counts
+        shape = "x".join(map(str, weights[name].shape))
+        own_std, own_mean = (float(each) for each in torch.std_mean(values, correction=0))
+        least, most = (float(each) for each in torch.aminmax(values))
+        parts.append(Histogram(name, shape, outline(counts), own_mean, own_std, least, most, low, high))
+    least, most = min(part.least for part in parts), max(part.most for part in parts)
+    return Histogram("", "", outline(total), mean, std, least, most, low, high), parts
 
 
 def outline(counts: Float[Tensor, " bins"]) -> str:

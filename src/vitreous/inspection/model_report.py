@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
@@ -71,15 +71,16 @@ class InspectionRequest:
 
 
 def write_inspection(
-    answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
+    answerer: object, examples: Sequence[object], folder: Path, request: InspectionRequest
 ) -> Inspection:
     """Write the page of `vitreous inspect` on images with their names, or on texts, for a model of any kind.
     Raises InputError: a request that cannot be answered, or `folder` is not empty."""
     model = getattr(answerer, "model", answerer)
     kind = kinds().get(type(model).__name__)
-    write = imported(kind.inspect) if kind and kind.inspect else write_model_report
-    found: Inspection = write(answerer, examples, folder, request)
-    return found
+    write: Callable[..., Inspection] = write_model_report
+    if kind and kind.inspect:
+        write = imported(kind.inspect)
+    return write(answerer, examples, folder, request)
 
 
 def write_model_report(
@@ -110,18 +111,24 @@ def write_model_report(
     name = short_name(request.name)
     model.eval()
     parts: list[Exhibit | LeftOut] = list(more)
-    interactive: dict[str, Any] | None = None
-    summary: dict[str, Any] = {}
+    interactive: dict[str, object] | None = None
+    summary: dict[str, object] = {}
     if isinstance(model, ViT):
         found, interactive, summary = vit_exhibits(model, images, request)
         parts += found
     else:
-        given: dict[str, Any] = {"`label`": request.label, "`patch`": request.patch}
-        given |= {"`compare`": request.other, "`attributions`": request.attributions}
-        if asked := [option for option, value in given.items() if value is not None]:
-            raise InputError(
-                f"{asked[0]} does not go with a convolutional network, which has no attention: leave it out"
-            )
+        of_attention: dict[str, object] = {
+            "label": request.label,
+            "patch": request.patch,
+            "compare": request.other,
+            "attributions": request.attributions,
+        }
+        for option, value in of_attention.items():
+            if value is not None:
+                raise InputError(
+                    f"`{option}` does not go with a convolutional network, which has no attention: leave it "
+                    "out"
+                )
         parts += [filters_figure(model), left_out("groups.attention", "no-tokens")]
     whole = not isinstance(model, LiveViT)  # nothing is known of the parts of another library's module
     parts.append(architecture_figure(model) if whole else left_out("architecture", "other-library"))
@@ -145,14 +152,17 @@ def write_model_report(
         },
         explorer=interactive,
     )
-    drawings = tuple(path for each in exhibits for path in each.save(folder))
-    arrays = {key: value for each in exhibits for key, value in each.arrays.items()}
+    drawings: list[Path] = []
+    arrays: dict[str, np.ndarray] = {}
+    for each in exhibits:
+        drawings += each.save(folder)
+        arrays |= each.arrays
     with speaking("en"):
         reasons = [{"figure": each.title, "reason": each.reason} for each in missing]
     return Inspection(
         page,
         save_arrays(arrays, folder / "arrays.npz"),
-        drawings,
+        tuple(drawings),
         {"images": len(images), **summary, "left_out": reasons},
         boxes=any(isinstance(each.file, Chart) and each.file.boxes for each in exhibits),
     )
@@ -160,7 +170,7 @@ def write_model_report(
 
 def vit_exhibits(
     model: ViT, images: Sequence[tuple[Image.Image, str]], request: InspectionRequest
-) -> tuple[list[Exhibit | LeftOut], dict[str, Any], dict[str, Any]]:
+) -> tuple[list[Exhibit | LeftOut], dict[str, object], dict[str, object]]:
     """Return the figures of a Vision Transformer with images (and their names), the explorer, and the main
     numbers; layers and heads count from 1. Raises InputError: an unknown class, or a patch outside the grid.
     """
@@ -183,7 +193,6 @@ def vit_exhibits(
         attention_triples(config, named, seen),
         *relevance_figures(evidence, named, request.label),
         *attribution_figures(model, close, named, wanted, request.attributions),
-        figures.heads_figure(seen, config),
         figures.distance_figure(seen, config),
         figures.patch_figure(seen, named[0], config, patch),
         positions_figure(model),
@@ -272,9 +281,9 @@ def captions_of(
 def undecided_notice(lens: Lens | None) -> str:
     """Return a sentence where the model is undecided on most images; nothing where it is not."""
     each = figures.undecided(lens)
-    return (
-        phrase("inspection.undecided", number=sum(each), count=len(each)) if 2 * sum(each) > len(each) else ""
-    )
+    if 2 * sum(each) <= len(each):
+        return ""
+    return phrase("inspection.undecided", number=sum(each), count=len(each))
 
 
 def patch_in_grid(config: ViTConfig, patch: tuple[int, int] | None) -> tuple[int, int]:

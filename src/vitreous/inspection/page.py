@@ -26,7 +26,7 @@ from vitreous.results import Result
 from vitreous.whole_files import whole, write_text
 
 
-def finite_json(values: Any, **options: Any) -> str:
+def finite_json(values: object, **options: Any) -> str:
     """Return JSON as JSON.parse reads it: null in the place of a number that is not finite."""
     try:
         return json.dumps(values, allow_nan=False, **options)
@@ -90,7 +90,7 @@ class LeftOut(NamedTuple):
 
     name: str
     because: str
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
 
     @property
     def title(self) -> str:
@@ -140,7 +140,7 @@ def framed(page: Path) -> str:
     return f'<iframe srcdoc="{content}" width="100%" height="720" style="border: 0"></iframe>'
 
 
-def words_of(name: str, values: Mapping[str, Any]) -> dict[str, str]:
+def words_of(name: str, values: Mapping[str, object]) -> dict[str, str]:
     """Return the anchor, title, subtitle, caption and alternative text of an exhibit or a variant."""
     entry, _, variant = name.partition(".")
     found = words(f"exhibits.{entry}")
@@ -156,7 +156,7 @@ def exhibit(
     arrays: Mapping[str, np.ndarray] | None = None,
     heat: bool = False,
     script: str = "",
-    **values: Any,
+    **values: object,
 ) -> Exhibit:
     """Return an exhibit with its words from the catalog.
 
@@ -184,26 +184,25 @@ def exhibit(
 
 def charts_html(charts: Sequence[Chart], words: Mapping[str, str]) -> Markup:
     """Return charts side by side, or one below the other on a phone, and their numbers as one table."""
-    tables = [chart.table for chart in charts if chart.table]
-    numbers = [*tables[0], *(row for table in tables[1:] for row in table[1:])] if tables else []
+    numbers: list[Sequence[str]] = []
     drawn, switched = [], False
     for chart in charts:
+        numbers += chart.table[1:] if numbers else chart.table  # with one header
         shown = chart.inline(words["alt"], words["caption"])
         if chart.logarithmic:
             switched = True
             shown = HTML.switched(shown, chart.logarithmic.inline(words["alt"], words["caption"]))
         drawn.append(shown)
-    html: Markup = HTML.charts(drawn, numbers, words["name"] if switched else "")
-    return html
+    return Markup(HTML.charts(drawn, numbers, words["name"] if switched else ""))
 
 
-def left_out(name: str, because: str, **values: Any) -> LeftOut:
+def left_out(name: str, because: str, **values: object) -> LeftOut:
     """Say why there is no exhibit, or no group of them, called `name`."""
     return LeftOut(name if name.startswith("groups.") else f"exhibits.{name}.title", because, values)
 
 
 def write_page(
-    path: Path, template: str | Template, *, parts: Sequence[Exhibit | LeftOut] = (), **contents: Any
+    path: Path, template: str | Template, *, parts: Sequence[Exhibit | LeftOut] = (), **contents: object
 ) -> Path:
     """Render a template, by its name one of this package, and write it atomically.
 

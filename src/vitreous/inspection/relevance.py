@@ -13,14 +13,15 @@ gradient of a map is dy/dA = (dy/d(A v)) v^T.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
 from vitreous.checkpoints.live import modes_restored
@@ -126,8 +127,12 @@ class Backward(DispatchMode):
         self.heads: list[Tensor] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         slopes = SLOPES.get(func._schema.name)
         if slopes is not None and self.shapes:
             with torch.no_grad(), _disable_current_modes():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -115,26 +114,25 @@ def survey(
         close: C, the number of images with `reading` and `patches`.
     """
     parts: list[Survey] = []
-    done, size = 0, batch_size(model.config)
-    for batch in (images[start : start + size] for start in range(0, len(images), size)):
-        part, room = survey_batch(model, batch, patch), max(close - done, 0)
+    size = batch_size(model.config)
+    for start in range(0, len(images), size):
+        batch = images[start : start + size]
+        part, room = survey_batch(model, batch, patch), max(close - start, 0)
         parts.append(replace(part, reading=part.reading[:room].clone(), patches=part.patches[:room].clone()))
-        done += len(batch)
         if progress:
-            progress(done, len(images))
-    return concatenated(parts)
+            progress(start + len(batch), len(images))
+    lenses = [part.lens for part in parts if part.lens is not None]
+    fields = concatenated(parts, but="lens")
+    return Survey(**fields, lens=Lens(**concatenated(lenses)) if lenses else None)
 
 
-def concatenated(parts: Sequence[Any]) -> Any:
-    """Concatenate tensors, or dataclasses of them field by field; None stays None."""
-    first = parts[0]
-    if isinstance(first, Tensor):
-        return torch.cat(list(parts))
-    if first is None:
-        return None
-    return type(first)(
-        **{name: concatenated([getattr(part, name) for part in parts]) for name in vars(first)}
-    )
+def concatenated(parts: Sequence[Survey] | Sequence[Lens], but: str = "") -> dict[str, Tensor]:
+    """Return every field of some dataclasses of tensors, but for one, with the tensors of all of them."""
+    fields = {}
+    for name in vars(parts[0]):
+        if name != but:
+            fields[name] = torch.cat([getattr(part, name) for part in parts])
+    return fields
 
 
 def batch_size(config: ViTConfig) -> int:
@@ -200,16 +198,10 @@ def layer_features(model: ViT, images: Float[Tensor, "B C H W"] | Prepared) -> F
     """Return `Survey.features` alone."""
     prefix, device = model.config.num_prefix_tokens, next(model.parameters()).device
     size = batch_size(model.config)
-    parts = [
-        torch.stack(
-            [
-                z[:, prefix:].mean(dim=1).float().cpu()
-                for z in layer_tokens(model, images[start : start + size].to(device))
-            ],
-            dim=1,
-        )
-        for start in range(0, len(images), size)
-    ]
+    parts = []
+    for start in range(0, len(images), size):
+        layers = layer_tokens(model, images[start : start + size].to(device))
+        parts.append(torch.stack([z[:, prefix:].mean(dim=1).float().cpu() for z in layers], dim=1))
     return torch.cat(parts)
 
 

@@ -11,8 +11,18 @@ from matplotlib.ticker import MaxNLocator
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from vitreous.inspection.charts import FIRST, MUTED, SECOND, Chart, canvas, label_decades, lines, matrix
-from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, to_scale
+from vitreous.inspection.charts import (
+    FIRST,
+    MUTED,
+    ONE_CHART,
+    SECOND,
+    Chart,
+    canvas,
+    label_decades,
+    lines,
+    matrix,
+)
+from vitreous.inspection.images import Pixels, contact_sheet, overlay
 from vitreous.inspection.measures import (
     FEWEST,
     cka_matrix,
@@ -38,7 +48,7 @@ def distance_figure(survey: Survey, config: ViTConfig) -> Exhibit:
     untrained model: a head that is there looks at nothing in particular."""
     distance = survey.distance.mean(dim=0).numpy()
     layers, heads = distance.shape
-    with canvas(6.4, 3.0) as (figure, (axes,)):
+    with canvas(ONE_CHART, 3.0) as (figure, (axes,)):
         place = np.repeat(np.arange(1, layers + 1), heads)
         axes.scatter(place, distance.ravel(), s=16, color=FIRST, alpha=0.65, linewidths=0, zorder=3)
         axes.plot(range(1, layers + 1), distance.mean(axis=1), color=SECOND, linewidth=1.4, zorder=2)
@@ -54,19 +64,6 @@ def distance_figure(survey: Survey, config: ViTConfig) -> Exhibit:
     table = [header, *([str(i + 1), *(f"{each:.3g}" for each in row)] for i, row in enumerate(distance))]
     return exhibit(
         "distance", Chart(figure, table if heads < 40 else ()), arrays=arrays, count=len(survey.distance)
-    )
-
-
-def heads_figure(survey: Survey, config: ViTConfig) -> Exhibit:
-    """Show every head of every layer on the first image, for print."""
-    maps = to_grid(survey.reading[0], config)
-    tiles = [heat(to_scale(each)) for each in maps.flatten(0, 1)]
-    return exhibit(
-        "heads",
-        contact_sheet(tiles, columns=config.heads),
-        heat=True,
-        arrays={"readout_attention": to_grid(survey.reading, config).numpy()},
-        readout=phrase(f"readouts.{config.pooling.kind}"),
     )
 
 
@@ -248,7 +245,7 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
     """Plot the norms of patch tokens; unusually high ones are artifacts."""
     patches = norms[:, config.num_prefix_tokens :]
     unusual = unusual_norms(patches)
-    with canvas(6.4, 2.4) as (figure, (axes,)):
+    with canvas(ONE_CHART, 2.4) as (figure, (axes,)):
         axes.hist(patches.flatten().numpy(), bins=60, color=FIRST, alpha=0.8)
         for token in range(config.num_prefix_tokens):
             axes.axvline(float(norms[:, token].mean()), color=SECOND, linewidth=1.4)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 LANGUAGES = ("en", "ko")
+Tree = dict[str, Any]  # texts, and trees of them
 CURRENT: ContextVar[str] = ContextVar("language", default="en")
 
 
@@ -50,31 +51,26 @@ def language_of_locale(variables: Mapping[str, str]) -> str:
 
 
 @cache
-def catalog(language: str) -> dict[str, Any]:
+def catalog(language: str) -> Tree:
     """Return the words of a language as a tree, each in one line."""
     folders = [Path(__file__).parent, *(folder_of(name) for name, addon in addons().items() if addon.words)]
-    whole: dict[str, Any] = {}
+    whole: Tree = {}
     for folder in folders:
         text = (folder / f"{language}.toml").read_text(encoding="utf-8")
-        extend(whole, unwrapped(tomllib.loads(text)))
+        extend(whole, tomllib.loads(text))
     return whole
 
 
-def extend(tree: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Put the entries of `more` into a tree, which has none of them yet."""
+def extend(tree: Tree, more: Mapping[str, Any]) -> None:
+    """Put the entries of `more` into a tree, which has none of them yet, each text in one line."""
     for name, entry in more.items():
-        if name in tree:
-            assert isinstance(tree[name], dict), f"{name} is in two catalogs"
-            extend(tree[name], entry)
+        if isinstance(entry, str):
+            assert name not in tree, f"{name} is in two catalogs"
+            tree[name] = " ".join(entry.split())
         else:
-            tree[name] = entry
-
-
-def unwrapped(entry: Any) -> Any:
-    """Join the lines of every text in a tree."""
-    if isinstance(entry, dict):
-        return {name: unwrapped(each) for name, each in entry.items()}
-    return " ".join(entry.split())
+            branch = tree.setdefault(name, {})
+            assert isinstance(branch, dict), f"{name} is in two catalogs"
+            extend(branch, entry)
 
 
 def words(path: str) -> Any:
@@ -85,12 +81,12 @@ def words(path: str) -> Any:
     return found
 
 
-def phrase(path: str, /, **values: Any) -> str:
+def phrase(path: str, /, **values: object) -> str:
     """Return the text at a dotted path of the catalog, with its values."""
     return filled(words(path), values)
 
 
-def filled(text: str, values: dict[str, Any]) -> str:
+def filled(text: str, values: Mapping[str, object]) -> str:
     """Render a text of the catalog, which is a Jinja template; the page escapes it."""
     return " ".join(environment().from_string(text).render(values).split())
 

@@ -19,7 +19,7 @@ from vitreous.addons.segmentation.model import Segmenter
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.charts import FIRST, INK, SECOND, Chart, canvas
+from vitreous.inspection.charts import FIRST, INK, ONE_CHART, SECOND, Chart, canvas, shortened
 from vitreous.inspection.images import Pixels, overlay, rgb
 from vitreous.inspection.measures import map_words
 from vitreous.inspection.model_figures import attention_figure, model_summary, positions_figure
@@ -53,14 +53,14 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
     iou, names = evaluation.iou, evaluation.classes
     if len(names) > MOST_CLASSES:
         return left_out("iou", "many-bars", count=len(names))
-    with canvas(6.4, 0.26 * len(names) + 0.8) as (figure, (axes,)):
+    with canvas(ONE_CHART, 0.26 * len(names) + 0.8) as (figure, (axes,)):
         places = np.arange(len(names))
         axes.barh(places, 100 * np.nan_to_num(iou), height=0.62, color=FIRST)
         for place, value, interval in zip(places, iou, evaluation.class_intervals, strict=True):
             axes.plot(100 * np.array(interval), [place, place], color=INK, linewidth=1.2)
             axes.text(102, float(place), percentage(value), va="center")
         axes.axvline(100 * evaluation.miou, color=SECOND, linewidth=1.2)
-        axes.set_yticks(places, list(names))
+        axes.set_yticks(places, [shortened(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, 114)
         axes.set_xticks(range(0, 101, 20))

@@ -188,7 +188,7 @@ def write_sequence_page(
     if measured:
         found = measured.evaluation
         command = "translate train" if interactive else "train"
-        head = head_of(run, model, found, (), findings=measured.findings, command=command)
+        head = {**head_of(run, model, found, (), findings=measured.findings, command=command)}
         head["kind"] = found.task
         parts = [results_table(found), *parts]
         if found.mistakes:

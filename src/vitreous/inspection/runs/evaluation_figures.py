@@ -21,6 +21,7 @@ from vitreous.inspection.charts import (
     HAIR,
     INK,
     MUTED,
+    ONE_CHART,
     Chart,
     Point,
     canvas,
@@ -177,7 +178,7 @@ def baselines_figure(
     name = phrase("charts.this-model")
     entries: list[tuple[str, float, Interval]] = [(name, evaluation.accuracy, evaluation.interval)]
     entries += [(phrase(f"baselines.{each.name}"), each.accuracy, each.interval) for each in baselines]
-    with canvas(6.4, 0.34 * len(entries) + 0.6) as (figure, (axes,)):
+    with canvas(ONE_CHART, 0.34 * len(entries) + 0.6) as (figure, (axes,)):
         for place, (_, accuracy, interval) in enumerate(entries):
             color = FIRST if place == 0 else MUTED
             axes.plot(np.array(interval) * 100, [place, place], color=color, linewidth=2, alpha=0.5)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Protocol, TypedDict
 
 import numpy as np
+from torch import nn
 
 from vitreous.data.findings import Finding
 from vitreous.evaluation.result import Evaluation
@@ -22,6 +24,7 @@ from vitreous.training.callbacks import add_results, read_metrics
 MOST_FINDINGS = 3
 SHORT = 0.5  # epochs: a training that has seen most images less than once
 SEVERITIES = ("error", "warning", "note")  # the most important first
+IN_MINUTES = ("train", "pretrain")  # commands that take --minutes
 # What to do next, by the names of the sentences in the catalog, after each training command.
 LONGER = "vitreous {command} --resume {run} {longer}"
 COMMANDS = {
@@ -44,57 +47,101 @@ for addon in addons().values():
         COMMANDS[command] = COMMANDS.get(command, {}) | dict(added)
 
 
+class TrainedModel(Protocol):
+    """What the head asks of a model of any kind."""
+
+    @property
+    def labels(self) -> Sequence[str] | None: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+class Head(TypedDict):
+    """What the head of a report has, by the names that templates/run.html.j2 uses.
+
+    Attributes:
+        comparisons: sentences on what the score is to be compared with.
+        notice: what the reader has to know before all figures; empty where there is nothing.
+        short: whether the training ended before most images were seen.
+        more_findings: how many there are besides those that are shown.
+        commands: what to do next, by the names of their sentences in the catalog.
+        minutes: that training for as long again takes; 0 where that is not known.
+        command: that reproduces the run.
+        configuration: the text of config.toml.
+    """
+
+    evaluation: Evaluation | None
+    comparisons: list[str]
+    notice: str
+    short: bool
+    facts: dict[str, float]
+    findings: list[Finding]
+    more_findings: int
+    commands: dict[str, str]
+    minutes: int
+    command: str
+    configuration: str | None
+
+
 def head_of(
     run: Path,
-    model: Any,
+    model: TrainedModel,
     evaluation: Evaluation | None,
     parts: Sequence[Exhibit | LeftOut],
     *,
     findings: Sequence[Finding],
     command: str,
-    ahead: Mapping[str, Any] | None = None,
+    ahead: Mapping[str, object] | None = None,
     climbed: float = 0.0,
-) -> dict[str, Any]:
-    """Return what the head of a report has: its number and what to compare it with, whether the model is any
-    better, facts, the most important findings, commands to go on with; and the configuration. What was
-    measured goes to TensorBoard and the trackers of the run, too.
+) -> Head:
+    """Return what the head of a report has. What was measured goes to TensorBoard and the trackers of the
+    run, too.
 
     Args:
         parts: exhibits of the report.
-        command: that reproduces the run.
+        command: that trained the run.
         ahead: the `name` and the accuracy (`best`) of a classical method that is better than the model.
         climbed: seconds in which ways to train were compared before the training.
     """
     rows = read_metrics(run / "metrics.jsonl")
     last = rows[-1] if rows else {}
     facts: dict[str, float] = {"parameters": sum(each.numel() for each in model.parameters())}
-    facts |= {"classes": len(model.labels)} if model.labels else {}
+    if model.labels:
+        facts["classes"] = len(model.labels)
+    notice = ""
     if rows:
         facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
         write_events(run, last["step"], evaluation, parts)
-    comparisons, useless = compared_score(evaluation, last)
+    comparisons = comparisons_of(evaluation, last)
     if ahead:
         comparisons.append(phrase("head.ahead", **ahead))
-    useless_notice = phrase("head.useless") if useless else ""
     short = bool(rows) and last["epoch"] < SHORT
-    ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
+    if short:
+        notice = phrase("head.short", epochs=last["epoch"])
+    elif is_useless(evaluation):
+        notice = phrase("head.useless")
     config = run / "config.toml"
-    filled = {"run": quote(str(run)), "longer": twice_as_long(config, last, climbed), "command": command}
+    longer = twice_as_long(config, last, command, climbed)
+    values = {"run": quote(str(run)), "longer": longer, "command": command}
+    ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
     return {
         "evaluation": evaluation,
         "comparisons": comparisons,
-        "notice": phrase("head.short", epochs=last["epoch"]) if short else useless_notice,
+        "notice": notice,
+        "short": short,
         "facts": facts,
         "findings": ranked[:MOST_FINDINGS],
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
-        "commands": {name: text.format(**filled) for name, text in COMMANDS[command].items()},
+        "commands": {name: text.format(**values) for name, text in COMMANDS[command].items()},
+        "minutes": math.ceil(last["seconds"] / 60) if rows else 0,
         "command": f"vitreous {command} --config config.toml",
         "configuration": read_text(config) if config.is_file() else None,
     }
 
 
-def twice_as_long(config: Path, last: Mapping[str, Any], climbed: float = 0.0) -> str:
-    """Return the option that trains for twice as long, in minutes where minutes ended the run.
+def twice_as_long(config: Path, last: Mapping[str, float], command: str, climbed: float = 0.0) -> str:
+    """Return the option that trains for twice as long: in minutes where minutes ended the run, or where it
+    ended so early that its epochs say little.
 
     Args:
         last: row of metrics.jsonl.
@@ -104,31 +151,38 @@ def twice_as_long(config: Path, last: Mapping[str, Any], climbed: float = 0.0) -
     minutes = settings.get("training", {}).get("minutes", "none")
     if minutes != "none":
         return f"--minutes {max(round(2 * (minutes + climbed / 60)), 1)}"
+    if last and last["epoch"] < SHORT and command in IN_MINUTES:
+        return f"--minutes {math.ceil(2 * (last['seconds'] + climbed) / 60)}"
     return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}"
 
 
-def compared_score(evaluation: Evaluation | None, last: Mapping[str, Any]) -> tuple[list[str], bool]:
-    """Return sentences on what a score is worth, and whether the model is no better than without learning.
-    last: row of metrics.jsonl."""
-    comparisons, useless = [], False
+def is_useless(evaluation: Evaluation | None) -> bool:
+    """Return whether a model may be no better than the answer that is most frequent."""
+    if evaluation is None or not (known := evaluation.without_learning):
+        return False
+    best = known[1].get("most_frequent")
+    metric = next(iter(evaluation.metrics.values()))
+    return best is not None and metric.interval is not None and metric.interval.low <= best
+
+
+def comparisons_of(evaluation: Evaluation | None, last: Mapping[str, float]) -> list[str]:
+    """Return sentences on what a score is to be compared with: a model that has learned nothing, and the
+    training images; without a common measure the losses of training and validation.
+
+    Args:
+        last: row of metrics.jsonl.
+    """
+    sentences = []
     if evaluation is not None and (known := evaluation.without_learning):
         name, values = known
-        comparisons.append(phrase(f"head.{name}", **values))
-        best, metric = values.get("most_frequent"), next(iter(evaluation.metrics.values()))
-        useless = best is not None and metric.interval is not None and metric.interval.low <= best
-    return [*comparisons, *gap_of(evaluation, last)], useless
-
-
-def gap_of(evaluation: Evaluation | None, last: Mapping[str, Any]) -> list[str]:
-    """Return how far training and test are apart, in a sentence; without a common measure the losses of
-    training and validation."""
-    name, measured, metric = (evaluation and evaluation.gap) or ("", "", "")
-    if evaluation is not None and measured in last:
+        sentences.append(phrase(f"head.{name}", **values))
+    if evaluation is not None and evaluation.gap and evaluation.gap[1] in last:
+        name, measured, metric = evaluation.gap
         training, test = last[measured], evaluation.metrics[metric].value
-        return [phrase(f"head.{name}", training=training, test=test, gap=100 * (training - test))]
-    if "validation_loss" in last and "loss" in last:
-        return [phrase("head.gap-loss", training=last["loss"], test=last["validation_loss"])]
-    return []
+        sentences.append(phrase(f"head.{name}", training=training, test=test, gap=100 * (training - test)))
+    elif "validation_loss" in last and "loss" in last:
+        sentences.append(phrase("head.gap-loss", training=last["loss"], test=last["validation_loss"]))
+    return sentences
 
 
 def write_events(
@@ -136,9 +190,10 @@ def write_events(
 ) -> None:
     """Add the metrics of the test set, the confusion matrix and the images of a report to TensorBoard and to
     the trackers of the run."""
-    numbers = {
-        f"test/{name}": each.value for name, each in (evaluation.metrics if evaluation else {}).items()
-    }
+    numbers = {}
+    if evaluation is not None:
+        for name, metric in evaluation.metrics.items():
+            numbers[f"test/{name}"] = metric.value
     images = {}
     for part in parts:
         if isinstance(part, Exhibit) and isinstance(part.file, Chart) and part.name == "confusion":

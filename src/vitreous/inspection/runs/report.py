@@ -105,25 +105,20 @@ def write_training_report(
         sheet: augmented images, as training saw them.
         findings: of `vitreous doctor`.
     """
-    single, few = isinstance(evaluation, ClassificationEvaluation), False
-    test = ("accuracy", evaluation.accuracy) if single else None
-    chance = None
+    few = False  # classes: of many, the explorer has the matrix
+    parts: list[Exhibit | LeftOut] = []
     if isinstance(evaluation, ClassificationEvaluation):
+        few = len(evaluation.classes) <= figures.MOST_CLASSES
         chance = {"loss": math.log(len(evaluation.classes)), "accuracy": evaluation.most_frequent}
-    parts: list[Exhibit | LeftOut] = [figures.curves_figure(run, test=test, chance=chance)]
-    if isinstance(evaluation, ClassificationEvaluation):
-        matrix = []
-        if few := len(evaluation.classes) <= figures.MOST_CLASSES:  # of more, the explorer has the matrix
-            matrix = [figures.confusion_figure(evaluation.confusion, evaluation.classes)]
-        parts = [
-            figures.baselines_figure(evaluation, baselines),
-            *([figures.ladder_table(rungs)] if rungs else []),
-            *parts,
-            *matrix,
-            figures.calibration_figure(evaluation),
-        ]
+        parts.append(figures.baselines_figure(evaluation, baselines))
+        if rungs:
+            parts.append(figures.ladder_table(rungs))
+        parts.append(figures.curves_figure(run, test=("accuracy", evaluation.accuracy), chance=chance))
+        if few:
+            parts.append(figures.confusion_figure(evaluation.confusion, evaluation.classes))
+        parts.append(figures.calibration_figure(evaluation))
     else:
-        parts.append(left_out("groups.confusion", "several-labels"))
+        parts += [figures.curves_figure(run), left_out("groups.confusion", "several-labels")]
     parts += [
         every_prediction(run, model, evaluation, images, matrix=not few),
         *model_exhibits(model, *sample_batch(model, images)),
@@ -216,9 +211,7 @@ def objective_figure(shown: Illustration | None, encoder: Model, names: Sequence
     if shown is None:
         return
     kinds = [phrase(f"images.{kind}") for kind in shown.columns]
-    columns = [
-        [rgb(each) for each in encoder.preprocessing.denormalize(some)] for some in shown.columns.values()
-    ]
+    columns = [map(rgb, encoder.preprocessing.denormalize(images)) for images in shown.columns.values()]
     triples = list(zip(zip(*columns, strict=True), names, strict=True))
     yield exhibit(shown.exhibit, HTML.image_triples(triples, kinds), target=shown.target)
 
