@@ -51,8 +51,8 @@ def summary(**changes: object) -> DataSummary:
 def test_the_head_fits_the_classes_and_the_reasons_name_them() -> None:
     choice = choose_recipe("photos", summary())
     assert choice.config.model.num_classes == 24
-    assert "3600 images of 24 classes, about 120x100" in choice.reasons[0]
-    assert all(reason and not reason.endswith(".") for reason in choice.reasons)
+    assert "3600 images of 24 classes, about 120x100" in choice.reasons[0].text
+    assert all(each.text and not each.text.endswith(".") for each in choice.reasons)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,11 @@ def test_only_what_is_true_of_the_configuration_is_said(
 
 def test_large_images_from_scratch_hear_of_pre_trained_weights(make_photos: Path) -> None:
     task = task_named("classification")
-    assert "--init hf:google/vit-base-patch16-224" in " ".join(choose_recipe("photos", summary()).reasons)
+    assert "--init hf:google/vit-base-patch16-224" in " ".join(
+        each.text for each in choose_recipe("photos", summary()).reasons
+    )
     tiny = choose_recipe("photos", summary(width=28, height=28, channels=1))
-    assert "--init" not in " ".join(tiny.reasons)
+    assert "--init" not in " ".join(each.text for each in tiny.reasons)
     assert "--init hf:" not in " ".join(task.plan(str(make_photos), {}).reasons)  # 64x48 pixels
 
 

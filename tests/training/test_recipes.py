@@ -98,7 +98,7 @@ def test_fine_tuning_suits_the_data_and_the_encoder(images: int, epochs: int, ba
     assert (training.optimizer.kind, training.optimizer.layer_decay) == ("adamw", 0.75)
     assert training.peak_lr == pytest.approx(own.training.peak_lr / 6)  # 128 / 768
     assert choice.config.augmentation == own.augmentation  # no mirroring, no small crops
-    assert "Table 4" not in " ".join(choice.reasons)
+    assert "Table 4" not in " ".join(each.text for each in choice.reasons)
     # A run of the project's own is as small as a model from scratch, and trains as long.
     small = choose_fine_tuning("photos", data, own.model).config.training
     assert (small.epochs, small.peak_lr) == (own.training.epochs, own.training.peak_lr)
@@ -262,7 +262,7 @@ def test_the_chosen_recipe_suits_the_data(channels: int, several: bool) -> None:
     assert choice.config.model.num_classes == 7
     assert choice.config.model.channels == len(choice.config.preprocessing.mean) == channels
     assert choice.config.training.loss == ("sigmoid" if several else "softmax")
-    assert "900 images of 7 classes" in " ".join(choice.reasons)
+    assert "900 images of 7 classes" in " ".join(each.text for each in choice.reasons)
 
 
 def test_differences_name_every_leaf_once() -> None:

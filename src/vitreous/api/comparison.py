@@ -17,7 +17,7 @@ from vitreous.languages import speaking
 from vitreous.tasks import task_of_run
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.running import open_run
-from vitreous.tasks.task import Task, module_of
+from vitreous.tasks.task import AnyTask, module_of
 from vitreous.training.precision import computing
 from vitreous.training.run import default_path
 from vitreous.training.settings import leaves
@@ -78,7 +78,7 @@ def compare(
             return page_of_runs.write_comparison(found, page, task.about.panels, shown)
 
 
-def check_tasks(paths: Sequence[Path], tasks: Sequence[Task]) -> None:
+def check_tasks(paths: Sequence[Path], tasks: Sequence[AnyTask]) -> None:
     """Raise InputError for runs of different tasks."""
     for path, task in zip(paths, tasks, strict=True):
         if task is not tasks[0]:
@@ -98,7 +98,7 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 
 def compared_run(
-    task: Task, path: Path, name: str, source: Any, advance: Any, *, precision: str, **how: Any
+    task: AnyTask, path: Path, name: str, source: Any, advance: Any, *, precision: str, **how: Any
 ) -> tuple[ComparedRun, page_of_runs.Shown | None]:
     """Return a run with its evaluation, and the images of it, where it answers to images."""
     run = open_run(path)

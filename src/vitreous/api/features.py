@@ -39,6 +39,7 @@ from vitreous.results import Result
 from vitreous.tasks import task_of_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.running import open_run
+from vitreous.training.config import RunConfig
 from vitreous.training.precision import computing
 from vitreous.whole_files import whole
 
@@ -237,5 +238,6 @@ def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
             "to probe it on"
         )
     trained = open_run(Path(path)).config
+    assert isinstance(trained, RunConfig)  # as every run with classes
     data = trained.data.with_split(Path(path, SPLIT))
     return trained.source, merged({"data": data.model_dump()}, settings)

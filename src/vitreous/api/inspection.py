@@ -41,7 +41,7 @@ from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.answerer import task_of, task_or_classification
-from vitreous.tasks.task import Task, module_of
+from vitreous.tasks.task import AnyTask, module_of
 from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
 from vitreous.training.run import default_path
 
@@ -282,7 +282,7 @@ def default_folder(model: Any) -> Path:
     return default_path(model_name(model), root=Path("inspection"))
 
 
-def examples_to_show(task: Task, model: Any, answerer: Any, given: Any) -> Shown:
+def examples_to_show(task: AnyTask, model: Any, answerer: Any, given: Any) -> Shown:
     """Return the images (or texts) that are named; without any, held-out ones of the run, or handwritten
     digits. Raises InputError: not one image can be read."""
     about = ""
@@ -351,7 +351,7 @@ def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequen
     return [row for pair in by_turns for row in pair if row is not None]
 
 
-def held_out_examples(task: Task, model: Any, answerer: Any) -> tuple[Any, str]:
+def held_out_examples(task: AnyTask, model: Any, answerer: Any) -> tuple[Any, str]:
     """Return what is shown of a model where nothing is named, held-out examples of its run or handwritten
     digits, and a sentence about them."""
     name = model_name(model)

@@ -11,7 +11,7 @@ from vitreous.errors import LazyModule
 if TYPE_CHECKING:
     from vitreous.api import model_source
     from vitreous.tasks import answerer
-    from vitreous.tasks.task import Task
+    from vitreous.tasks.task import AnyTask
 else:  # they import PyTorch, without which an exported file answers
     model_source = LazyModule("vitreous.api.model_source")
     answerer = LazyModule("vitreous.tasks.answerer")
@@ -43,7 +43,7 @@ class ModelUse:
         return self.model if self.fields else model_source.program_of(self.model)
 
     @cached_property
-    def task(self) -> Task:
+    def task(self) -> AnyTask:
         """The task of the model; that of a classifier where it does not say."""
         return answerer.task_or_classification(self.source)
 

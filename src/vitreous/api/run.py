@@ -25,7 +25,7 @@ from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.running import Started, open_run, resume_run, train_run
-from vitreous.training.callbacks import Display
+from vitreous.training.callbacks import Display, Row
 from vitreous.training.distributed import World, process_group
 from vitreous.training.memory import free_bytes
 from vitreous.training.precision import pick_device
@@ -77,7 +77,7 @@ class Run(Result):
         return load(self.path)
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Row]:
         """The rows of metrics.jsonl: step, epoch, loss, learning rate and what validation measured."""
 
         return open_run(self.path).metrics()
@@ -159,7 +159,7 @@ class Run(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return `metrics`."""
-        return self.metrics
+        return [dict(row) for row in self.metrics]
 
     def figures(self) -> dict[str, figures.Figure]:
         """Return the learning curves: each logged number over the steps."""

@@ -20,7 +20,7 @@ from vitreous.tasks.ladder import climb, is_open
 from vitreous.tasks.pretraining.rules import pretraining_recipe
 from vitreous.tasks.rungs import write_rungs
 from vitreous.tasks.running import Started, start_run
-from vitreous.tasks.task import Task
+from vitreous.tasks.task import AnyTask
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
 from vitreous.training.distributed import WAITING, World
 from vitreous.training.run import otherwise
@@ -154,7 +154,7 @@ def train(
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
-def task_to_train(name: str | None, tree: Mapping[str, Any]) -> Task:
+def task_to_train(name: str | None, tree: Mapping[str, Any]) -> AnyTask:
     """Return the task of `train`, by its name or by the settings. Raises InputError for one of another
     function."""
     task = task_named(str(name or tree.get("task", "classification")))
@@ -223,7 +223,7 @@ def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def start_training(
-    task: str | Task,
+    task: str | AnyTask,
     source: str | None,
     settings: Mapping[str, Any],
     options: Mapping[str, Any],

@@ -21,7 +21,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.extensions import added_tasks, objectives
 
 if TYPE_CHECKING:
-    from vitreous.tasks.task import Task
+    from vitreous.tasks.task import AnyTask
 
 # The module in whose `DEFINED` each task is: it is imported when the task is asked for.
 TASKS = {
@@ -36,14 +36,14 @@ OBJECTIVES = objectives()  # of pre-training
 
 
 @cache
-def task_named(name: str) -> Task:
+def task_named(name: str) -> AnyTask:
     """Return the task called `name`. Raises InputError: there is none."""
     if name not in TASKS:
         raise InputError(f"unknown task {name!r}: {nearest(name, list(TASKS))}")
-    defined: tuple[Task, ...] = import_module(TASKS[name]).DEFINED
+    defined: tuple[AnyTask, ...] = import_module(TASKS[name]).DEFINED
     return next(task for task in defined if task.name == name)
 
 
-def task_of_run(path: Path) -> Task:
+def task_of_run(path: Path) -> AnyTask:
     """Return the task of a run directory."""
     return task_named(str(read_tree(path)["task"]))

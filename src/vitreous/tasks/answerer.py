@@ -13,7 +13,7 @@ from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import addons, kinds
 from vitreous.outside import local_path
 from vitreous.tasks import TASKS, task_named
-from vitreous.tasks.task import Task, module_of
+from vitreous.tasks.task import AnyTask, module_of
 from vitreous.training.run import of_another_command
 
 # What published models of transformers are for, by their model_type.
@@ -25,7 +25,7 @@ def has_weights(spec: str) -> bool:
     return Path(spec).exists() or ":" in spec
 
 
-def task_of(model: Any) -> Task | None:
+def task_of(model: Any) -> AnyTask | None:
     """Return the task of a MODEL: a run, a folder of the native format, a name, or a model itself.
 
     None where it does not say: a foreign checkpoint that is not opened yet, or an encoder without a task. No
@@ -54,14 +54,14 @@ def task_of(model: Any) -> Task | None:
     return next((task_named(task) for task in named), None)
 
 
-def task_or_classification(model: Any) -> Task:
+def task_or_classification(model: Any) -> AnyTask:
     """Return the task of a MODEL; that of a classifier where it does not say."""
     return task_of(model) or task_named("classification")
 
 
 def open_answerer(
     model: Any, *, fresh: bool = False, tta: bool = False, **overrides: Any
-) -> tuple[Task, Any]:
+) -> tuple[AnyTask, Any]:
     """Return the task of a MODEL, and what answers with it: a model, or an object that has one.
 
     Args:

@@ -7,16 +7,17 @@ The recipes of classification are in `training.recipes`, those of other tasks in
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from vitreous.checkpoints.download import encoder_names
 from vitreous.data.dataset import DataSummary
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.outside import read_text
-from vitreous.training.config import RunConfig
+from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.learner import scaled_lr
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure, leaves
@@ -41,7 +42,7 @@ SMALLEST_PUBLISHED = 8  # patch: of smaller ones, 224 pixels would be thousands 
 WARMUP = 0.1  # the largest part of a training that it takes where a recipe is scaled down
 
 # Of images in color that are not small.
-PHOTOGRAPHS: Mapping[str, Any] = {
+PHOTOGRAPHS: Tree = {
     "affine": {"rotate": 10.0, "translate": 0.0, "scale": 0.0, "shear": 0.0},
     "random_resized_crop": {"scale": (0.5, 1.0)},
     "color_jitter": {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3},
@@ -57,44 +58,41 @@ PRE_TRAINED = (
 FEW = 150  # images of a class, up to which an encoder that comes with the package may pay
 
 
-class Reason(str):
-    """A sentence about a configuration, and the leaves whose values it speaks of: where another value is set,
-    it is not said, or something else instead."""
+Branch = dict[str, Any]  # of settings that are being chosen
 
-    holds: Mapping[str, Any]
-    otherwise: str
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a configuration is as it is.
+
+    Attributes:
+        text: a sentence.
+        holds: the values, by the names of their leaves, that it speaks of: where one is another, it is not
+            said, or `otherwise` instead.
+    """
+
+    text: str
+    holds: Tree = field(default_factory=dict)
+    otherwise: str = ""
 
     @classmethod
-    def about(cls, config: Any, names: Sequence[str], text: str, otherwise: str = "") -> Reason:
+    def about(cls, config: CommandConfig, names: Sequence[str], text: str, otherwise: str = "") -> Reason:
         """Return a reason for the values that these leaves, or all leaves of these groups, have."""
-        reason = cls(text)
         every = leaves(config)
-        reason.holds = {leaf: every[leaf] for leaf in every if leaf.startswith(tuple(names))}
-        reason.otherwise = otherwise
-        return reason
+        return cls(text, {leaf: every[leaf] for leaf in every if leaf.startswith(tuple(names))}, otherwise)
+
+    def true_of(self, config: CommandConfig) -> str:
+        """Return what is still true of a configuration that may have been changed."""
+        now = leaves(config)
+        changed = any(now.get(leaf) != value for leaf, value in self.holds.items())
+        return self.otherwise if changed else self.text
 
 
-def speaks_of(reason: str, leaf: str) -> bool:
-    """Return whether a reason is about the value of this leaf."""
-    return isinstance(reason, Reason) and leaf in reason.holds
-
-
-def true_reasons(reasons: Sequence[str], config: Any) -> tuple[str, ...]:
-    """Return what is still true of a configuration that has been changed."""
-    now = leaves(config)
-    found = []
-    for each in reasons:
-        if isinstance(each, Reason) and any(now.get(leaf) != value for leaf, value in each.holds.items()):
-            each = each.otherwise
-        found += [str(each)] if each else []
-    return tuple(found)
-
-
-class Choice(NamedTuple):
+class Choice(NamedTuple, Generic[AnyRun]):
     """A configuration before a checkpoint's and the user's settings, and why it is this one."""
 
-    config: Any
-    reasons: tuple[str, ...]  # a sentence for each part
+    config: AnyRun
+    reasons: tuple[Reason, ...]
     imposed: tuple[str, ...] = ()  # fields of its model that a checkpoint does not change
 
 
@@ -112,7 +110,7 @@ def choose(
     name: str | None,
     encoder: ViTConfig | BiTConfig | None = None,
     model: str | None = None,
-) -> Choice:
+) -> Choice[RunConfig]:
     """Return the recipe called `name`; without a name, the one that suits the data.
 
     Args:
@@ -124,22 +122,22 @@ def choose(
         config = chosen.suited(
             name=model, encoder=encoder, images=data.images, size=(data.height, data.width)
         )
-        return Choice(config, (f"{name}, as asked",), tuple(chosen.imposed))
+        return Choice(config, (Reason(f"{name}, as asked"),), tuple(chosen.imposed))
     if encoder:
         return choose_fine_tuning(source, data, encoder)
     return choose_recipe(source, data, model)
 
 
-def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> Choice:
+def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> Choice[RunConfig]:
     """Return the recipe for training from scratch on such data. named: the model, at its `published_size`."""
     if source == "digits" and named is None:
         config = configure(recipe("digits").config, {"evaluation": {"temperature": DIGITS_TEMPERATURE}})
-        return Choice(config, ("the recipe made for the bundled digits",))
+        return Choice(config, (Reason("the recipe made for the bundled digits"),))
     fewest, most = EPOCHS
     epochs = max(fewest, min(most, round(LOOKS / data.images)))
     batch = min(data.images, max(BATCH[0], min(BATCH[1], data.images // STEPS_IN_AN_EPOCH)))
-    model: dict[str, Any] = {"num_classes": data.classes or 1, "channels": data.channels}
-    settings: dict[str, Any] = {"model": model, "training": {"epochs": epochs, "batch_size": batch}}
+    model: Branch = {"num_classes": data.classes or 1, "channels": data.channels}
+    settings: Branch = {"model": model, "training": {"epochs": epochs, "batch_size": batch}}
     small = min(data.width, data.height) < SMALL
     if named is not None:
         model |= {"name": named, "image_size": published_size(named)}
@@ -159,7 +157,7 @@ def choose_recipe(source: str, data: DataSummary, named: str | None = None) -> C
     return Choice(config, recipe_reasons(config, data, named, small=small))
 
 
-def augmentation_for(data: DataSummary, *, small: bool, named: bool) -> dict[str, Any]:
+def augmentation_for(data: DataSummary, *, small: bool, named: bool) -> Branch:
     """Return how training images are changed. A number, or one of several labels, may depend on the
     direction, the place, the size and the color of what is seen: nothing is changed. Small images are often
     signs, which have a direction: they are rotated, shifted and scaled a little. Others are mirrored, and of
@@ -183,10 +181,10 @@ def published_size(named: str) -> tuple[int, int]:
 
 def recipe_reasons(
     config: RunConfig, data: DataSummary, named: str | None, *, small: bool
-) -> tuple[str, ...]:
+) -> tuple[Reason, ...]:
     """Return why a model is trained from scratch as `config` says."""
 
-    def about(names: Sequence[str], text: str, otherwise: str = "") -> str:
+    def about(names: Sequence[str], text: str, otherwise: str = "") -> Reason:
         return Reason.about(config, names, text, otherwise)
 
     classes = f" of {data.classes} classes" if data.classes else ""
@@ -252,7 +250,7 @@ def weights_of(encoder: ViTConfig | BiTConfig) -> int:
     return SMALL_ENCODER
 
 
-def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTConfig) -> Choice:
+def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTConfig) -> Choice[RunConfig]:
     """Return the recipe for training from scratch on these data, at rates that suit trained weights: AdamW
     whose rate falls with the model's width, and in a ViT from layer to layer towards the image."""
     own = choose_recipe(source, data).config
@@ -273,12 +271,8 @@ def choose_fine_tuning(source: str, data: DataSummary, encoder: ViTConfig | BiTC
     rate = f"fine-tuning with AdamW at {training.peak_lr:.2g}{slower}"
     length = ("training.epochs", "training.steps", "training.minutes", "training.batch_size")
     times = f"{training.epochs:g} epochs in batches of {training.batch_size} for {data.images} images"
-    said = choose_recipe(source, data).reasons
-    changes = [
-        each
-        for each in said
-        if speaks_of(each, "augmentation.flip") or speaks_of(each, "augmentation.color_jitter.hue")
-    ]
+    of_images = {"augmentation.flip", "augmentation.color_jitter.hue"}
+    changes = [each for each in choose_recipe(source, data).reasons if of_images & each.holds.keys()]
     reasons = (
         *changes,
         Reason.about(config, ("training.peak_lr", "training.optimizer"), rate),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -15,25 +15,26 @@ from vitreous.data.dataset import ImageDataset, Splits, check_to_learn
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.deployment.classifier import ClassPredictor, write_thresholds
-from vitreous.errors import InputError
+from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.calibration import calibrate_model, scale_head
-from vitreous.evaluation.classical import Baseline, fit_classical, try_mirroring
+from vitreous.evaluation.classical import Baseline, Mirroring, fit_classical, try_mirroring
 from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
-from vitreous.evaluation.outputs import compute_outputs
+from vitreous.evaluation.outputs import AveragedViews, Batching, compute_outputs
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import save_confusion
 from vitreous.extensions import task_of_folders
-from vitreous.results import percent
+from vitreous.models.names import Model, Runnable
+from vitreous.results import Answer, percent
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice
+from vitreous.tasks.choose import Choice, Reason
 from vitreous.tasks.classical_teacher import CLASSICAL, ClassicalTeacher
-from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
+from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.linear_start import begin_with_linear
 from vitreous.tasks.rungs import read_rungs
 from vitreous.tasks.task import About, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.initial_model import checkpoint
+from vitreous.training.initial_model import checkpoint, starting_model
 from vitreous.training.objectives import (
     LOSSES,
     KnowsBatches,
@@ -47,10 +48,16 @@ from vitreous.training.objectives import (
 from vitreous.training.run import finished
 from vitreous.training.settings import configure, leaves
 
+if TYPE_CHECKING:
+    from vitreous.inspection.runs import report
+else:  # it imports matplotlib, which is not installed everywhere
+    report = LazyModule("vitreous.inspection.runs.report")
+
+Classifier = Runnable | AveragedViews
 ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}
 
 
-class Classification(ImageTask):
+class Classification(ImageTask[RunConfig, Splits, Classifier]):
     """Labels for images."""
 
     name, config = "classification", RunConfig
@@ -74,24 +81,24 @@ class Classification(ImageTask):
         },
     )
 
-    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
+    def open_source(self, source: str, config: DataConfig, model: Classifier | None = None) -> Splits:
         return open_data(source, config)
 
     def choose(
-        self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice:
+        self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
+    ) -> Choice[RunConfig]:
         if task := task_of_folders(data.train.classes):
             raise InputError(
                 f"{source} has the folders of data for {task}: add `task` {task}; or, should these be "
                 "classes, give their folders other names"
             )
-        check_to_learn(data.train, str(source))
-        choice = super().choose(source, data, settings, recipe=recipe, init=init)
+        check_to_learn(data.train, source)
+        choice = choose_for(source, data, settings, recipe=recipe, init=init)
         own = leaves(settings)
         asked = recipe or any(name.startswith("augmentation.flip") for name in own)
         return choice if asked or not choice.config.augmentation.flip else mirrored_by_data(choice, data)
 
-    def configured(self, config: Any, data: Splits, settings: Tree) -> Any:
+    def configured(self, config: RunConfig, data: Splits, settings: Tree) -> RunConfig:
         """Images with several labels make the task multilabel."""
         several = data.summary.multi_label
         if self.name == "multilabel" and not several:
@@ -129,26 +136,34 @@ class Classification(ImageTask):
             counts=data.train.targets.counts().tolist(),
         )
 
-    def build(self, config: RunConfig, data: Splits, *, steps: int) -> nn.Module:
-        model: Any = super().build(config, data, steps=steps)
+    def build(self, config: RunConfig, data: Splits, *, steps: int) -> Model:
+        model = starting_model(config, data.train.classes)
+        model.task = self.name
         if config.training.linear_start and not data.summary.multi_label:
             begin_with_linear(model, data.train, workers=config.data.workers)
-        return cast(nn.Module, model)
+        return model
 
-    def settle(self, trained: Trained, **options: Any) -> tuple[Trained, list[str]]:
+    def settle(
+        self, trained: Trained[RunConfig, Splits], **options: Unpack[Batching]
+    ) -> tuple[Trained[RunConfig, Splits], list[str]]:
         trained, kept = self.better_of(trained, device=options["device"], world=options["world"])
-        calibrated = self.calibrate(trained, trained.model, **options)
+        calibrated = self.calibrate(trained, **options)
         sentences = [kept] if kept else []
         return trained, [*sentences, f"calibration: {calibrated}"] if calibrated else sentences
 
     def better_of(
-        self, trained: Trained, *, device: torch.device, world: World
-    ) -> tuple[Trained, str | None]:
+        self, trained: Trained[RunConfig, Splits], *, device: str | torch.device, world: World
+    ) -> tuple[Trained[RunConfig, Splits], str | None]:
         """Frozen features with a linear classifier are kept where fine-tuning is no better on the validation
         part: by accuracy, and by the loss where that is equal."""
         config, data = trained.run.config, trained.data
         measure = self.validation(config, data, world)
-        if not config.training.linear_start or measure is None or config.training.steps == 0:
+        if (
+            not config.training.linear_start
+            or data.validation is None
+            or measure is None
+            or config.training.steps == 0
+        ):
             return trained, None
         begun = self.build(config, data, steps=1)
         before, after = (measure(model.to(device)) for model in (begun, trained.model))
@@ -170,7 +185,7 @@ class Classification(ImageTask):
         )
 
     def validation_scores(
-        self, config: RunConfig, model: Any, images: ImageDataset, **options: Any
+        self, config: RunConfig, model: nn.Module, images: ImageDataset, **options: Unpack[Batching]
     ) -> Mapping[str, float]:
         loss, share = LOSSES.get(config.training.loss, softmax_loss), ACCURACY[config.task]
 
@@ -183,11 +198,12 @@ class Classification(ImageTask):
         means = compute_outputs(model, images, scores, **options).values.double().mean(dim=0).tolist()
         return dict(zip(("validation_loss", "validation_accuracy"), means, strict=True))
 
-    def calibrate(self, trained: Trained, answerer: Any, **options: Any) -> str | None:
+    def calibrate(self, trained: Trained[RunConfig, Splits], **options: Unpack[Batching]) -> str | None:
         """Calibrate the probabilities of a trained model on the validation part, and save it again. Return a
         sentence about it; None where it is not asked for."""
         validation, asked, after = trained.data.validation, trained.run.config.evaluation, None
-        if not asked.calibrate or trained.data.test is None:
+        answerer = trained.model
+        if not asked.calibrate or trained.data.test is None or not isinstance(answerer, Model):
             return None
         before = answerer.temperature
         if validation is not None:
@@ -214,20 +230,22 @@ class Classification(ImageTask):
                 write_thresholds(trained.run.path / "model", after)
         return f"temperature {answerer.temperature:.3g}, {found}"
 
-    def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> Evaluation:
+    def evaluate(
+        self, answerer: Classifier, examples: ImageDataset, **options: Unpack[Batching]
+    ) -> Evaluation:
         return evaluate(answerer, examples, **options)
 
-    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
-        if evaluation is None:
+    def report(
+        self, trained: Trained[RunConfig, Splits], answerer: Classifier, evaluation: Any, **more: Any
+    ) -> Path | None:
+        if evaluation is None or not isinstance(answerer, Model):
             return None
-        from vitreous.inspection.runs.report import write_training_report
-
         run, data, cpu = trained.run, trained.data, torch.device("cpu")
         if isinstance(evaluation, ClassificationEvaluation) and len(evaluation.classes) > MOST_CLASSES:
             found = evaluation.targets, evaluation.predictions, evaluation.classes
             save_confusion(run.path / "confusion.npz", *found)
-        batches: Any = self.prepare(run.config, data, device=cpu, world=World()).loader
-        return write_training_report(
+        batches = self.batches(run.config, data, device=cpu, world=World())
+        return report.write_training_report(
             run.path,
             model=answerer,
             evaluation=evaluation,
@@ -238,7 +256,7 @@ class Classification(ImageTask):
             findings=more["findings"],
         )
 
-    def more(self, trained: Trained) -> dict[str, Any]:
+    def more(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:
         data = trained.data
         part, held_out = self.held_out_part(data)
         baselines: tuple[Baseline, ...] = ()
@@ -251,15 +269,19 @@ class Classification(ImageTask):
             "rungs": read_rungs(trained.run.path),
         }
 
-    def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
+    def answers(
+        self, answerer: Classifier, device: torch.device, **options: Any
+    ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""
         return partial(ClassPredictor(answerer, device).predict, **options)
 
 
-MIRRORED: dict[Any, Any] = {}  # the outcome of the trials of this process, by the data
+MIRRORED: dict[
+    tuple[object, ...], Mirroring | None
+] = {}  # the outcome of the trials of this process, by the data
 
 
-def mirrored_by_data(choice: Choice, data: Splits) -> Choice:
+def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfig]:
     """Return a choice whose training images are mirrored only where the data do not speak against it: an SVM
     that learns from mirror images as well is no worse on images as they are. Gray ones, which may be those of
     a microscope or a sensor, are mirrored top and bottom as well where that costs no right answer."""
@@ -275,12 +297,13 @@ def mirrored_by_data(choice: Choice, data: Splits) -> Choice:
     )
     if found.harms(found.sideways, found.plain):
         config = configure(choice.config, {"augmentation": {"flip": 0.0}})
-        return choice._replace(config=config, reasons=(*choice.reasons, f"not mirrored: {measured}"))
+        return choice._replace(config=config, reasons=(*choice.reasons, Reason(f"not mirrored: {measured}")))
     if data.summary.channels != 3 and both >= sideways:
         config = configure(choice.config, {"augmentation": {"flip_vertical": 0.5}})
-        more = f"mirrored top and bottom, too: {percent(both)} with those as well"
-        return choice._replace(config=config, reasons=(*choice.reasons, f"mirrored: {measured}", more))
-    return choice._replace(reasons=(*choice.reasons, f"mirrored: {measured}"))
+        more = Reason(f"mirrored top and bottom, too: {percent(both)} with those as well")
+        reasons = (*choice.reasons, Reason(f"mirrored: {measured}"), more)
+        return choice._replace(config=config, reasons=reasons)
+    return choice._replace(reasons=(*choice.reasons, Reason(f"mirrored: {measured}")))
 
 
 class MultiLabel(Classification):

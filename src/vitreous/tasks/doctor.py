@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,14 +32,14 @@ from vitreous.evaluation.model_diagnosis import (
     origin_of_nan,
     weights_not_finite,
 )
-from vitreous.evaluation.result import FEWEST
+from vitreous.evaluation.result import FEWEST, Evaluation
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages import phrase
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.classification import Classification
-from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
 from vitreous.training.diagnosis import (
     ENOUGH_STEPS,
     GAP,
@@ -51,6 +51,8 @@ from vitreous.training.diagnosis import (
 )
 from vitreous.training.run import Run
 
+AnyRun = Run[CommandConfig]
+Baselines = Sequence[Mapping[str, Any]]  # as the report of the training has them
 FINDINGS = "findings.json"  # in a run: what was found at its end
 RARE = 0.5  # of the images of others, and of the accuracy, below which a class is rare, and not found
 SAMPLE = 32  # images that are looked at
@@ -60,7 +62,7 @@ LIKE_OTHERS = 8  # of the ten images that the model finds most alike, of one oth
 WRONG, FEWEST_WRONG = 0.08, 6  # doubtful labels: the share from which on they are a finding, and how many
 
 
-def examine_data(source: Any) -> list[Finding]:
+def examine_data(source: object) -> list[Finding]:
     """Return what is wrong with a dataset, as `vitreous train` would split it."""
     return list(data_findings(open_data(source, DataConfig())))
 
@@ -97,7 +99,7 @@ def with_others(findings: list[Finding], others: Sequence[Finding]) -> list[Find
     return [*findings, *(each for each in others if each.kind not in kinds)]
 
 
-def classifier_findings(task: Classification, run: Run) -> Iterator[Finding]:
+def classifier_findings(task: Classification, run: Run[RunConfig]) -> Iterator[Finding]:
     """Yield what is wrong with a classifier's run."""
     config = run.config
     splits = open_data(config.source, config.data.with_split(run.split))
@@ -118,7 +120,7 @@ def classifier_findings(task: Classification, run: Run) -> Iterator[Finding]:
         yield from answer_findings(run, model, splits)
 
 
-def usual_config(task: Classification, run: Run, splits: Splits) -> RunConfig | None:
+def usual_config(task: Classification, run: Run[RunConfig], splits: Splits) -> RunConfig | None:
     """Return what the run's recipe says for such data; None where it has none."""
     config, source = run.config, run.config.source
     for name in (None, config.recipe):
@@ -126,11 +128,11 @@ def usual_config(task: Classification, run: Run, splits: Splits) -> RunConfig | 
             untried = {"augmentation": {"flip": config.augmentation.flip}}  # what that is plays no part
             chosen = task.choose(source, splits, untried, recipe=name, init=config.init).config
             if chosen.recipe == config.recipe:
-                return cast(RunConfig, chosen)
+                return chosen
     return None
 
 
-def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]:
+def answer_findings(run: Run[RunConfig], model: Model, splits: Splits) -> Iterator[Finding]:
     """Yield what the model's answers tell of the labels, on a sample of images."""
     held_out = [part for part in (splits.validation, splits.test) if part is not None]
     if not held_out:
@@ -159,7 +161,7 @@ def answer_findings(run: Run, model: Model, splits: Splits) -> Iterator[Finding]
         yield from finding("wrong labels", doubtful, count=len(seen), severity="warning")
 
 
-def at_chance(run: Run, splits: Splits, accuracy: float, majority: float, count: int) -> Iterator[Finding]:
+def at_chance(run: AnyRun, splits: Splits, accuracy: float, majority: float, count: int) -> Iterator[Finding]:
     """Yield why nothing was learned that holds for other images, where the training itself is as usual. The
     labels are to blame where the model has learned its images by heart, or where the accuracy on `count`
     others is within its standard error of guessing; it may be too early to tell where that is higher."""
@@ -170,12 +172,24 @@ def at_chance(run: Run, splits: Splits, accuracy: float, majority: float, count:
             yield from overfitting(rows, accuracy)
         return
     if rows and rows[-1]["step"] >= ENOUGH_STEPS:
-        shares = {"training": rows[-1]["accuracy"], "accuracy": accuracy, "majority": majority}
+        learned = rows[-1]["accuracy"]
         if memorized or accuracy - majority < math.sqrt(majority * (1 - majority) / count):
-            yield from finding("labels at random", memorized=memorized, **shares)
+            yield from finding(
+                "labels at random",
+                memorized=memorized,
+                training=learned,
+                accuracy=accuracy,
+                majority=majority,
+            )
         else:
             yield from finding(
-                "not learning.early", count=count, steps=rows[-1]["step"], **shares, severity="warning"
+                "not learning.early",
+                count=count,
+                steps=rows[-1]["step"],
+                training=learned,
+                accuracy=accuracy,
+                majority=majority,
+                severity="warning",
             )
 
 
@@ -208,7 +222,7 @@ def answers_to(model: Model, images: ImageDataset) -> Answers:
     return Answers(chosen[found.indices], found.values.numpy(), classes.numpy())
 
 
-def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = None) -> Iterator[Finding]:
+def course(run: AnyRun, classes: int | None = None, usual: TrainingConfig | None = None) -> Iterator[Finding]:
     """Yield what a run's numbers say. usual: the training as its recipe has it."""
     finished, data, rows = is_finished(run.path), getattr(run.config, "data", None), run.metrics()
     task = task_named(run.config.task)
@@ -225,7 +239,10 @@ def course(run: Run, classes: int | None = None, usual: TrainingConfig | None = 
 
 
 def course_of(
-    run: Run, data: Any, evaluation: Any = None, baselines: Sequence[Mapping[str, Any]] = ()
+    run: AnyRun,
+    data: Any,
+    evaluation: Evaluation | None = None,
+    baselines: Baselines = (),
 ) -> list[Finding]:
     """Return what takes no time to find at the end of a run: in its numbers, files that were left out, and
     where it is not better than the classical methods."""
@@ -253,7 +270,7 @@ def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[
         )
 
 
-def failed(run: Run, data: Any, evaluation: Any, baselines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def failed(run: AnyRun, data: Any, evaluation: Evaluation, baselines: Baselines) -> Iterator[Finding]:
     """Yield what the answers to the held-out images tell of a training that has failed."""
     if isinstance(evaluation, ClassificationEvaluation):
         low, count = evaluation.interval.low, evaluation.count
@@ -284,7 +301,7 @@ def rare_classes(evaluation: ClassificationEvaluation, loss: str) -> Iterator[Fi
         yield from finding("rare classes", missed, most=int(counts.max()), severity="warning")
 
 
-def below_baseline(accuracy: float, baselines: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def below_baseline(accuracy: float, baselines: Baselines) -> Iterator[Finding]:
     """The model is not better than the best classical method on the same held-out images."""
     best = max(baselines, key=lambda each: each["accuracy"])
     if accuracy < best["accuracy"]:
@@ -300,7 +317,7 @@ def below_baseline(accuracy: float, baselines: Sequence[Mapping[str, Any]]) -> I
         )
 
 
-def weights(run: Run) -> Iterator[Finding]:
+def weights(run: AnyRun) -> Iterator[Finding]:
     """Yield the first weight that is not finite, of the model or else of the newest state."""
     file = run.path / "model" / "model.safetensors"
     state = None if file.exists() else run.states.newest()

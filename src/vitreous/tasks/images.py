@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 import torch
 from pydantic import ValidationError
@@ -15,18 +15,19 @@ from torch import Tensor, nn
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
-from vitreous.data.image_samples import image_loader
+from vitreous.data.image_samples import SampleReader, image_loader
+from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sources import form_of
 from vitreous.data.split_file import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import open_image_model
 from vitreous.errors import InputError
-from vitreous.evaluation.outputs import prepared_batches
+from vitreous.evaluation.outputs import Batching, prepared_batches
 from vitreous.evaluation.probes import fewshot_measure
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.results import Answer
-from vitreous.tasks.choose import Choice, choose, fitted_to_count, speaks_of, true_reasons
-from vitreous.tasks.task import HeldOut, Material, Measure, Plan, Task, Tree, config_of_run
+from vitreous.tasks.choose import Choice, choose, fitted_to_count
+from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import (
@@ -68,7 +69,7 @@ def with_channels(settings: Tree, channels: int) -> Tree:
 
 def measured(data: DataSummary) -> Tree:
     """Return what was measured of the values of a dataset's images, for their preprocessing."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if data.value_range is not None:
         found["value_range"] = data.value_range
     if data.statistics is not None:
@@ -76,28 +77,45 @@ def measured(data: DataSummary) -> Tree:
     return {"preprocessing": found} if found else {}
 
 
-class ImageTask(Task):
-    """A task whose model sees images, configured by a `RunConfig`."""
+class ImageParts(Parts, Protocol):
+    """Images in parts."""
 
-    config: ClassVar[type[RunConfig]]
+    @property
+    def train(self) -> ImageDataset: ...
+    @property
+    def validation(self) -> ImageDataset | None: ...
+    @property
+    def test(self) -> ImageDataset | None: ...
+    @property
+    def summary(self) -> DataSummary: ...
+
+
+MeasureMore = Callable[..., Mapping[str, float]]  # of a model, with the options of `Batching`
+ImageConfigT = TypeVar("ImageConfigT", bound=RunConfig)
+ImagesT = TypeVar("ImagesT", bound=ImageParts)
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
+    """A task whose model sees images, configured by a `RunConfig`."""
 
     def plan(
         self,
-        source: Any | None,
+        source: str | ImagesT | None,
         settings: Tree,
         *,
         recipe: str | None = None,
         init: str | None = None,
         base: Tree | None = None,
-    ) -> Plan:
+    ) -> Plan[ImageConfigT, ImagesT]:
         check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
         settings = without_none_words(settings)
-        opened = source if isinstance(source, Splits) else None
-        source = opened.name if opened else source or settings.get("source") or self.about.source
-        settings = with_form(settings, source)
-        data = opened or self.open_source(source, data_config(settings))
+        opened = None if source is None or isinstance(source, str) else source
+        where = opened.name if opened else str(source or settings.get("source") or self.about.source)
+        settings = with_form(settings, where)
+        data = opened or self.open_source(where, data_config(settings))
         init = init or settings.get("init")
-        choice = self.choose(source, data, settings, recipe=recipe, init=init)
+        choice = self.choose(where, data, settings, recipe=recipe, init=init)
         config, own = choice.config, settings
         settings = merged(base or {}, settings)
         if recipe:  # it has been fitted to the model that is named
@@ -121,8 +139,8 @@ class ImageTask(Task):
         if not own_batch and images < (2 * size if recipe else size):
             config, scaled = fitted_to_count(config, images)
             config = configure(config, settings)
-        paths: dict[str, Any] = {
-            "source": absolute_source(str(source)),
+        paths: dict[str, object] = {
+            "source": absolute_source(where),
             "init": init and absolute_checkpoint(init),
         }
         for leaf, value in leaves(config).items():
@@ -130,12 +148,16 @@ class ImageTask(Task):
                 set_leaf(paths, leaf, absolute_checkpoint(value))
         config = configure(config, paths)
         check_effects(config, settings)
-        advice = [each for each in choice.reasons if not ("init" in settings and speaks_of(each, "init"))]
-        reasons = (*true_reasons(advice, config), *scaled, *overruled(own))
-        return Plan(config, reasons, data, data.name)
+        reasons = []
+        for reason in choice.reasons:
+            answered = "init" in settings and "init" in reason.holds
+            if not answered and (text := reason.true_of(config)):
+                reasons.append(text)
+        reasons += [*scaled, *overruled(own)]
+        return Plan(config, tuple(reasons), data, data.name)
 
     @abstractmethod
-    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Any:
+    def open_source(self, source: str, config: DataConfig, model: ModelT | None = None) -> ImagesT:
         """Open DATA. The result has `train`, `validation`, `test` and `name`.
 
         Args:
@@ -145,19 +167,17 @@ class ImageTask(Task):
             InputError: it cannot be read, or it is for another task.
         """
 
+    @abstractmethod
     def choose(
-        self, source: Any, data: Any, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice:
+        self, source: str, data: ImagesT, settings: Tree, *, recipe: str | None, init: str | None
+    ) -> Choice[ImageConfigT]:
         """Choose a recipe for the data."""
-        encoder = checkpoint(init).config if init else None
-        model = settings.get("model", {}).get("name")
-        return choose(str(source), data.summary, name=recipe, encoder=encoder, model=model)
 
     def for_checkpoint(self, settings: Tree, init: str) -> Tree:
         """Return the user's settings over what a checkpoint has that this task cannot use."""
         return settings
 
-    def configured(self, config: Any, data: Any, settings: Tree) -> Any:
+    def configured(self, config: ImageConfigT, data: ImagesT, settings: Tree) -> ImageConfigT:
         """Lay the user's settings, and what the data impose, over a configuration."""
         wanted, present = settings.get("model", {}).get("num_classes"), len(data.train.classes)
         if wanted not in (None, present):
@@ -166,11 +186,18 @@ class ImageTask(Task):
             )
         return configure(config, settings, {"model": {"num_classes": present}})
 
-    def open_data(self, config: Any, split: Path | None = None) -> Any:
+    def open_data(self, config: ImageConfigT, split: Path | None = None) -> ImagesT:
         return self.open_source(config.source, config.data.with_split(split))
 
-    def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
-        loader = image_loader(
+    def prepare(self, config: ImageConfigT, data: ImagesT, *, device: torch.device, world: World) -> Material:
+        loader = self.batches(config, data, device=device, world=world)
+        return Material(loader, len(data.train), loader.bad)
+
+    def batches(
+        self, config: ImageConfigT, data: ImagesT, *, device: torch.device, world: World
+    ) -> DevicePrefetcher[Any]:
+        """Return what yields the batches of this process."""
+        return image_loader(
             data.train,
             preprocessing=config.preprocessing,
             augmentation=config.augmentation,
@@ -183,18 +210,17 @@ class ImageTask(Task):
             device=device,
             reader=self.reader(config, data),
         )
-        return Material(loader, len(data.train), loader.bad)
 
-    def reader(self, config: Any, data: Any) -> Any:
+    def reader(self, config: ImageConfigT, data: ImagesT) -> SampleReader | None:
         """Return what reads the training examples; None: images with their targets."""
         return None
 
-    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
+    def build(self, config: ImageConfigT, data: ImagesT, *, steps: int) -> nn.Module:
         model = starting_model(config, data.train.classes)
         model.task = self.name
         return model
 
-    def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
+    def validation(self, config: ImageConfigT, data: ImagesT, world: World = ALONE) -> Measure | None:
         """Return what measures the model on the validation part, in the precision of the training."""
         asked, images = config.evaluation, self.validation_images(data)
         more = self.validation_measures(config, data)
@@ -202,9 +228,9 @@ class ImageTask(Task):
             return None
         workers = loading_workers(config.data.workers)
 
-        def measure(model: Any) -> Mapping[str, float]:
+        def measure(model: nn.Module) -> Mapping[str, float]:
             device = next(model.parameters()).device
-            options = {"device": device, "batch_size": asked.batch_size, "workers": workers, "world": world}
+            options = Batching(device=device, batch_size=asked.batch_size, workers=workers, world=world)
             with autocast(config.training.precision, device):
                 found = dict(self.validation_scores(config, model, images, **options))
                 for each in more:
@@ -213,20 +239,24 @@ class ImageTask(Task):
 
         return measure
 
-    def validation_measures(self, config: Any, data: Any) -> list[Callable[..., Mapping[str, float]]]:
+    def validation_measures(self, config: ImageConfigT, data: ImagesT) -> list[MeasureMore]:
         """Return what measures more of a model: the few-shot accuracy of its features, if it is asked for."""
-        return [fewshot_measure(data)] if config.evaluation.fewshot else []
+        if not config.evaluation.fewshot or not isinstance(data, Splits):
+            return []
+        return [fewshot_measure(data)]
 
-    def validation_images(self, data: Any) -> Any:
+    def validation_images(self, data: ImagesT) -> ImageDataset | None:
         """Return what the model is measured on while it learns; None: nothing."""
         return data.validation
 
     @abstractmethod
-    def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
-        """Measure a model while it learns; `options` are those of `Batching`."""
+    def validation_scores(
+        self, config: ImageConfigT, model: Any, images: Any, **options: Unpack[Batching]
+    ) -> Mapping[str, float]:
+        """Measure a model while it learns."""
 
     def predict(
-        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
+        self, answerer: ModelT, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[Answer]:
         batching = {name: options.pop(name) for name in ("device", "batch_size", "workers")}
         answers = self.answers(answerer, batching["device"], **options)
@@ -234,15 +264,15 @@ class ImageTask(Task):
             yield from answers(names, prepared)
 
     def answers(
-        self, answerer: Any, device: torch.device, **options: Any
+        self, answerer: ModelT, device: torch.device, **options: Any
     ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what answers a batch of prepared images with these names; `options` are the task's own."""
         raise NotImplementedError
 
-    def open(self, spec: str, **overrides: Any) -> Any:
+    def open(self, spec: str, **overrides: object) -> ModelT:
         return open_image_model(spec, **overrides)
 
-    def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
+    def held_out(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part: of data that a run learned from, split as they were then; of other data
         the test part where they have one of their own, and everything where they have none.
 
@@ -271,7 +301,7 @@ class ImageTask(Task):
                 examples = unseen
         return HeldOut(source, part, examples)
 
-    def to_calibrate(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
+    def to_calibrate(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
         """Return what a model is calibrated on: the validation part of data that it learned from; of other
         data everything but a test part, without the images that it learned from. Raises InputError: as
         `held_out`, or there is no validation part."""
@@ -294,33 +324,44 @@ class ImageTask(Task):
         return HeldOut(source, part, examples, parts.train if learned else None)
 
     def parts_for(
-        self, spec: str, answerer: Any, data: str | None, settings: Tree
-    ) -> tuple[str, bool, Path | None, Any]:
+        self, spec: str, answerer: ModelT, data: str | None, settings: Tree
+    ) -> tuple[str, bool, Path | None, ImagesT]:
         """Return DATA, by default the run's, whether the run learned from it, its split, and DATA's parts."""
         check_data_settings("evaluate", settings)
         trained = config_of_run(spec, data, self.config)
-        source = data or trained.source
+        source = data or (trained.source if trained else "")
         own = with_form(settings, source).get("data", {})
         learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
         listed = run_folder(spec) / SPLIT
         split = listed if trained is not None and listed.is_file() else None
-        base = trained.data.with_split(split).model_dump() if learned else self.unsplit(source)
+        base = self.unsplit(source)
+        if trained is not None and learned:
+            base = trained.data.with_split(split).model_dump()
         if learned and split and (ignored := DRAWN & own.keys()):
             raise InputError(
                 f"the parts of {source} are those of {split}, so data.{min(ignored)} has no effect: leave it "
                 "out"
             )
         parts = self.open_source(source, data_config({"data": {**base, **own}}), answerer)
-        for note in data_notes(parts):
+        for note in data_notes(tuple(parts)):
             log.warning("%s", note)
         return source, learned, split, parts
 
-    def unsplit(self, source: str) -> dict[str, Any]:
+    def unsplit(self, source: str) -> Tree:
         """Return the settings that open data whole."""
         return {"validation_fraction": 0.0, "test_fraction": 0.0}
 
 
-def with_form(settings: Tree, source: Any) -> Tree:
+def choose_for(
+    source: str, data: ImageParts, settings: Tree, *, recipe: str | None, init: str | None
+) -> Choice[RunConfig]:
+    """Return the recipe of `train` that is named, or that suits the data and the model that is begun with."""
+    encoder = checkpoint(init).config if init else None
+    model = settings.get("model", {}).get("name")
+    return choose(source, data.summary, name=recipe, encoder=encoder, model=model)
+
+
+def with_form(settings: Tree, source: object) -> Tree:
     """Return settings with the kind of form that DATA has, where they have settings of its form."""
     data = settings.get("data", {})
     if not isinstance(data.get("form"), Mapping):

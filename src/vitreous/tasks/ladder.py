@@ -29,7 +29,7 @@ from vitreous.tasks.classical_teacher import CLASSICAL
 from vitreous.tasks.machine import with_precision
 from vitreous.tasks.rungs import Rung
 from vitreous.tasks.running import learn, recorded_parts
-from vitreous.tasks.task import Task, Tree
+from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.trial import shortened
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, default_path, with_training
@@ -80,14 +80,14 @@ class Climbed(NamedTuple):
     out: Path | None = None  # the run directory, where it has a first model already
 
 
-def is_open(task: Task, source: Any, settings: Tree, recipe: str | None, init: str | None) -> bool:
+def is_open(task: AnyTask, source: Any, settings: Tree, recipe: str | None, init: str | None) -> bool:
     """Return whether the data decide how a classifier is trained: nothing else does."""
     asked = recipe or init or {"model", "init", "recipe"} & settings.keys()
     return task.name == "classification" and source not in (None, "digits") and not asked
 
 
 def climb(
-    task: Task,
+    task: AnyTask,
     source: Any,
     settings: Tree,
     *,
@@ -185,7 +185,7 @@ def climb(
 
 
 def first_model(
-    task: Task, source: Any, settings: Tree, way: Way, out: Path | None, device: torch.device
+    task: AnyTask, source: Any, settings: Tree, way: Way, out: Path | None, device: torch.device
 ) -> Path:
     """Fit a linear classifier on the frozen features of all training images, and make a run directory of it:
     a whole run of no steps, which the training replaces. Return its path."""
@@ -288,7 +288,7 @@ def classical_rungs(data: Splits) -> Iterator[Rung]:
 
 
 def encoder_at_hand(
-    task: Task, source: Any, settings: Tree, tell: Callable[[str], None], *, offline: bool
+    task: AnyTask, source: Any, settings: Tree, tell: Callable[[str], None], *, offline: bool
 ) -> Encoder | None:
     """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
     open one of the hub, or the one that comes with the package."""
@@ -314,7 +314,7 @@ def encoders(*, offline: bool) -> Iterator[Encoder]:
 
 
 def tried(
-    task: Task,
+    task: AnyTask,
     source: Any,
     settings: Tree,
     way: Way,
@@ -370,7 +370,9 @@ def tried(
     )
 
 
-def trained_and_measured(task: Task, config: Any, data: Splits, device: torch.device) -> Mapping[str, float]:
+def trained_and_measured(
+    task: AnyTask, config: Any, data: Splits, device: torch.device
+) -> Mapping[str, float]:
     """Train in a folder that is removed, and measure on the validation part; where the loss does not stay
     finite, nothing is right."""
     measure = task.validation(config, data)

@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 
 from vitreous.data.workers import processes_here
 from vitreous.errors import is_installed
 from vitreous.models.config import ViTConfig
-from vitreous.tasks.task import Material, Task
-from vitreous.training.config import RunConfig
+from vitreous.tasks.task import AnyTask, Material
+from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.precision import WIDE, pick_precision
 from vitreous.training.run import with_training
+from vitreous.training.settings import AnyConfig
 
 CONVOLVED = 200  # numbers for each pixel in a stem of convolutions
 LONG_RUN = 1000  # steps, in which a compiled step makes up for its compilation
 
 
-def with_precision(config: Any, device: torch.device) -> Any:
+def with_precision(config: AnyConfig, device: torch.device) -> AnyConfig:
     """Return a configuration whose precision is decided: by the device, and by the model's width."""
-    encoder = getattr(config.model, "encoder", config.model)
-    width = getattr(encoder, "width", WIDE)
+    model = getattr(config, "model", None)
+    width = getattr(getattr(model, "encoder", model), "width", WIDE)
     return with_training(config, precision=pick_precision(config.training.precision, device, width))
 
 
-def compiles(material: Material, config: Any, device: torch.device, total: int) -> bool:
+def compiles(material: Material, config: CommandConfig, device: torch.device, total: int) -> bool:
     """Return whether a step of a run is compiled: where nothing is set, on a GPU if that pays."""
     if config.training.compile is not None:
         return bool(config.training.compile)
     return device.type == "cuda" and material.fixed_shapes and total >= LONG_RUN and is_installed("triton")
 
 
-def may_not_fit(config: Any, device: torch.device) -> bool:
+def may_not_fit(config: CommandConfig, device: torch.device) -> bool:
     """Return whether a training step could need more than a quarter of the free memory, by a generous guess:
     then it is measured."""
-    training, model = config.training, config.model
-    if not isinstance(config, RunConfig) or training.shard:
+    if not isinstance(config, RunConfig) or config.training.shard:
         return False
+    training, model = config.training, config.model
     if not isinstance(model, ViTConfig):
         return True
     height, width = model.image_size
@@ -50,7 +50,7 @@ def may_not_fit(config: Any, device: torch.device) -> bool:
     return 4 * training.batch_size * (numbers + convolved) > free_bytes(device) / 4
 
 
-def micro_batches(task: Task, config: Any, data: Any, device: torch.device, world: World) -> int:
+def micro_batches(task: AnyTask, config: RunConfig, data: object, device: torch.device, world: World) -> int:
     """Return into how many micro-batches a batch is split so that it fits into the memory."""
     training = config.training
     model = task.build(config, data, steps=1).to(device)

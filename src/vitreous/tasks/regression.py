@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 import torch
@@ -21,16 +21,17 @@ from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
-from vitreous.errors import InputError
-from vitreous.evaluation.outputs import Outputs, compute_outputs, regression_outputs
+from vitreous.errors import InputError, LazyModule
+from vitreous.evaluation.outputs import AveragedViews, Batching, Outputs, compute_outputs, regression_outputs
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
 from vitreous.languages import phrase
 from vitreous.models.config_parts import Config, setting
+from vitreous.models.names import Model, Runnable
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.choose import Choice
-from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
+from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.task import About, Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -38,6 +39,17 @@ from vitreous.training.objectives import Measured, Objective
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
+if TYPE_CHECKING:
+    from vitreous.inspection import charts, model_figures, page
+    from vitreous.inspection.runs import evaluation_figures, report
+else:  # they import matplotlib, which is not installed everywhere
+    charts = LazyModule("vitreous.inspection.charts")
+    model_figures = LazyModule("vitreous.inspection.model_figures")
+    page = LazyModule("vitreous.inspection.page")
+    evaluation_figures = LazyModule("vitreous.inspection.runs.evaluation_figures")
+    report = LazyModule("vitreous.inspection.runs.report")
+
+Regressor = Runnable | AveragedViews
 RESAMPLES = 1000  # of the bootstrap
 CONSTANT = 0.05  # of the spread of the true numbers, below which predicted ones are all about the same
 FOR_CLASSES = {
@@ -167,7 +179,7 @@ class PredictedNumber(BaseModel):
         return f"{self.path}  {self.value:.6g}"
 
 
-class Regression(ImageTask):
+class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
     """Numbers for images."""
 
     name, config = "regression", RegressionConfig
@@ -192,15 +204,15 @@ class Regression(ImageTask):
         },
     )
 
-    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
+    def open_source(self, source: str, config: DataConfig, model: Regressor | None = None) -> Splits:
         if not source:
             raise InputError("`task` regression needs DATA: a manifest whose label is a number")
         return open_data(source, config, "numbers")
 
     def choose(
-        self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice:
-        choice = super().choose(source, data, settings, recipe=recipe, init=init)
+        self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
+    ) -> Choice[RegressionConfig]:
+        choice = choose_for(source, data, settings, recipe=recipe, init=init)
         numbers = data.train.targets.tensor().numpy().astype(float)
         tree = choice.config.model_dump()
         tree["augmentation"] |= {"mixup": 0.0, "cutmix": 0.0}
@@ -209,9 +221,8 @@ class Regression(ImageTask):
         tree["regression"] = {"center": float(numbers.mean()), "scale": float(numbers.std()) or 1.0}
         return Choice(RegressionConfig(**tree), choice.reasons, choice.imposed)
 
-    def configured(self, config: Any, data: Splits, settings: Tree) -> RegressionConfig:
-        found: RegressionConfig = configure(config, settings, {"model": {"num_classes": 1}})
-        return found
+    def configured(self, config: RegressionConfig, data: Splits, settings: Tree) -> RegressionConfig:
+        return configure(config, settings, {"model": {"num_classes": 1}})
 
     def build(self, config: RegressionConfig, data: Splits, *, steps: int) -> nn.Module:
         model = starting_model(config, ())
@@ -222,7 +233,7 @@ class Regression(ImageTask):
         return regression_loss(config.regression)
 
     def validation_scores(
-        self, config: RegressionConfig, model: Any, images: ImageDataset, **options: Any
+        self, config: RegressionConfig, model: nn.Module, images: ImageDataset, **options: Unpack[Batching]
     ) -> Mapping[str, float]:
         found, numbers = numbers_of(model, images, **options), config.regression
         values = found.values.flatten().numpy() * numbers.scale + numbers.center
@@ -231,12 +242,14 @@ class Regression(ImageTask):
         # Where all numbers are the same there is no R2 in any validation: the error says which is the best.
         return ({"validation_r2": r2} if np.ptp(targets) else {}) | {"validation_mean_error": error}
 
-    def save(self, run: Run, result: Any, material: Material) -> None:
+    def save(self, run: Run[RegressionConfig], result: nn.Module, material: Material) -> None:
         """Write the model, whose head gives numbers in the unit of the labels."""
         unstandardize(result, run.config.regression)
         run.save_model(result)
 
-    def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> RegressionEvaluation:
+    def evaluate(
+        self, answerer: Regressor, examples: ImageDataset, **options: Unpack[Batching]
+    ) -> RegressionEvaluation:
         found = numbers_of(answerer, examples, **options)
         return RegressionEvaluation(
             targets=examples.targets.tensor(found.indices).numpy().astype(float),
@@ -244,29 +257,29 @@ class Regression(ImageTask):
             **found.about,
         )
 
-    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
-        if evaluation is None:
+    def report(
+        self, trained: Trained[RegressionConfig, Splits], answerer: Regressor, evaluation: Any, **more: Any
+    ) -> Path | None:
+        if evaluation is None or not isinstance(answerer, Model):
             return None
-        from vitreous.inspection.model_figures import model_exhibits
-        from vitreous.inspection.runs.evaluation_figures import curves_figure
-        from vitreous.inspection.runs.report import every_prediction, sample_batch, write_run_report
-
         path, images = trained.run.path, self.held_out_part(trained.data)[1]
-        return write_run_report(
+        return report.write_run_report(
             path,
             answerer,
             [
                 scatter_figure(evaluation),
-                curves_figure(path, "regression"),
-                every_prediction(path, answerer, evaluation, images),
-                *model_exhibits(answerer, *sample_batch(answerer, images)),
+                evaluation_figures.curves_figure(path, "regression"),
+                report.every_prediction(path, answerer, evaluation, images),
+                *model_figures.model_exhibits(answerer, *report.sample_batch(answerer, images)),
             ],
             kind="regression",
             evaluation=evaluation,
             findings=more["findings"],
         )
 
-    def answers(self, answerer: Any, device: torch.device, **options: Any) -> Any:
+    def answers(
+        self, answerer: Regressor, device: torch.device, **options: Any
+    ) -> Callable[[Sequence[str], Tensor], Iterable[PredictedNumber]]:
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
             values = check_finite(regression_outputs(answerer, images)).flatten().tolist()
@@ -278,26 +291,25 @@ class Regression(ImageTask):
 MOST_ROWS = 60  # of the table of the plot
 
 
-def scatter_figure(evaluation: RegressionEvaluation) -> Any:
+def scatter_figure(evaluation: RegressionEvaluation) -> page.Exhibit:
     """Plot the predicted number over the true one."""
-    from vitreous.inspection.charts import FIRST, MUTED, Chart, canvas
-    from vitreous.inspection.page import exhibit
-
     both = np.concatenate([evaluation.targets, evaluation.predictions])
     ends = [both.min(), both.max()]
-    with canvas(4.2, 4.0) as (figure, (axes,)):
-        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        axes.plot(evaluation.targets, evaluation.predictions, "o", color=FIRST, markersize=3, alpha=0.6)
+    with charts.canvas(4.2, 4.0) as (figure, (axes,)):
+        axes.plot(ends, ends, color=charts.MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.plot(
+            evaluation.targets, evaluation.predictions, "o", color=charts.FIRST, markersize=3, alpha=0.6
+        )
         axes.set_xlabel(phrase("charts.true-number"))
         axes.set_ylabel(phrase("charts.predicted-number"))
     header = [phrase("charts.true-number"), phrase("charts.predicted-number")]
     pairs = zip(evaluation.targets[:MOST_ROWS], evaluation.predictions[:MOST_ROWS], strict=True)
     numbers = [[f"{true:.4g}", f"{predicted:.4g}"] for true, predicted in pairs]
-    return exhibit("scatter", Chart(figure, [header, *numbers]))
+    return page.exhibit("scatter", charts.Chart(figure, [header, *numbers]))
 
 
-def numbers_of(model: Any, images: ImageDataset, **options: Any) -> Outputs:
-    """Return the model's number for every image; `options` are those of `Batching`."""
+def numbers_of(model: nn.Module, images: ImageDataset, **options: Unpack[Batching]) -> Outputs:
+    """Return the model's number for every image."""
     return compute_outputs(model, images, lambda batch: regression_outputs(model, batch.images), **options)
 
 

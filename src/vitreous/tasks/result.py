@@ -13,6 +13,7 @@ from vitreous.checkpoints.model_card import origin_facts
 from vitreous.data.findings import Finding
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.tasks.card import Card
+from vitreous.training.config import CommandConfig
 from vitreous.training.run import Run
 from vitreous.whole_files import write_text
 
@@ -25,7 +26,7 @@ class RunResult:
     """What a training gave."""
 
     task: str
-    run: Run
+    run: Run[CommandConfig]
     answerer: Any  # what answers with the trained model
     evaluation: Evaluation | None  # on the held-out part; None where there is none
     held_out: str | None  # which part that is: "test" or "validation"

@@ -24,8 +24,9 @@ from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.doctor import FINDINGS, course_of
 from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_precision
 from vitreous.tasks.result import RunResult, write_card
-from vitreous.tasks.task import Task, Trained, Tree, module_of
+from vitreous.tasks.task import AnyTask, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
+from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value, naming_the_lost
 from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import activation_checkpointing
@@ -40,15 +41,15 @@ Callbacks = Sequence[Callback | Callable[[Row], object]]
 class Started(NamedTuple):
     """A run that can be trained; why it is configured as it is, in sentences."""
 
-    task: Task
-    run: Run
+    task: AnyTask
+    run: Run[CommandConfig]
     data: Any
     notes: tuple[str, ...] = ()
 
 
 def start_run(
-    task: str | Task,
-    source: Any | None,
+    task: str | AnyTask,
+    source: object | None,
     settings: Tree,
     *,
     recipe: str | None = None,
@@ -73,9 +74,9 @@ def start_run(
         base: settings under the user's own, which a trial has chosen.
         recipe, init, out: as `vitreous.train` has them.
     """
-    task = task_named(task) if isinstance(task, str) else task
-    config, reasons, data, name = task.plan(source, settings, recipe=recipe, init=init, base=base)
-    task = task_named(config.task)
+    kind = task_named(task) if isinstance(task, str) else task
+    config, reasons, data, name = kind.plan(source, settings, recipe=recipe, init=init, base=base)
+    kind = task_named(config.task)  # several labels make another task of classification
     path, begun = over or out or default_path(name), False
     if world.first and not over:  # it makes the directory, maybe before another process has come this far
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
@@ -105,7 +106,7 @@ def start_run(
     # All processes measure, or none: an objective may compare the images of all.
     unsure = config.training.grad_accum_steps == 1 and world.any((may_not_fit(config, device),))[0]
     if fit_memory or unsure:
-        parts = micro_batches(task, config, data, device, world)
+        parts = micro_batches(kind, config, data, device, world)
         config = with_training(config, grad_accum_steps=parts)
         if fit_memory or parts > 1:
             notes.append(
@@ -120,7 +121,7 @@ def start_run(
         run = Run.after_first_model(path, config)
     else:
         run = Run.shared(path, config, world, recorded_parts(data), begun=begun)
-    return Started(task, run, data, tuple(notes))
+    return Started(kind, run, data, tuple(notes))
 
 
 def resume_run(
@@ -202,9 +203,10 @@ def train_run(
 
     # ---- What is kept of it, and its evaluation, in all processes
 
-    batches = getattr(config, "evaluation", config.training)
-    workers = loading_workers(config.data.workers if hasattr(config, "data") else 0)
-    options |= {"device": device, "batch_size": batches.batch_size, "workers": workers, "world": world}
+    batch_size, workers = config.training.batch_size, loading_workers(0)
+    if isinstance(config, RunConfig):
+        batch_size, workers = config.evaluation.batch_size, loading_workers(config.data.workers)
+    options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
     options["progress"] = progress
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
     answerer = task.answerer_of(trained.model, trained.material.beside)
@@ -259,7 +261,7 @@ def silent(sentence: str) -> None:
 
 
 def learn(
-    run: Run,
+    run: Run[CommandConfig],
     data: Any,
     *,
     device: torch.device,
@@ -267,7 +269,7 @@ def learn(
     callbacks: Callbacks = (),
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     tell: Callable[[str], None] | None = None,
-) -> Trained:
+) -> Trained[Any, Any]:
     """Train a run's model from its newest checkpoint, or from the beginning, and save it; do not evaluate it.
 
     Args:
@@ -340,7 +342,7 @@ def learn(
             checkpointer=run.states,
             callbacks=[*(run.callbacks(learner.step) if world.first else ()), *callbacks],
             validate=validate,
-            validate_every=config.evaluation.every_epochs if hasattr(config, "evaluation") else 1,
+            validate_every=config.evaluation.every_epochs if isinstance(config, RunConfig) else 1,
             bad=bad,
             name=task.about.training,
         )
@@ -390,6 +392,6 @@ def learn(
         return Trained(run, data, material, result, seconds, waiting)
 
 
-def open_run(path: Path) -> Run:
+def open_run(path: Path) -> Run[CommandConfig]:
     """Open a run directory of any task."""
     return Run.open(path, task_of_run(path).config)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, Unpack
 
 import torch
 from torch import nn
@@ -17,26 +17,42 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
+from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.result import Evaluation
 from vitreous.results import Answer
 from vitreous.tasks.card import Card
+from vitreous.training.callbacks import Loader, Row
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import AverageWeight
 from vitreous.training.run import Run
+from vitreous.training.settings import AnyConfig
 from vitreous.training.settings import Tree as Tree
 from vitreous.training.step import Objective
-from vitreous.training.trainer import Loader
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
 
 
-class Plan(NamedTuple):
+class Parts(Iterable[object], Protocol):
+    """Data in parts, of images, of texts or of both: a tuple of them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def train(self) -> Sized: ...
+
+
+ConfigT = TypeVar("ConfigT", bound=CommandConfig)  # all of a run
+DataT = TypeVar("DataT", bound=Parts)  # of which it learns
+AnswererT = TypeVar("AnswererT")  # what gives its answers
+
+
+class Plan(NamedTuple, Generic[ConfigT, DataT]):
     """A run before it begins: its configuration, why it is this one, its data, and the data's name."""
 
-    config: Any
+    config: ConfigT
     reasons: tuple[str, ...]
-    data: Any
+    data: DataT
     name: str
 
 
@@ -64,13 +80,13 @@ class HeldOut(NamedTuple):
     learned: Any = None
 
 
-class Trained(NamedTuple):
+class Trained(NamedTuple, Generic[ConfigT, DataT]):
     """A model that has learned in a run, the data, and the seconds (of all sessions) that it took."""
 
-    run: Run
-    data: Any
+    run: Run[ConfigT]
+    data: DataT
     material: Material
-    model: Any
+    model: nn.Module
     seconds: float
     waiting: float  # the share of this session's training time in which it waited for data
 
@@ -116,14 +132,14 @@ class About:
     evaluation_options: frozenset[str] = frozenset()
 
 
-class Task(ABC):
+class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
     """A task. There is one object of each, in the registry.
 
     A task's answerer is what gives its answers: a model, or an object that has one as `model` and more.
     """
 
     name: str  # in the registry, in config.toml and in model/config.json
-    config: ClassVar[type[CommandConfig]]  # the configuration of its runs; its `command` trains them
+    config: type[ConfigT]  # the configuration of its runs; its `command` trains them
     about: ClassVar[About]
 
     def check_options(self, command: str, **given: object) -> None:
@@ -142,13 +158,13 @@ class Task(ABC):
     @abstractmethod
     def plan(
         self,
-        source: Any | None,
+        source: str | DataT | None,
         settings: Tree,
         *,
         recipe: str | None = None,
         init: str | None = None,
         base: Tree | None = None,
-    ) -> Plan:
+    ) -> Plan[ConfigT, DataT]:
         """Return the configuration of a run on `source`, with `base` and the user's settings over it. Raises
         InputError: unknown settings, values or data, or what does not fit together.
 
@@ -157,36 +173,38 @@ class Task(ABC):
         """
 
     @abstractmethod
-    def open_data(self, config: Any, split: Path | None = None) -> Any:
+    def open_data(self, config: ConfigT, split: Path | None = None) -> DataT:
         """Open the data of a run that is resumed. split: its split.csv, where it has one."""
 
     @abstractmethod
-    def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
+    def prepare(self, config: ConfigT, data: DataT, *, device: torch.device, world: World) -> Material:
         """Make the training batches of this process."""
 
     @abstractmethod
-    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
+    def build(self, config: ConfigT, data: DataT, *, steps: int) -> nn.Module:
         """Build the model that learns, as it is before the first of so many steps, on the CPU."""
 
     @abstractmethod
-    def objective(self, config: Any, data: Any) -> Objective:
+    def objective(self, config: ConfigT, data: DataT) -> Objective:
         """Return the loss of a model on a batch."""
 
-    def validation(self, config: Any, data: Any, world: World = ALONE) -> Measure | None:
+    def validation(self, config: ConfigT, data: DataT, world: World = ALONE) -> Measure | None:
         """Return what measures the model while it learns, called by all processes of `world` together; None
         without a validation part."""
         return None
 
-    def save(self, run: Run, result: Any, material: Material) -> None:
+    def save(self, run: Run[ConfigT], result: nn.Module, material: Material) -> None:
         """Write the model into the run's model/."""
         run.save_model(result, material.beside)
 
-    def settle(self, trained: Trained, **options: Any) -> tuple[Trained, list[str]]:
+    def settle(
+        self, trained: Trained[ConfigT, DataT], **options: Unpack[Batching]
+    ) -> tuple[Trained[ConfigT, DataT], list[str]]:
         """Return what is kept of a training, where it can be worse than what it began with, calibrated where
         it gives probabilities, and sentences about that. options: those of `Batching`."""
         return trained, []
 
-    def held_out_part(self, data: Any) -> tuple[str | None, Any]:
+    def held_out_part(self, data: DataT) -> tuple[str | None, Any]:
         """Return the name of the part of a run's data that it does not learn from ("test" or "validation"),
         and its examples; None twice where there is none."""
         for name in self.about.held_out:
@@ -195,40 +213,42 @@ class Task(ABC):
         return None, None
 
     @abstractmethod
-    def evaluate(self, answerer: Any, examples: Any, **options: Any) -> Evaluation:
+    def evaluate(self, answerer: AnswererT, examples: Any, **options: Unpack[Batching]) -> Evaluation:
         """Compare the answers to every example with what is known. options: those of `Batching`, and the
         task's own."""
 
     @abstractmethod
-    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
+    def report(
+        self, trained: Trained[ConfigT, DataT], answerer: AnswererT, evaluation: Any, **more: Any
+    ) -> Path | None:
         """Write report.html; None where there is nothing to report on. more: what `more` gives."""
 
-    def more(self, trained: Trained) -> dict[str, Any]:
+    def more(self, trained: Trained[ConfigT, DataT]) -> dict[str, Any]:
         """Return what else a training command's JSON has."""
         return {}
 
-    def alarms(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    def alarms(self, rows: Sequence[Row]) -> Iterator[Finding]:
         """Yield what rows of metrics.jsonl say that only this task knows of."""
         yield from ()
 
     # A model that is trained.
 
     @abstractmethod
-    def open(self, spec: str, **overrides: Any) -> Any:
+    def open(self, spec: str, **overrides: object) -> AnswererT:
         """Open the answerer that MODEL means."""
 
-    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> Any:
+    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> AnswererT:
         """Return what answers with a model that is loaded already, by default itself. beside: the files of a
         model that was trained just now."""
         return model
 
     @abstractmethod
-    def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
+    def held_out(self, spec: str, answerer: AnswererT, data: str | None, settings: Tree) -> HeldOut:
         """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if
         that can be known."""
 
     def predict(
-        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
+        self, answerer: AnswererT, images: ImageDataset, failed: dict[str, str], **options: Any
     ) -> Iterator[Answer]:
         """Yield the answer to each image, in order; `failed` takes those that cannot be read. options:
         device, batch_size and workers, and the task's own."""
@@ -238,12 +258,15 @@ class Task(ABC):
         """Return what `vitreous inspect` shows of held-out examples: numbered images, or a few texts."""
         return examples
 
-    def about_answers(self, answerer: Any) -> dict[str, Any]:
+    def about_answers(self, answerer: AnswererT) -> dict[str, Any]:
         """Return what the answers to several images have in common."""
         return {}
 
 
-def module_of(answerer: Any) -> nn.Module:
+AnyTask = Task[Any, Any, Any]  # one of the registry
+
+
+def module_of(answerer: object) -> nn.Module:
     """Return the model of an answerer: itself, or the one that it has."""
     model = answerer if isinstance(answerer, nn.Module) else getattr(answerer, "model", None)
     if not isinstance(model, nn.Module):
@@ -253,7 +276,7 @@ def module_of(answerer: Any) -> nn.Module:
     return model
 
 
-def config_of_run(spec: str, data: str | None, kind: type[Any]) -> Any:
+def config_of_run(spec: str, data: str | None, kind: type[AnyConfig]) -> AnyConfig | None:
     """Return the configuration of the run that MODEL means, to find what to evaluate on; None where it is not
     a run. Raises InputError: it is not a run, and no data are named."""
     folder = run_folder(spec)

@@ -20,7 +20,7 @@ from vitreous.tasks import task_named
 from vitreous.tasks.choose import has_few_large
 from vitreous.tasks.machine import with_precision
 from vitreous.tasks.running import learn
-from vitreous.tasks.task import Task, Tree
+from vitreous.tasks.task import AnyTask, Tree
 from vitreous.training.callbacks import score_of
 from vitreous.training.run import Run, with_training
 from vitreous.training.trainer import NotFinite
@@ -39,7 +39,7 @@ class Beginning(NamedTuple):
 
 
 def encoder_to_try(
-    task: Task, source: Any | None, settings: Tree, recipe: str | None, init: str | None = None
+    task: AnyTask, source: Any | None, settings: Tree, recipe: str | None, init: str | None = None
 ) -> str | None:
     """Return what is tried where nothing is asked for: an encoder that comes with the package, for a
     classifier of few images with a validation part whose model the data decide. A run that was pre-trained,
@@ -56,7 +56,7 @@ def encoder_to_try(
 
 
 def better_beginning(
-    task: Task,
+    task: AnyTask,
     source: Any | None,
     settings: Tree,
     checkpoint: str,

@@ -40,13 +40,22 @@ MEASURED_STEPS, MEASURED_SECONDS = 10, 5.0  # from which on the time of a traini
 
 
 @runtime_checkable
+class Loader(Protocol):
+    """Yields batches: `vitreous.data.loading.DevicePrefetcher`, or another with the same methods."""
+
+    @property
+    def steps_per_epoch(self) -> int: ...
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
+
+
+@runtime_checkable
 class Training(Protocol):
     """What a callback sees of the `Trainer` that calls it."""
 
     learner: Learner
     world: World
     config: TrainingConfig
-    loader: Any
+    loader: Loader
     total: int  # steps
 
     def stop(self) -> None:
@@ -123,9 +132,9 @@ class MetricsFile(Callback):
         self.mark = {}
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[Row]:
     """Return the rows of metrics.jsonl, without lines that a crash truncated."""
-    rows = []
+    rows: list[Row] = []
     for line in read_text(path).splitlines() if path.exists() else ():
         try:
             row = json.loads(line)

@@ -14,6 +14,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive, Probability, setting, with_kind
 from vitreous.models.preprocessing import Preprocessing
 
+Tree = Mapping[str, Any]  # of settings, as TOML has them
 Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -247,10 +248,13 @@ class CommandConfig(Config):
 
     command: ClassVar[str] = "train"  # what trains, and resumes, such a run
     task: str = ""  # its name in the registry
+    source: str = setting("", "the DATA argument")
     source_from_run: str | None = setting(None, "`source` relative to the run directory, if both are files")
+    seed: int = setting(0, "of weights, order, augmentation and dropout", ge=0)
+    training: TrainingConfig = TrainingConfig()
 
     @classmethod
-    def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    def following(cls, tree: Tree, override: Tree) -> Tree:
         """Return the settings of `tree` that must change with what `override` sets."""
         return {}
 
@@ -272,16 +276,14 @@ class RunConfig(CommandConfig):
     source: str = setting("digits", "the DATA argument")
     init: str | None = setting(None, "the checkpoint to fine-tune; None: from scratch")
     recipe: str = setting("", "where the values came from, for the reader")
-    seed: int = setting(0, "of weights, order and augmentation", ge=0)
     model: SerializeAsAny[ViTConfig | BiTConfig] = setting(ViTConfig(), "the architecture: a ViT or a BiT")
     preprocessing: Preprocessing = Preprocessing()
     data: DataConfig = DataConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
-    training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @classmethod
-    def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    def following(cls, tree: Tree, override: Tree) -> Tree:
         """The images' size and channels follow the model, unless `preprocessing` sets them itself. What is
         not calibrated has no temperature of a recipe."""
         changed, model = override.get("model", {}), tree["model"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,9 +12,11 @@ from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import REPAIRED
 from vitreous.outside import read_text
+from vitreous.training.callbacks import Row
 from vitreous.training.config import TrainingConfig
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Row]
+Values = dict[str, Any]  # of a finding's sentence
 
 # The lowest, a good and the highest peak rate with which models of this kind usually learn, batch of 256.
 USUAL_RATES = {
@@ -79,7 +81,7 @@ def skipped_steps(rows: Rows) -> Iterator[Finding]:
     first = next((row for row in rows if row.get("skipped")), None)
     if first is not None:
         yield from finding(
-            "not finite.steps", found=rows[-1]["skipped"], step=first["step"], severity="warning"
+            "not finite.steps", found=int(rows[-1]["skipped"]), step=first["step"], severity="warning"
         )
 
 
@@ -105,7 +107,13 @@ def learning(
     if not (stuck or climbing):
         return
     low, good, high = usual_rates(training, usual)
-    seen = {"course": course, "first": first, "last": last, "classes": classes, "steps": rows[-1]["step"]}
+    seen: Values = {
+        "course": course,
+        "first": first,
+        "last": last,
+        "classes": classes,
+        "steps": rows[-1]["step"],
+    }
     seen |= {"optimizer": training.optimizer.kind, "batch": training.batch_size, "rate": training.peak_lr}
     if low <= training.peak_lr <= high:
         yield from finding("not learning", few=rows[-1]["step"] < FEW_STEPS, **seen)
@@ -177,8 +185,13 @@ def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
         (row["validation_accuracy"] for row in reversed(rows) if "validation_accuracy" in row), held_out
     )
     if last and measured is not None and last["accuracy"] - measured > GAP:
-        values = {"training": last["accuracy"], "held_out": measured, "validation": measured is not held_out}
-        yield from finding("overfitting", **values, severity="warning")
+        yield from finding(
+            "overfitting",
+            training=last["accuracy"],
+            held_out=measured,
+            validation=measured is not held_out,
+            severity="warning",
+        )
 
 
 def bad_file_findings(run: Path) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ LoRA (2106.09685) is a function applied to a model: torch's parametrization make
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from vitreous.models.settings import merged
 from vitreous.models.with_encoder import WithEncoder
 from vitreous.rng import torch_generator
 from vitreous.training.config import LoRAConfig, RunConfig
-from vitreous.training.settings import AnyRun, configure
+from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure
 
 
 def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
@@ -60,15 +60,15 @@ def init_head(model: Model, config: RunConfig) -> None:
                 nn.init.constant_(layer.bias, bias)
 
 
-def without_lost_init(config: Any, saved: bool) -> Any:
+def without_lost_init(config: AnyConfig, saved: bool) -> AnyConfig:
     """Return a configuration without the checkpoint that its run began from, where that is gone and the run
     has saved a state: with all weights."""
-    init = getattr(config, "init", None) or ""
-    lost = os.path.isabs(init) and not os.path.exists(init)
+    init = config.init if isinstance(config, RunConfig) else None
+    lost = init is not None and os.path.isabs(init) and not os.path.exists(init)
     return config.model_copy(update={"init": None}) if saved and lost else config
 
 
-def checkpoint(source: str, **overrides: Any) -> Model:
+def checkpoint(source: str, **overrides: object) -> Model:
     """Return the model of a checkpoint of any format, or of a run."""
     from vitreous.checkpoints import load_image_model
 
@@ -77,9 +77,7 @@ def checkpoint(source: str, **overrides: Any) -> Model:
         return load_image_model(source, **overrides)
 
 
-def fitted_to_checkpoint(
-    config: AnyRun, source: str, settings: Mapping[str, Any], imposed: Sequence[str] = ()
-) -> AnyRun:
+def fitted_to_checkpoint(config: AnyRun, source: str, settings: Tree, imposed: Sequence[str] = ()) -> AnyRun:
     """Return `config` with the architecture and preprocessing of a checkpoint, so that its weights fit; but
     for the model settings in `settings`, and the fields `imposed` of its own model."""
     loaded = checkpoint(source)

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any, TextIO
+from typing import Generic, TextIO, TypeVar
 
 import torch
 from torch import nn
@@ -21,7 +21,15 @@ from vitreous.data.split_file import SPLIT, write_split
 from vitreous.errors import InputError, check_free, check_utf8, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent
-from vitreous.training.callbacks import TRACKERS, Callback, MetricsFile, TensorBoard, Tracker, read_metrics
+from vitreous.training.callbacks import (
+    TRACKERS,
+    Callback,
+    MetricsFile,
+    Row,
+    TensorBoard,
+    Tracker,
+    read_metrics,
+)
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, World
@@ -29,28 +37,37 @@ from vitreous.training.initial_model import absolute_source, merge_lora, startin
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
 from vitreous.training.parallel import shards_for
 from vitreous.training.precision import from_float8, to_float8
-from vitreous.training.settings import configure, to_toml, validated
+from vitreous.training.settings import AnyConfig, configure, to_toml, validated
 from vitreous.whole_files import write_text
 
 LOCK = ".lock"  # says which process trains in the directory
 
 
-class Run:
+ConfigT = TypeVar("ConfigT", bound=CommandConfig, covariant=True)
+
+
+class Run(Generic[ConfigT]):
     """A run directory: what every task's training writes."""
 
     new: bool = False  # whether this process has made it, and does not continue it
 
-    def __init__(self, path: Path, config: Any) -> None:
+    def __init__(self, path: Path, config: ConfigT) -> None:
         self.path = path
         self.config = config  # all of the run, as config.toml has it: that of its task
         self.split = path / SPLIT  # says which part each image is in
-        keep = {name: getattr(config.training, name) for name in ("keep_last", "keep_every", "upload")}
-        self.states = Checkpointer(path / "checkpoints", config.command, **keep)  # for --resume
+        asked = config.training
+        self.states = Checkpointer(  # for --resume
+            path / "checkpoints",
+            config.command,
+            keep_last=asked.keep_last,
+            keep_every=asked.keep_every,
+            upload=asked.upload,
+        )
 
     @classmethod
     def create(
-        cls, path: Path, config: CommandConfig, parts: Mapping[str, ImageDataset] | None = None
-    ) -> Run:
+        cls, path: Path, config: AnyConfig, parts: Mapping[str, ImageDataset] | None = None
+    ) -> Run[AnyConfig]:
         """Make a new run directory. parts: the images that split.csv lists. Raises InputError: there is
         something at `path` already, or it cannot be written."""
         check_free(path, otherwise(path, config.command))
@@ -61,24 +78,24 @@ class Run:
             path.mkdir(parents=True, exist_ok=True)
             write_split(path / SPLIT, parts or {})
             write_text(path / "config.toml", text)
-        return cls(path, config)
+        return Run(path, config)
 
     @classmethod
-    def open(cls, path: Path, kind: type[CommandConfig] = RunConfig) -> Run:
+    def open(cls, path: Path, kind: type[AnyConfig] = RunConfig) -> Run[AnyConfig]:  # type: ignore[assignment]
         """Open an existing run directory. Raises InputError: there is none, or its config.toml does not
         describe a run of this `kind`."""
-        return cls(path, validated(read_tree(path), kind))
+        return Run(path, validated(read_tree(path), kind))
 
     @classmethod
     def shared(
         cls,
         path: Path,
-        config: CommandConfig,
+        config: AnyConfig,
         world: World,
         parts: Mapping[str, ImageDataset] | None = None,
         *,
         begun: bool = False,
-    ) -> Run:
+    ) -> Run[AnyConfig]:
         """Make a new run of several processes: the first one makes it, with its name and configuration.
 
         Args:
@@ -102,19 +119,19 @@ class Run:
         return run
 
     @classmethod
-    def after_first_model(cls, path: Path, config: Any) -> Run:
+    def after_first_model(cls, path: Path, config: AnyConfig) -> Run[AnyConfig]:
         """Make a run in the directory of another of the same images, whose model stays until this one has
         one: until then it counts as stopped at its beginning."""
-        run = cls(path, with_source(config, path))
+        run = Run(path, with_source(config, path))
         run.note_stop(0, config.training.steps or 1)
         run.write_config()
         return run
 
-    def with_training(self, **changes: Any) -> Run:
+    def with_training(self, **changes: object) -> Run[ConfigT]:
         """Return the same run with other settings of its training; config.toml stays as it is."""
         return Run(self.path, with_training(self.config, **changes))
 
-    def with_data(self, source: str | None) -> Run:
+    def with_data(self, source: str | None) -> Run[ConfigT]:
         """Return the same run with its data elsewhere; None: where they were. config.toml stays as it is.
         Raises InputError: they are no longer where they were."""
         if source is None:
@@ -135,7 +152,7 @@ class Run:
         epochs: float | None = None,
         steps: int | None = None,
         minutes: float | None = None,
-    ) -> tuple[Run, str]:
+    ) -> tuple[Run[ConfigT], str]:
         """Return the same run with another total of epochs, steps or minutes, which config.toml then has, and
         a sentence about its learning rate, where enough is known for it: from its present step on, the rate
         follows the curve of the new length and may jump there. The result is not that of a run of this length
@@ -268,11 +285,11 @@ class Run:
         else:
             write_text(self.path / STOPPED, json.dumps({"step": step, "steps": total}))
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[Row]:
         """Return the rows of metrics.jsonl."""
         return read_metrics(self.path / "metrics.jsonl")
 
-    def model_so_far(self, classes: Sequence[str]) -> Model:
+    def model_so_far(self: Run[RunConfig], classes: Sequence[str]) -> Model:
         """Return the model of the newest checkpoint, on the CPU; the initial one where nothing is saved."""
         run = self.with_training(precision="fp32")  # fp8 needs its own GPU
         model = starting_model(without_lost_init(run.config, bool(self.states.steps())), classes)
@@ -284,7 +301,7 @@ class Run:
 
         return load_image_model(self.path)
 
-    def save_model(self, model: Any, beside: Mapping[str, str] | None = None) -> None:
+    def save_model(self, model: nn.Module, beside: Mapping[str, str] | None = None) -> None:
         """Write `model` into model/, atomically, with files that belong to it: names and texts."""
         from vitreous.checkpoints.native import save_native
 
@@ -318,14 +335,14 @@ def of_another_command(path: Path, command: str) -> str:
     )
 
 
-def with_source(config: Any, path: Path, source: str | None = None) -> Any:
+def with_source(config: AnyConfig, path: Path, source: str | None = None) -> AnyConfig:
     """Return a configuration that knows where its data are from its run directory `path`, too. source: other
     DATA than before; None: the same."""
     source = config.source if source is None else source
     return config.model_copy(update={"source": source, "source_from_run": relative_source(source, path)})
 
 
-def with_training(config: Any, **changes: Any) -> Any:
+def with_training(config: AnyConfig, **changes: object) -> AnyConfig:
     """Return a configuration with other settings of its training."""
     return config.model_copy(update={"training": config.training.model_copy(update=changes)})
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import tomlkit
 from pydantic import BaseModel, ValidationError
+from tomlkit.items import Table
 
 from vitreous.checkpoints.download import name_on_hub
 from vitreous.errors import InputError, check_utf8
@@ -17,8 +18,8 @@ from vitreous.models.names import config_of
 from vitreous.models.settings import check_names, explain
 from vitreous.models.settings import merged as merged
 from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
+from vitreous.training.config import Tree as Tree
 
-Tree = Mapping[str, Any]
 AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
 AnyRun = TypeVar("AnyRun", bound=RunConfig)
 
@@ -30,7 +31,7 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
     unknown setting (with the nearest name), or values that do not fit together.
     """
     kind = type(base)
-    tree: dict[str, Any] = base.model_dump()
+    tree: Tree = base.model_dump()
     for override in overrides:
         training = override.get("training")
         if isinstance(training, Mapping) and "epochs" in training and "steps" not in training:
@@ -49,8 +50,7 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
 def check_effects(config: CommandConfig, settings: Tree) -> None:
     """Raise InputError for the first of a user's settings that has another value than by default, and no
     effect beside the others. A run that has it still opens."""
-    training: TrainingConfig = config.training  # type: ignore[attr-defined]
-    distillation = training.distillation
+    training, distillation = config.training, config.training.distillation
     without_teacher = "without a teacher: set training.distillation.teacher, too"
     idle = {
         "distillation.form": not distillation.teacher and without_teacher,
@@ -112,7 +112,7 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
     return {**tree, "model": merged(architecture, rest)}
 
 
-def with_model_of_its_kind(tree: dict[str, Any], override: Tree, run: type[RunConfig]) -> dict[str, Any]:
+def with_model_of_its_kind(tree: Tree, override: Tree, run: type[RunConfig]) -> Tree:
     """Return the tree without the fields of a BiT if its model is now a ViT, or the other way round."""
     wanted = override.get("model", {})
     decisive = wanted if "layers" in wanted or "depth" in wanted else tree["model"]
@@ -141,7 +141,7 @@ def to_toml(config: CommandConfig) -> str:
     return tomlkit.dumps(document)
 
 
-def fill(table: Any, config: BaseModel) -> None:
+def fill(table: tomlkit.TOMLDocument | Table, config: BaseModel) -> None:
     """Add the leaves, then the groups: the order that TOML needs."""
     groups = [name for name in type(config).model_fields if isinstance(getattr(config, name), BaseModel)]
     for name, field in type(config).model_fields.items():
@@ -156,7 +156,7 @@ def fill(table: Any, config: BaseModel) -> None:
         table.add(name, inner)
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """Return a value as TOML can hold it."""
     if value is None:
         return "none"
@@ -176,7 +176,7 @@ def leaves(config: BaseModel | Tree, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(one: BaseModel, other: BaseModel) -> dict[str, list[Any]]:
+def differences(one: BaseModel, other: BaseModel) -> dict[str, list[object]]:
     """Return the leaves on which two configurations differ, with both values; None if one lacks it."""
     left, right = leaves(one), leaves(other)
     pairs = {name: [left.get(name), right.get(name)] for name in {**left, **right}}

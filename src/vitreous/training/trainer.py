@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import nn
 
-from vitreous.training.callbacks import Callback, Row, RowFunction, score_of
+from vitreous.training.callbacks import Callback, Loader, Row, RowFunction, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World
@@ -28,15 +28,6 @@ SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
 SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
-
-
-@runtime_checkable
-class Loader(Protocol):
-    """Yields batches: `vitreous.data.loading.DevicePrefetcher`, or another with the same methods."""
-
-    @property
-    def steps_per_epoch(self) -> int: ...
-    def epoch(self, number: int, start: int = 0) -> Iterator[Any]: ...
 
 
 class Interrupted(KeyboardInterrupt):

@@ -40,7 +40,7 @@ from vitreous.models.preprocessing import Preprocessing, upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice, packaged_config
+from vitreous.tasks.choose import Choice, Reason, packaged_config
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
 from vitreous.tasks.task import About, Trained, Tree
 from vitreous.training.config import RunConfig, TrainingConfig
@@ -135,7 +135,7 @@ class Segmented:
         return f"{self.path}  {shares}" + (f"  ({self.files[0]})" if self.files else "")
 
 
-class Segmentation(ImageTask):
+class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
     """Masks for images."""
 
     name, config = "segmentation", SegmentationConfig
@@ -177,20 +177,22 @@ class Segmentation(ImageTask):
         return open_masked(source, config, classes=tuple(getattr(model, "labels", None) or ()) or None)
 
     def choose(
-        self, source: Any, data: MaskSplits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice:
+        self, source: str, data: MaskSplits, settings: Tree, *, recipe: str | None, init: str | None
+    ) -> Choice[SegmentationConfig]:
         if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
             raise InputError(NO_PATCHES.format(settings["model"]["name"]))
         count = f"{len(data.train)} images of {len(data.train.classes)} classes"
         if init:
-            return Choice(fine_tuning_config(data), (f"{count}, on the encoder of {init}",), ("pooling",))
+            return Choice(
+                fine_tuning_config(data), (Reason(f"{count}, on the encoder of {init}"),), ("pooling",)
+            )
         if source == DIGIT_PAGES:
             config = packaged_config(SegmentationConfig, RECIPES / "digit-pages.toml")
-            return Choice(config, ("the recipe made for the bundled pages of digits",))
+            return Choice(config, (Reason("the recipe made for the bundled pages of digits"),))
         config = masks_config(data)
         height, width = config.model.image_size
         shape = f"a small ViT after convolutions at {height}x{width}, {config.training.epochs:g} epochs"
-        return Choice(config, (f"{count}: {shape}",))
+        return Choice(config, (Reason(f"{count}: {shape}"),))
 
     def for_checkpoint(self, settings: Tree, init: str) -> dict[str, Any]:
         """Images are not cropped, and there is no norm after a pooling."""
@@ -212,14 +214,16 @@ class Segmentation(ImageTask):
         found = evaluate_segmenter(model, images, **options)
         return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
 
-    def unsplit(self, source: str) -> dict[str, Any]:
+    def unsplit(self, source: str) -> Tree:
         """The bundled pages are made of digits that are always split."""
         return {"validation_fraction": 0.0} if source == DIGIT_PAGES else super().unsplit(source)
 
     def evaluate(self, answerer: Any, examples: MaskedDataset, **options: Any) -> SegmentationEvaluation:
         return evaluate_segmenter(answerer, examples, **options)
 
-    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path | None:
+    def report(
+        self, trained: Trained[SegmentationConfig, MaskSplits], answerer: Any, evaluation: Any, **more: Any
+    ) -> Path | None:
         if evaluation is None:
             return None
         from vitreous.addons.segmentation.figures import write_segmentation_report
@@ -228,7 +232,7 @@ class Segmentation(ImageTask):
         shown = {"evaluation": evaluation, "images": images, "findings": more["findings"]}
         return write_segmentation_report(trained.run.path, model=answerer, **shown)
 
-    def more(self, trained: Trained) -> dict[str, Any]:
+    def more(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:
         return {"classes": list(trained.data.train.classes)}
 
     def predict(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import model_validator
 
@@ -12,6 +11,7 @@ from vitreous.addons.self_supervision.dino import DINOConfig
 from vitreous.addons.self_supervision.distillation import FeatureDistillationConfig
 from vitreous.models.config_parts import Config, setting
 from vitreous.tasks.pretraining.rules import PretrainingRunConfig
+from vitreous.training.config import Tree
 
 NOT_OF_VIEWS = ("random_resized_crop", "flip", "three_augment", "rand_augment", "color_jitter", "noise")
 
@@ -39,9 +39,9 @@ class ContrastiveRunConfig(ViewsRunConfig):
     pretraining: ContrastiveSettings = ContrastiveSettings()
 
     @classmethod
-    def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    def following(cls, tree: Tree, override: Tree) -> Tree:
         """The loss grows with the images that are compared: evaluation compares as many."""
-        found, names = super().following(tree, override), ("batch_size", "grad_accum_steps")
+        found, names = dict(super().following(tree, override)), ("batch_size", "grad_accum_steps")
         batch, parts = (tree["training"][name] for name in names)
         changed = any(name in override.get("training", {}) for name in names)
         own = "batch_size" in override.get("evaluation", {})

@@ -28,7 +28,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
-from vitreous.tasks.pretraining.task import ABOUT, Pretraining
+from vitreous.tasks.pretraining.task import ABOUT, Pretraining, PretrainingT
 from vitreous.tasks.task import Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import ENOUGH_STEPS
@@ -53,7 +53,7 @@ def encoder_width(config: RunConfig) -> int:
     return config.model.width if isinstance(config.model, ViTConfig) else 768
 
 
-class OfViews(Pretraining):
+class OfViews(Pretraining[PretrainingT]):
     """An objective that learns from several views of each image."""
 
     def reader(self, config: Any, data: Splits) -> ViewReader:
@@ -65,7 +65,7 @@ class OfViews(Pretraining):
         return of_views
 
 
-class ContrastiveTask(OfViews):
+class ContrastiveTask(OfViews[ContrastiveRunConfig]):
     """Contrastive learning."""
 
     name, config = "contrastive", ContrastiveRunConfig
@@ -90,7 +90,7 @@ class ContrastiveTask(OfViews):
         return {"pretraining": {"contrastive": {"head_hidden": min(2048, 4 * encoder_width(config))}}}
 
 
-class DINOTask(OfViews):
+class DINOTask(OfViews[DINORunConfig]):
     """Self-distillation."""
 
     name, config = "dino", DINORunConfig
@@ -134,7 +134,7 @@ class DINOTask(OfViews):
             yield from finding("collapse", information=information, entropy=last["teacher_entropy"])
 
 
-class DistillationTask(Pretraining):
+class DistillationTask(Pretraining[DistillationRunConfig]):
     """The features of a teacher."""
 
     name, config = "distillation", DistillationRunConfig

@@ -109,7 +109,7 @@ class Captioning(TextTask):
         used = {"batch_size", "world"} & options.keys()
         return evaluate_reader(answerer, examples, **{name: options[name] for name in used})
 
-    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
+    def report(self, trained: Trained[Any, Any], answerer: Any, evaluation: Any, **more: Any) -> Path:
         from vitreous.addons.text.figures import Measured, write_reading_report
 
         first, path = first_images(trained.data.test, self.about.inspected), trained.run.path

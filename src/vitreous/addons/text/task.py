@@ -22,7 +22,7 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.settings import merged
 from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.task import HeldOut, Material, Plan, Task, Trained, Tree, config_of_run
-from vitreous.training.config import CommandConfig, TrainingConfig
+from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential
@@ -57,11 +57,8 @@ class AveragingConfig(Config):
 class SequenceConfig(CommandConfig):
     """What the two have in common."""
 
-    source: str = setting("", "the data")
-    seed: int = setting(0, "of weights, order and dropout", ge=0)
     test_fraction: Probability = setting(0.05, "of the data, held out; 2,000 at most")
     tokenizer: TokenizerConfig = TokenizerConfig()
-    training: TrainingConfig = TrainingConfig()
     averaging: AveragingConfig = AveragingConfig()
 
     @property
@@ -70,7 +67,7 @@ class SequenceConfig(CommandConfig):
         return {"seed": self.seed, "test_fraction": self.test_fraction}
 
     @classmethod
-    def following(cls, tree: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    def following(cls, tree: Tree, override: Tree) -> Tree:
         """The model's vocabulary follows the tokenizer's, unless it is set itself."""
         size, model = override.get("tokenizer", {}).get("vocabulary"), override.get("model", {})
         decoder = "decoder" in tree["model"]
@@ -167,10 +164,10 @@ def images_config(count: int) -> CaptioningConfig:
     )
 
 
-class TextTask(Task):
+class TextTask(Task[Any, Any, Any]):
     """A task whose model writes text with a tokenizer that is trained on the training texts."""
 
-    config: ClassVar[type[SequenceConfig]]
+    config: type[SequenceConfig]
     answers: ClassVar[type[TextModel]]  # what has the model and the tokenizer
 
     def plan(
@@ -181,7 +178,7 @@ class TextTask(Task):
         recipe: str | None = None,
         init: str | None = None,
         base: Tree | None = None,
-    ) -> Plan:
+    ) -> Plan[Any, Any]:
         settings = merged(base or {}, settings)
         source = absolute_sources(str(source or settings.get("source") or self.about.source))
         settings = {**settings, "task": self.name, "source": source}
@@ -248,7 +245,7 @@ class TextTask(Task):
     def objective(self, config: Any, data: Any) -> Objective:
         return next_token(config.training.label_smoothing)
 
-    def more(self, trained: Trained) -> dict[str, Any]:
+    def more(self, trained: Trained[Any, Any]) -> dict[str, Any]:
         return {"skipped": dict(trained.material.skipped)}
 
     def open(self, spec: str, **overrides: Any) -> TextModel:

@@ -76,7 +76,7 @@ class Translation(TextTask):
         used = {"batch_size", "beams", "length_penalty", "world"} & options.keys()
         return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
 
-    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
+    def report(self, trained: Trained[Any, Any], answerer: Any, evaluation: Any, **more: Any) -> Path:
         from vitreous.addons.text.figures import Measured, write_translation_report
 
         texts, path = self.to_inspect(trained.data.test), trained.run.path
@@ -89,7 +89,7 @@ class Translation(TextTask):
         few = [source for source in sources if len(source) <= SHORT] or sources
         return few[:: max(len(few) // self.about.inspected, 1)][: self.about.inspected]
 
-    def more(self, trained: Trained) -> dict[str, Any]:
+    def more(self, trained: Trained[Any, Any]) -> dict[str, Any]:
         return {**super().more(trained), "example": trained.data.test[0].source}
 
 

@@ -111,7 +111,7 @@ def head_of(
     notice = ""
     if rows:
         facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
-        write_events(run, last["step"], evaluation, parts)
+        write_events(run, int(last["step"]), evaluation, parts)
     comparisons = comparisons_of(evaluation, last)
     if ahead:
         comparisons.append(phrase("head.ahead", **ahead))

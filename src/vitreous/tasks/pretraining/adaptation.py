@@ -8,13 +8,13 @@ changed view (a part of the image, paler) is nearer to the image itself than to 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.image_samples import Batch
@@ -22,6 +22,7 @@ from vitreous.data.targets import ClassTargets
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.probes import knn_answers
+from vitreous.models.names import Model
 
 LARGEST = 2000  # images that are asked about, and that vote
 FEWEST = 100  # validation images; of fewer, training images are asked about, each without itself
@@ -42,7 +43,7 @@ class FeatureMeasure(NamedTuple):
     name: str
     right: Callable[..., Right]
 
-    def score(self, model: Any, **batching: Unpack[Batching]) -> dict[str, float]:
+    def score(self, model: nn.Module, **batching: Unpack[Batching]) -> dict[str, float]:
         """Return the share that is right, as a validation gives it."""
         return {"validation_features": float(self.right(encoder_of(model), **batching).mean())}
 
@@ -61,16 +62,18 @@ def some(images: ImageDataset) -> ImageDataset:
     return images.subset(np.array(images.sample(min(LARGEST, len(images)))))
 
 
-def encoder_of(model: Any) -> Any:
+def encoder_of(model: nn.Module) -> Model:
     """Return the encoder of an objective, or a model itself."""
-    return getattr(model, "encoder", model)
+    encoder = getattr(model, "encoder", model)
+    assert isinstance(encoder, Model)
+    return encoder
 
 
 def by_neighbors(train: ImageDataset, asked: ImageDataset | None) -> FeatureMeasure:
     """Compare by the classes of the nearest training images. asked: None for the training images, each of
     which is not its own neighbor."""
 
-    def right(encoder: Any, **batching: Unpack[Batching]) -> Right:
+    def right(encoder: Model, **batching: Unpack[Batching]) -> Right:
         bank = extract(encoder, train, **batching)
         queries = bank if asked is None else extract(encoder, asked, **batching)
         with torch.autocast("cpu", enabled=False):
@@ -84,7 +87,7 @@ def by_neighbors(train: ImageDataset, asked: ImageDataset | None) -> FeatureMeas
 def by_views(images: ImageDataset) -> FeatureMeasure:
     """Compare by which of the images a changed view of one is nearest to."""
 
-    def right(encoder: Any, **batching: Unpack[Batching]) -> Right:
+    def right(encoder: Model, **batching: Unpack[Batching]) -> Right:
         def both(batch: Batch) -> Tensor:
             pairs = (batch.images, changed(batch.images))
             return torch.stack([encoder.features(each).flatten(1).float() for each in pairs], dim=1)

@@ -89,7 +89,7 @@ PATHS = [*(Path(__file__).parent / "recipes").glob("*.toml"), *recipe_files("pre
 RECIPES = {path.stem: path for path in sorted(PATHS, key=lambda path: path.stem)}
 
 
-def pretraining_recipe(name: str) -> Recipe:
+def pretraining_recipe(name: str) -> Recipe[PretrainingRunConfig]:
     """Return a paper's pre-training. Raises InputError: there is none of that name."""
     if name not in RECIPES:
         raise InputError(f"unknown recipe of a pre-training {name!r}: {nearest(name, list(RECIPES))}")
@@ -103,7 +103,7 @@ def recipe_names() -> list[str]:
     return [*NAMES, *RECIPES]
 
 
-def find_recipe(name: str) -> Recipe:
+def find_recipe(name: str) -> Recipe[RunConfig]:
     """Return a recipe of `train` or of `pretrain`. Raises InputError: there is none of that name."""
     if name not in recipe_names():
         raise InputError(f"unknown recipe {name!r}: {nearest(name, recipe_names())}")

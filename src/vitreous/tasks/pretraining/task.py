@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,8 @@ from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
 from vitreous.data.targets import ClassTargets, one_class
 from vitreous.data.workers import loading_workers
-from vitreous.errors import InputError
-from vitreous.evaluation.outputs import compute_outputs
+from vitreous.errors import InputError, LazyModule
+from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.languages import phrase
@@ -46,7 +46,7 @@ from vitreous.tasks.choose import (
     rate_factor,
     weights_of,
 )
-from vitreous.tasks.images import INSPECTING, ImageTask
+from vitreous.tasks.images import INSPECTING, ImageTask, MeasureMore
 from vitreous.tasks.pretraining.adaptation import encoder_of, feature_measure, is_better
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import decoder_for, published_decoder
@@ -55,6 +55,7 @@ from vitreous.tasks.pretraining.rules import (
     RECIPES,
     MAERunConfig,
     MaskedPatchRunConfig,
+    PretrainingRunConfig,
     flat_share,
     pretraining_recipe,
     reason,
@@ -67,6 +68,11 @@ from vitreous.training.learner import scaled_lr
 from vitreous.training.objectives import Measured, Objective
 from vitreous.training.run import Run, finished
 from vitreous.training.settings import configure
+
+if TYPE_CHECKING:
+    from vitreous.inspection.runs import report
+else:  # it imports matplotlib, which is not installed everywhere
+    report = LazyModule("vitreous.inspection.runs.report")
 
 log = logging.getLogger(__name__)
 DEFAULTS = Path(__file__).parent / "pretraining.toml"  # of the masked objectives
@@ -144,7 +150,10 @@ ABOUT = About(
 )
 
 
-class Pretraining(ImageTask):
+PretrainingT = TypeVar("PretrainingT", bound=PretrainingRunConfig)
+
+
+class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     """An encoder without labels."""
 
     about = ABOUT
@@ -168,27 +177,30 @@ class Pretraining(ImageTask):
         """Return settings that follow from the data, and from how `train` would learn them from scratch."""
         return {}
 
-    def fitted(self, config: Any, data: DataSummary, images: ImageDataset) -> Tree:
+    def fitted(self, config: PretrainingT, data: DataSummary, images: ImageDataset) -> Tree:
         """Return settings that follow from the encoder and the images."""
         return {}
 
-    def open_source(self, source: Any, config: DataConfig, model: Any = None) -> Splits:
+    def open_source(self, source: str, config: DataConfig, model: nn.Module | None = None) -> Splits:
         return open_unlabeled(source, config)
 
     def choose(
-        self, source: Any, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice:
+        self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
+    ) -> Choice[PretrainingT]:
         named = settings.get("model", {}).get("name")
         if recipe:
-            return Choice(pretraining_recipe(recipe).suited(name=named), ())
-        config = self.rules(data.summary, str(source), named)
+            chosen = pretraining_recipe(recipe).suited(name=named)
+            assert isinstance(chosen, self.config)
+            return Choice(chosen, ())
+        config = self.rules(data.summary, source, named)
         if init is None:
             return Choice(config, ())
         looks = self.validation_images(data) is not None  # at features, while it learns
-        config = configure(config, self.adapting(config, checkpoint(init).config, looks=looks))
+        encoder = checkpoint(init).config
+        config = configure(config, self.adapting(config, encoder, looks=looks))
         return Choice(config, (adapted(config),))
 
-    def adapting(self, config: Any, encoder: ViTConfig | BiTConfig, *, looks: bool) -> Tree:
+    def adapting(self, config: PretrainingT, encoder: ViTConfig | BiTConfig, *, looks: bool) -> Tree:
         """Return what changes where a trained encoder learns on: a part of the rate for random weights, which
         falls with the width, and in a large ViT from layer to layer towards the image; fewer epochs, and
         where there are images to look at, the best features are kept."""
@@ -204,12 +216,12 @@ class Pretraining(ImageTask):
         }
         return {"training": training, "evaluation": {"every_epochs": max(1, round(epochs / LOOKS))}}
 
-    def rules(self, data: DataSummary, source: str = "", named: str | None = None) -> Any:
+    def rules(self, data: DataSummary, source: str = "", named: str | None = None) -> PretrainingT:
         """Return the model, normalization and changes of the images with which `vitreous train` learns the
         same data from scratch, so that its run can begin from this one; trained for long, since images
         without labels cost nothing, at a rate that falls with the model's width."""
         config = choose_recipe(source, data, named).config
-        tree: dict[str, Any] = {
+        tree: Tree = {
             "recipe": f"pretrain-{self.name}",
             "model": config.model.model_dump() | {"num_classes": None},
             "preprocessing": config.preprocessing.model_dump(),
@@ -222,40 +234,40 @@ class Pretraining(ImageTask):
 
     def plan(
         self,
-        source: Any | None,
+        source: str | Splits | None,
         settings: Tree,
         *,
         recipe: str | None = None,
         init: str | None = None,
         base: Tree | None = None,
-    ) -> Plan:
+    ) -> Plan[PretrainingT, Splits]:
         config, reasons, data, name = super().plan(source, settings, recipe=recipe, init=init, base=base)
         return Plan(config, (reason(config, data.summary), *reasons), data, f"{name}-{self.name}")
 
-    def configured(self, config: Any, data: Splits, settings: Tree) -> Any:
+    def configured(self, config: PretrainingT, data: Splits, settings: Tree) -> PretrainingT:
         config = configure(config, settings, {"model": {"num_classes": None}})
         if config.recipe not in RECIPES:  # whose objective is that of a paper
             config = configure(config, self.fitted(config, data.summary, data.train), settings)
         self.check(config)
         return config
 
-    def check(self, config: Any) -> None:
+    def check(self, config: PretrainingT) -> None:
         """Raise InputError for an objective that does not fit the model, before a run is begun."""
         with torch.device("meta"):
             self.built(build_model(config.model), config.own, steps=1)
 
-    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
+    def build(self, config: PretrainingT, data: Splits | None, *, steps: int) -> nn.Module:
         model = starting_model(config, labels=())
         model.labels, model.task = None, self.name
         return self.built(model, config.own, steps=steps, seed=config.seed)
 
-    def objective(self, config: Any, data: Splits) -> Objective:
+    def objective(self, config: PretrainingT, data: Splits) -> Objective:
         return self_supervised
 
     def validation_images(self, data: Splits) -> ImageDataset | None:
         return data.validation or data.test
 
-    def validation_measures(self, config: Any, data: Splits) -> list[Callable[..., Mapping[str, float]]]:
+    def validation_measures(self, config: PretrainingT, data: Splits) -> list[MeasureMore]:
         """Return what measures the accuracy of nearest neighbors, too, where the images have classes, which
         the training does not see."""
         more, images = super().validation_measures(config, data), self.validation_images(data)
@@ -265,14 +277,18 @@ class Pretraining(ImageTask):
             return more
         return [*more, knn_measure(data.train, images)]
 
-    def validation_scores(self, config: Any, model: Any, images: Any, **options: Any) -> Mapping[str, float]:
+    def validation_scores(
+        self, config: PretrainingT, model: nn.Module, images: ImageDataset, **options: Unpack[Batching]
+    ) -> Mapping[str, float]:
         found = self.evaluate(model, images, **options)
         return {"validation_loss": found.loss, "validation_explained": found.explained}
 
-    def save(self, run: Run, result: Any, material: Material) -> None:
-        run.save_model(result.encoder)
+    def save(self, run: Run[PretrainingT], result: nn.Module, material: Material) -> None:
+        run.save_model(result.get_submodule("encoder"))
 
-    def settle(self, trained: Trained, **options: Any) -> tuple[Trained, list[str]]:
+    def settle(
+        self, trained: Trained[PretrainingT, Splits], **options: Unpack[Batching]
+    ) -> tuple[Trained[PretrainingT, Splits], list[str]]:
         """An encoder that was adapted is kept where its features are better than those it began with."""
         config, data = trained.run.config, trained.data
         device, world = options["device"], options["world"]
@@ -295,7 +311,9 @@ class Pretraining(ImageTask):
             self.save(trained.run, kept, trained.material)
         return trained._replace(model=kept), [f"kept: the encoder as it was; {count}"]
 
-    def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> PretrainingEvaluation:
+    def evaluate(
+        self, answerer: Any, examples: ImageDataset, **options: Unpack[Batching]
+    ) -> PretrainingEvaluation:
         """Measure the objective, always with the same masks or views."""
         rows: list[dict[str, float]] = []
 
@@ -319,12 +337,12 @@ class Pretraining(ImageTask):
             **found.about,
         )
 
-    def report(self, trained: Trained, answerer: Any, evaluation: Any, **more: Any) -> Path:
-        from vitreous.inspection.runs.report import write_pretraining_report
-
+    def report(
+        self, trained: Trained[PretrainingT, Splits], answerer: Any, evaluation: Any, **more: Any
+    ) -> Path:
         run, images = trained.run, self.held_out_part(trained.data)[1] or trained.data.train
         answerer.cpu()
-        return write_pretraining_report(
+        return report.write_pretraining_report(
             run.path,
             encoder=answerer.encoder,
             objective=self.name,
@@ -335,7 +353,7 @@ class Pretraining(ImageTask):
             findings=more["findings"],
         )
 
-    def more(self, trained: Trained) -> dict[str, Any]:
+    def more(self, trained: Trained[PretrainingT, Splits]) -> dict[str, Any]:
         last = trained.run.metrics()[-1]
         return {
             "objective": self.name,
@@ -344,8 +362,8 @@ class Pretraining(ImageTask):
         }
 
 
-def adapted(config: Any) -> str:
-    """Return how a trained encoder learns on, in a sentence."""
+def adapted(config: PretrainingRunConfig) -> Reason:
+    """Return how a trained encoder learns on."""
     training, decay = config.training, config.training.optimizer.layer_decay
     slower = f", each layer {decay:g} times as fast as the one above it" if decay else ""
     text = (
@@ -371,7 +389,7 @@ def build_objective(
     return task.built(model, config.own, steps=steps, seed=seed)
 
 
-class Masked(Pretraining):
+class Masked(Pretraining[PretrainingT]):
     """An objective that hides patches."""
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
@@ -379,7 +397,7 @@ class Masked(Pretraining):
         learned = isinstance(config.model, ViTConfig) and config.model.position.kind == "learned"
         return {"model": {"position": {"kind": "sincos-2d"}}} if learned else {}
 
-    def build(self, config: Any, data: Any, *, steps: int) -> nn.Module:
+    def build(self, config: PretrainingT, data: Splits | None, *, steps: int) -> nn.Module:
         objective: Any = super().build(config, data, steps=steps)
         here = not next(objective.parameters()).is_meta  # else it is given all weights
         papers = config.recipe in RECIPES  # which begins as the paper's code does
@@ -388,7 +406,7 @@ class Masked(Pretraining):
         return cast(nn.Module, objective)
 
 
-class MaskedPatchTask(Masked):
+class MaskedPatchTask(Masked[MaskedPatchRunConfig]):
     """Masked patch prediction."""
 
     name, config = "masked-patch", MaskedPatchRunConfig
@@ -399,7 +417,7 @@ class MaskedPatchTask(Masked):
         return MaskedPatchPrediction(model, settings, seed=seed)
 
 
-class MAETask(Masked):
+class MAETask(Masked[MAERunConfig]):
     """A masked autoencoder."""
 
     name, config = "mae", MAERunConfig
@@ -422,7 +440,7 @@ class MAETask(Masked):
         mae = decoder_for(config.model).model_copy(update={"normalize_pixels": share < FLAT_SHARE})
         return {"pretraining": {"mae": mae.model_dump()}}
 
-    def build(self, config: MAERunConfig, data: Any, *, steps: int) -> nn.Module:
+    def build(self, config: MAERunConfig, data: Splits | None, *, steps: int) -> nn.Module:
         mae = super().build(config, data, steps=steps)
         assert isinstance(mae, MAE)
         published = published_decoder(open_path(config.init)) if config.init else None

@@ -15,10 +15,11 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from vitreous.errors import InputError, nearest
 from vitreous.extensions import recipe_files
+from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
 from vitreous.outside import read_text
@@ -40,12 +41,15 @@ IMPOSED = {
 }
 
 
-class Recipe(NamedTuple):
+RecipeT = TypeVar("RecipeT", bound=RunConfig, covariant=True)
+
+
+class Recipe(NamedTuple, Generic[RecipeT]):
     """A named configuration."""
 
     name: str
     text: str  # the comment at the top of its file
-    config: RunConfig
+    config: RecipeT
     imposed: tuple[str, ...] = ()  # fields of the model that it keeps when a checkpoint brings the rest
     rows: tuple[Tree, ...] = ()  # settings for some models, or numbers of images
     model: Tree = MappingProxyType({})  # what it says of its model besides the name
@@ -54,10 +58,10 @@ class Recipe(NamedTuple):
         self,
         *,
         name: str | None = None,
-        encoder: Any = None,
+        encoder: ViTConfig | BiTConfig | None = None,
         images: int | None = None,
         size: tuple[int, int] | None = None,
-    ) -> RunConfig:
+    ) -> RecipeT:
         """Return its configuration with the rows that apply.
 
         Args:
@@ -105,14 +109,14 @@ def same_size(model: Any, name: str) -> bool:
     return both[0] == both[1]
 
 
-def recipe(name: str) -> Recipe:
+def recipe(name: str) -> Recipe[RunConfig]:
     """Return the recipe called `name`. Raises InputError: there is none; the nearest name is given."""
     if name not in NAMES:
         raise InputError(f"unknown recipe {name!r}: {nearest(name, NAMES)}")
     return read_recipe(FILES[name], RunConfig())
 
 
-def read_recipe(path: Path, defaults: AnyRun) -> Recipe:
+def read_recipe(path: Path, defaults: AnyRun) -> Recipe[AnyRun]:
     """Return the recipe of a file."""
     file = read_text(path)
     comment = takewhile(lambda line: line.startswith("#"), file.splitlines())
@@ -149,7 +153,7 @@ def measured(name: str) -> list[dict[str, Any]]:
     return [{key: row[key] for key in row if key != "recipe"} for row in rows if row["recipe"] == name]
 
 
-def sourced(chosen: Recipe) -> list[Sourced]:
+def sourced(chosen: Recipe[RunConfig]) -> list[Sourced]:
     """Return every setting of a recipe, and of its rows, that the code of its source computes. Raises
     InputError: the recipe follows no code that was run."""
     found = [each for each in executed()["settings"] if each["recipe"] == chosen.name]
