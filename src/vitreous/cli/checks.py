@@ -46,13 +46,13 @@ class CheckOptions(TypedDict, total=False):
     workers: Workers
     quarantine: Annotated[
         Path,
-        Parameter(help="a folder to which files that cannot be read are moved, out of a folder of images"),
+        Parameter(help="move files that cannot be read out of a folder of images into this folder"),
     ]
     report: Annotated[
         Path,
         Parameter(
-            help="an HTML page to write, which shows the images that were found; a CSV file of the same name "
-            "lists those that a training should exclude. They replace such a page and such a list alone"
+            help="write an HTML page that shows the images found; a CSV file of the same name lists those "
+            "that a training should exclude. Only an earlier page and list are replaced"
         ),
     ]
     language: Language

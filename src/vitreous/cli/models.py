@@ -60,7 +60,7 @@ class ConvertOptions(TypedDict, total=False):
         Text,
         Parameter(
             help="format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2, "
-            "huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous"
+            "vit-5, huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous"
         ),
     ]
     source_format: Annotated[SourceFormat, Parameter(help="format of the source; by default it is detected")]

@@ -146,8 +146,8 @@ Engine = Annotated[
 Patches = Annotated[
     Int,
     Parameter(
-        help="take each image in its own aspect ratio, as at most so many patches (NaFlex); by default every "
-        "image is brought to the one size of the model"
+        help="keep the aspect ratio of each image, in at most this many patches (NaFlex); by default "
+        "every image is resized to the input size of the model"
     ),
 ]
 ImageSize = Annotated[

@@ -34,7 +34,7 @@ Threshold = Annotated[
     list[str],
     Parameter(
         metavar="VALUE",
-        help="name all labels that are at least as probable, several or none: a number; LABEL=NUMBER for "
+        help="report all labels with at least this probability, several or none: a number; LABEL=NUMBER for "
         "some, "
         "0.5 for the others; best: for each of several labels the threshold of the largest F1 on validation",
     ),
@@ -53,10 +53,10 @@ class PredictOptions(TypedDict, total=False):
     out: Annotated[
         Path,
         Parameter(
-            help="where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each "
-            "image as it is answered; or a folder, which gets a Parquet file for each part of the images, "
-            "and is continued where it has some. Of a task that writes images: the folder for them, by "
-            "default a new one"
+            help="where to write the answers: a new .csv, .jsonl or .parquet file with a row for each "
+            "image, written as it is answered; or a folder with a Parquet file for each part of the "
+            "images, continued if it has some already. For a task that writes images: the folder for "
+            "them, by default a new one"
         ),
     ]
     engine: Engine
@@ -130,8 +130,8 @@ def embed(
     out: Annotated[
         Path,
         Parameter(
-            help="the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for "
-            "each part of the images, and is continued where it has some"
+            help="the file for the features, .npz or .parquet; or a folder with a Parquet file for each "
+            "part of the images, continued if it has some already"
         ),
     ] = Path("features.npz"),
     json: Json = False,

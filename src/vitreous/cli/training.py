@@ -154,7 +154,7 @@ class RunOptions(TypedDict, total=False):
     ]
     deterministic: Annotated[
         bool,
-        Parameter(help="compute the same bits each time, on the same machine; slower"),
+        Parameter(help="give the same bits every time on the same machine; slower"),
     ]
     seed: Annotated[Int, Parameter(help="random seed of initialization, shuffling and augmentation")]
     settings: Settings
@@ -181,7 +181,7 @@ class ImageOptions(TypedDict, total=False):
         Parameter(
             help="pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of "
             "any "
-            "format. try:CHECKPOINT compares beginnings with a tenth of the training each, and starts from "
+            "format. try:CHECKPOINT compares starting points with a tenth of the training each and uses "
             "the checkpoint only if it is best on the validation part. none: random weights, without a "
             "comparison"
         ),
@@ -196,14 +196,14 @@ class ImageOptions(TypedDict, total=False):
     group_by: Annotated[
         Text,
         Parameter(
-            help="keep images of one group (a patient, a video) in one part: a column of the manifest, or a "
-            "regular expression that is searched in the name of each image"
+            help="keep images of one group (a patient, a video) in one part: a column of the manifest, or "
+            "a regular expression that finds the group in the name of each image"
         ),
     ]
     split_by_time: Annotated[
         bool,
         Parameter(
-            help="hold out the newest images, by when a camera took them; the setting data.split.time names "
+            help="hold out the newest images by camera time; the setting data.split.time names "
             "another "
             "source of the time"
         ),
@@ -212,8 +212,7 @@ class ImageOptions(TypedDict, total=False):
         Path,
         Parameter(
             help="a CSV file whose column path names images to leave out; vitreous data check writes one "
-            "beside "
-            "its report"
+            "with its report"
         ),
     ]
 
@@ -237,9 +236,7 @@ class OwnTrainOptions(TypedDict, total=False):
     ]
     offline: Annotated[
         bool,
-        Parameter(
-            help="never ask the Hugging Face hub for an encoder to begin with; one in its cache is used"
-        ),
+        Parameter(help="never ask the Hugging Face hub for an encoder to start from; a cached one is used"),
     ]
 
 

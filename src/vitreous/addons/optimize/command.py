@@ -42,7 +42,7 @@ class OptimizeOptions(TypedDict, total=False):
             "compiled, which takes minutes"
         ),
     ]
-    timed_batch: Annotated[Int, Parameter(help="images in the batches whose time decides [default: 8]")]
+    timed_batch: Annotated[Int, Parameter(help="images in the batches that are timed [default: 8]")]
     batch_size: BatchSizes
     workers: Workers
     device: Device

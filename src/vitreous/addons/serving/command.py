@@ -29,12 +29,12 @@ class ServeOptions(TypedDict, total=False):
     host: Annotated[
         Text,
         Parameter(
-            help="address to listen at: 127.0.0.1, or 0.0.0.0 to be reached from other machines [default: "
+            help="address to listen on: 127.0.0.1, or 0.0.0.0 to be reachable from other machines [default: "
             "127.0.0.1]"
         ),
     ]
-    port: Annotated[Int, Parameter(help="port to listen at; 0 for any that is free [default: 8000]")]
-    max_batch: Annotated[Int, Parameter(help="most images in a batch [default: 32]")]
+    port: Annotated[Int, Parameter(help="port to listen on; 0 for any free port [default: 8000]")]
+    max_batch: Annotated[Int, Parameter(help="maximum number of images in a batch [default: 32]")]
     max_wait: Annotated[
         Number,
         Parameter(help="milliseconds that an image waits for others, to share a batch [default: 5.0]"),
@@ -42,7 +42,8 @@ class ServeOptions(TypedDict, total=False):
     queue: Annotated[
         Int,
         Parameter(
-            help="maximum queued images; beyond it the server answers 503 with Retry-After [default: 256]"
+            help="maximum number of queued images; beyond it the server answers 503 with Retry-After "
+            "[default: 256]"
         ),
     ]
     full_status: Annotated[
@@ -63,8 +64,8 @@ class ServeOptions(TypedDict, total=False):
     allow_host: Annotated[
         Texts,
         Parameter(
-            help="names in the Host header that are answered beside localhost; a server that other machines "
-            "reach answers for any name unless some are given"
+            help="names to accept in the Host header besides localhost; without this option, a server "
+            "that other machines can reach accepts any name"
         ),
     ]
     token_file: Annotated[
