@@ -86,8 +86,8 @@ def test_gradients_are_those_of_scikit_image(channels: int) -> None:
 
 def test_the_nearest_decides_between_equal_votes() -> None:
     asked = np.array([[0.1, 0.2, 0.3]])
-    assert nearest(3, np.zeros((3, 3)), np.array([2, 0, 1]), asked).tolist() == [2]
-    assert nearest(3, np.zeros((3, 3)), np.array([2, 0, 0]), asked).tolist() == [0]
+    assert nearest(np.zeros((3, 3)), np.array([2, 0, 1]), asked, neighbors=3).tolist() == [2]
+    assert nearest(np.zeros((3, 3)), np.array([2, 0, 0]), asked, neighbors=3).tolist() == [0]
 
 
 def test_folds_of_few_images() -> None:

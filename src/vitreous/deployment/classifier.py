@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import compress, repeat
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +130,13 @@ class ClassPredictor:
         """
         probabilities = self.probabilities(images)
         choices = self.most_probable(probabilities, top)
-        chosen: Iterable[tuple[str, ...] | None] = repeat(None)
-        if threshold is not None:
-            rows = (probabilities >= self.least(threshold).to(probabilities.device)).tolist()
-            chosen = (tuple(compress(self.labels, row)) for row in rows)
-        return [Prediction.of(*each) for each in zip(paths, choices, chosen, strict=False)]
+        if threshold is None:
+            return [Prediction.of(path, top) for path, top in zip(paths, choices, strict=True)]
+        named = (probabilities >= self.least(threshold).to(probabilities.device)).tolist()
+        found: list[Prediction] = []
+        for path, best, row in zip(paths, choices, named, strict=True):
+            found.append(Prediction.of(path, best, tuple(compress(self.labels, row))))
+        return found
 
     def least(self, threshold: int | float | Mapping[str, float]) -> Float[Tensor, " classes"]:
         """Return the least probability with which each label is named."""
@@ -146,7 +148,10 @@ class ClassPredictor:
 
     def most_probable(self, probabilities: Tensor, top: int) -> list[tuple[Choice, ...]]:
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
-        return [
-            tuple(Choice(self.labels[number], value) for value, number in zip(*row, strict=True))
-            for row in zip(values.tolist(), classes.tolist(), strict=True)
-        ]
+        found: list[tuple[Choice, ...]] = []
+        for shares, numbers in zip(values.tolist(), classes.tolist(), strict=True):
+            choices = [
+                Choice(self.labels[number], share) for number, share in zip(numbers, shares, strict=True)
+            ]
+            found.append(tuple(choices))
+        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, UInt8
@@ -46,33 +46,29 @@ class FromPixels(nn.Module):
         self.register_buffer("shift", shift)
 
     def forward(self, pixels: UInt8[Tensor, "B H W C"]) -> tuple[Tensor]:
-        tall, wide = pixels.shape[1:3]
-        sizes = [torch.scalar_tensor(1.0, dtype=torch.float64) * each for each in (tall, wide)]
-        least = [float(each) for each in self.how.enlarged]
-        scales = [target / size for target, size in zip(least, sizes, strict=True)]
+        one = torch.scalar_tensor(1.0, dtype=torch.float64)
+        height, width = one * pixels.shape[1], one * pixels.shape[2]
+        least_height, least_width = (float(each) for each in self.how.enlarged)
         if self.how.resize == "crop":  # the longer side is rounded down
-            scale = torch.maximum(*scales)
-            targets = [
-                torch.clamp_min(torch.floor(size * scale + 1e-6), low)
-                for size, low in zip(sizes, least, strict=True)
-            ]
+            scale = torch.maximum(least_height / height, least_width / width)
+            to_height = torch.clamp_min(torch.floor(height * scale + 1e-6), least_height)
+            to_width = torch.clamp_min(torch.floor(width * scale + 1e-6), least_width)
         else:
-            targets = [torch.full_like(size, low) for size, low in zip(sizes, least, strict=True)]
-        down, across = (
-            self.weights(count, size, target, kept)
-            for count, size, target, kept in zip((tall, wide), sizes, targets, self.how.size, strict=True)
-        )
+            to_height = torch.full_like(height, least_height)
+            to_width = torch.full_like(width, least_width)
+        down = self.weights(pixels.shape[1], height, to_height, self.how.size[0])
+        across = self.weights(pixels.shape[2], width, to_width, self.how.size[1])
         images = pixels.permute(0, 3, 1, 2).double()  # of 53 bits: exactly what Pillow counts
         across = across.transpose(0, 1)
         columns_first = as_bytes(down @ as_bytes(images @ across))
         rows_first = as_bytes(as_bytes(down @ images) @ across)
-        lost = [size - target for size, target in zip(sizes, targets, strict=True)]
-        images = torch.where(lost[0] > torch.clamp_min(2 * lost[1], 0.0), rows_first, columns_first)
+        lost_rows, lost_columns = height - to_height, width - to_width
+        images = torch.where(lost_rows > torch.clamp_min(2 * lost_columns, 0.0), rows_first, columns_first)
         factor, shift = self.get_buffer("factor"), self.get_buffer("shift")
         logits = self.model(images.float() * factor + shift)
         return (logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1),)
 
-    def weights(self, count: Any, size: Tensor, target: Tensor, kept: int) -> Float[Tensor, "kept count"]:
+    def weights(self, count: int, size: Tensor, target: Tensor, kept: int) -> Float[Tensor, "kept count"]:
         """The weight of each of `count` lines in each of the `kept` lines in the middle of `target`."""
         cut = (target - kept) / 2
         start = torch.floor(cut) if self.how.crop_start == "floored" else torch.round(cut)

@@ -91,17 +91,24 @@ class Substitute(NamedTuple):
 
 def substitute(model: Any) -> Substitute | None:
     """Return what computes MODEL faster, in its place; None where nothing was chosen for it."""
-    return next((found for choose in contributed("substitutes") if (found := choose(model))), None)
+    for choose in contributed("substitutes"):
+        found: Substitute | None = choose(model)
+        if found:
+            return found
+    return None
 
 
-def is_program(spec: Any) -> bool:
+def is_program(spec: object) -> bool:
     """Return whether MODEL means an exported file or folder that is there."""
     return isinstance(spec, str | Path) and format_of(Path(spec)) is not None
 
 
 def format_of(path: Path) -> ProgramFormat | None:
     """Return the format of an exported file or folder that is there."""
-    return next((each for each in formats() if each.is_one(path)), None)
+    for format in formats():
+        if format.is_one(path):
+            return format
+    return None
 
 
 def format_named(path: Path, name: str | None = None) -> ProgramFormat:
@@ -109,7 +116,8 @@ def format_named(path: Path, name: str | None = None) -> ProgramFormat:
     known = {each.name: each for each in formats()}
     if name is not None and name not in known:
         raise InputError(f"unknown format {name!r}: {nearest(name, list(known))}")
-    found = next((each for each in known.values() if each.matches(path)), None)
+    matching = [format for format in known.values() if format.matches(path)]
+    found = matching[0] if matching else None
     if name is not None and found is None and known[name].holds and not path.suffix:
         return known[name]  # a folder may have any name
     if found is not None and name in (None, found.name):
@@ -175,7 +183,7 @@ def open_program(path: Path) -> Program:
     return Program(path, found.compute, config, found.preprocessing, about["labels"], about["task"], digest)
 
 
-def check_weights(model: Any, what: str) -> None:
+def check_weights(model: object, what: str) -> None:
     """Raise InputError for a program where weights are needed."""
     if is_program(model) or (hasattr(model, "compute") and hasattr(model, "digest")):
         path = getattr(model, "path", model)
@@ -193,7 +201,7 @@ def open_onnx(path: Path) -> tuple[Mapping[str, str], Compute]:
         raise damaged(path, error) from None
     name, outputs = session.get_inputs()[0].name, [each.name for each in session.get_outputs()]
 
-    def compute(images: NDArray[Any], wanted: int | None = None) -> list[NDArray[np.float32]]:
+    def compute(images: NDArray[np.number], wanted: int | None = None) -> list[NDArray[np.float32]]:
         found: list[NDArray[np.float32]] = session.run(outputs[:wanted], {name: images})
         return found
 
@@ -208,7 +216,7 @@ def open_torch(path: Path) -> tuple[Mapping[str, str], Compute]:
     except Exception as error:  # whatever a damaged archive makes it stumble on
         raise damaged(path, error) from None
 
-    def compute(images: NDArray[Any], wanted: int | None = None) -> list[NDArray[np.float32]]:
+    def compute(images: NDArray[np.number], wanted: int | None = None) -> list[NDArray[np.float32]]:
         with torch.inference_mode():
             found: Sequence[torch.Tensor] = program(torch.from_numpy(images))
         return [each.numpy() for each in found[:wanted]]

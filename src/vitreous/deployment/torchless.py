@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
+from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
@@ -20,6 +21,7 @@ from vitreous.deployment.answers import Choice, Prediction
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
 from vitreous.models.preprocessing import Preprocessing, upright
 
+Prepared = Image.Image | NDArray[np.float32]  # upright; or as the model takes it, (C, H, W)
 TASKS = ("classification", "multilabel")
 MANY = 4000  # images: for more, loading PyTorch and compiled loops is worth it
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
@@ -48,7 +50,7 @@ class TorchlessClassifier:
     def answers(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Prediction]:
         """Yield the most probable labels of each image, in order; `failed` takes the unreadable ones."""
 
-        def read(index: int) -> Any:
+        def read(index: int) -> Prepared | BadImage:
             try:
                 return self.prepared(images, index)
             except BadImage as bad:
@@ -58,7 +60,8 @@ class TorchlessClassifier:
             found = in_order(threads, read, range(len(images)), ahead=2 * self.batch_size)
             numbered = enumerate(found)
             while batch := list(islice(numbered, self.batch_size)):
-                names, good = [], []
+                names: list[str] = []
+                good: list[Prepared] = []
                 for index, image in batch:
                     if isinstance(image, BadImage):
                         failed[image.name] = image.reason
@@ -70,7 +73,7 @@ class TorchlessClassifier:
                     for name, row in zip(names, rows, strict=True):
                         yield Prediction.of(name, choices(self.labels, row, self.top))
 
-    def prepared(self, images: ImageDataset, index: int) -> Any:
+    def prepared(self, images: ImageDataset, index: int) -> Prepared:
         """Return an image as `probabilities` takes it. Raises BadImage."""
         encoded = images.opened(index, self.preprocessing.channels, self.preprocessing)
         if self.takes_pixels:
@@ -90,25 +93,28 @@ def open_torchless(file: Path) -> Exported | None:
     return found if found.about["task"] in TASKS and found.about["model"].get("num_classes") else None
 
 
-def prepared(image: Any, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
+def prepared(image: Image.Image | np.ndarray, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
     """Return an upright image of Pillow as the model takes it: what `how` makes of it, in NumPy."""
     if isinstance(image, np.ndarray):
         pixels = how.pixels(image).permute(1, 2, 0).numpy().astype(np.float32)
     else:
         pixels = np.asarray(how.image(image), dtype=np.float32).reshape(*how.size, how.channels)
-    mean, std = (np.array(each, dtype=np.float64) for each in (how.mean, how.std))
+    mean, std = np.array(how.mean, dtype=np.float64), np.array(how.std, dtype=np.float64)
     factor, shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
     return np.ascontiguousarray((pixels * factor + shift).transpose(2, 0, 1))
 
 
-def probabilities(found: Exported, images: Sequence[Any]) -> Float[np.ndarray, "B classes"]:
+def probabilities(found: Exported, images: Sequence[Prepared]) -> Float[np.ndarray, "B classes"]:
     """Return the probability of each label of upright images."""
-    if found.about["inputs"] == PIXELS:  # of its own size each
-        how = found.preprocessing
-        rows = (np.asarray(upright(each, how.channels)).reshape(1, *each.size[::-1], -1) for each in images)
-        return np.concatenate([found.compute(np.ascontiguousarray(row), 1)[0] for row in rows])
     how = found.preprocessing
-    batch = np.stack([each if isinstance(each, np.ndarray) else prepared(each, how) for each in images])
+    if found.about["inputs"] == PIXELS:  # of its own size each
+        rows: list[NDArray[np.float32]] = []
+        for image in images:
+            assert isinstance(image, Image.Image)
+            pixels = np.asarray(upright(image, how.channels)).reshape(1, image.height, image.width, -1)
+            rows.append(found.compute(np.ascontiguousarray(pixels), 1)[0])
+        return np.concatenate(rows)
+    batch = np.stack([image if isinstance(image, np.ndarray) else prepared(image, how) for image in images])
     logits = found.compute(batch, 1)[0].astype(np.float32)
     if found.about["task"] == "multilabel":
         return np.exp(-np.logaddexp(0, -logits))  # without an overflow

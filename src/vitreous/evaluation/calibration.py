@@ -155,7 +155,8 @@ def least(loss: Callable[[float], float]) -> float:
 @torch.no_grad()
 def scale_head(model: Model, temperature: float) -> None:
     """Divide a model's logits by a temperature; `model.temperature` has the product of all of them."""
-    layers = [each for each in model.get_submodule("head").modules() if isinstance(each, nn.Linear)]
-    for parameter in (each for layer in layers for each in layer.parameters()):
-        parameter.div_(temperature)
+    for layer in model.get_submodule("head").modules():
+        if isinstance(layer, nn.Linear):
+            for parameter in layer.parameters():
+                parameter.div_(temperature)
     model.temperature *= temperature

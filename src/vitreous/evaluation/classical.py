@@ -11,13 +11,16 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
+from numpy.typing import NDArray
 
 from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.image_samples import Batch
 from vitreous.data.workers import worker_count
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import compute_outputs
@@ -54,6 +57,7 @@ class Baseline(NamedTuple):
 
 Rows = Int[np.ndarray, " n"]
 Distances = Float[np.ndarray, "N M"]  # squared
+Pixels = UInt8[np.ndarray, "N 64 64 C"]
 
 
 def shown(images: ImageDataset, channels: int) -> tuple[UInt8[np.ndarray, "N 64 64 C"], Rows]:
@@ -61,7 +65,7 @@ def shown(images: ImageDataset, channels: int) -> tuple[UInt8[np.ndarray, "N 64 
     squashed = Preprocessing(size=(SIDE, SIDE), channels=channels, resize="squash", interpolation="bilinear")
     workers = worker_count(None)
 
-    def pixels(batch: Any) -> torch.Tensor:
+    def pixels(batch: Batch) -> torch.Tensor:
         return squashed.denormalize(batch.images)
 
     found = compute_outputs(torch.nn.Identity(), images, pixels, preprocessing=squashed, workers=workers)
@@ -77,7 +81,9 @@ def oriented_gradients(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray
     across[:, :, 1:-1] = values[:, :, 2:] - values[:, :, :-2]
     size = np.hypot(down, across)
     channel = size.argmax(axis=3)[..., None]
-    down, across, size = (np.take_along_axis(each, channel, 3)[..., 0] for each in (down, across, size))
+    down = np.take_along_axis(down, channel, 3)[..., 0]
+    across = np.take_along_axis(across, channel, 3)[..., 0]
+    size = np.take_along_axis(size, channel, 3)[..., 0]
     turn = np.rad2deg(np.arctan2(down, across)) % 180
     direction = np.minimum((turn * (ORIENTATIONS / 180)).astype(int), ORIENTATIONS - 1)
     count, rows, columns = len(size), size.shape[1] // CELL, size.shape[2] // CELL
@@ -85,8 +91,8 @@ def oriented_gradients(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray
     for each in range(ORIENTATIONS):
         chosen = np.where(direction == each, size, 0)[:, : rows * CELL, : columns * CELL]
         cells[..., each] = chosen.reshape(count, rows, CELL, columns, CELL).mean(axis=(2, 4))
-    corners = (cells[:, i : rows - 1 + i, j : columns - 1 + j] for i in range(2) for j in range(2))
-    blocks = np.stack(list(corners), axis=3).reshape(count, rows - 1, columns - 1, -1)
+    corners = (cells[:, :-1, :-1], cells[:, :-1, 1:], cells[:, 1:, :-1], cells[:, 1:, 1:])  # of each block
+    blocks = np.stack(corners, axis=3).reshape(count, rows - 1, columns - 1, -1)
     blocks = np.minimum(unit(blocks), CLIPPED)
     return unit(blocks).reshape(count, -1)
 
@@ -104,17 +110,21 @@ def color_histogram(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray, "
         codes, bins = (level @ [LEVELS**2, LEVELS, 1])[..., None], LEVELS**3
     else:
         codes, bins = flat * GRAY_LEVELS // 256, GRAY_LEVELS
-    counts = [np.concatenate([np.bincount(band, minlength=bins) for band in image.T]) for image in codes]
+    counts: list[NDArray[np.int64]] = []
+    for image in codes:
+        bands = [np.bincount(band, minlength=bins) for band in image.T]
+        counts.append(np.concatenate(bands))
     return np.sqrt(np.stack(counts) / flat.shape[1]).astype(np.float32)
 
 
 def shape_and_color(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray, "N features"]:
     """Return gradients and colors, the gradients' 49 blocks together as long as one color histogram."""
-    parts = [pixels[first : first + TOGETHER] for first in range(0, len(pixels), TOGETHER)]
     blocks = (SIDE // CELL - 1) ** 2
-    return np.concatenate(
-        [np.hstack([oriented_gradients(each) / blocks**0.5, color_histogram(each)]) for each in parts]
-    )
+    found: list[NDArray[np.float32]] = []
+    for first in range(0, len(pixels), TOGETHER):
+        some = pixels[first : first + TOGETHER]
+        found.append(np.hstack([oriented_gradients(some) / blocks**0.5, color_histogram(some)]))
+    return np.concatenate(found)
 
 
 def plain_pixels(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray, "N features"]:
@@ -128,27 +138,50 @@ def distances(a: Float[np.ndarray, "N D"], b: Float[np.ndarray, "M D"]) -> Dista
     return np.maximum(found, 0, out=found)
 
 
-# A setting, the distances of the images that are fitted (n, n) and their classes, and those of other images
-# to them (m, n): the classes of the others.
-Method = Callable[[Any, Distances, Rows, Distances], Rows]
+# From the distances of the images that are fitted (n, n), their classes, and the distances of other images to
+# them (m, n): the classes of the others.
+Answering = Callable[[Distances, Rows, Distances], Rows]
+Describe = Callable[[Pixels], Float[np.ndarray, "N D"]]
 
 
-def vector_machine(setting: tuple[float, float], known: Distances, targets: Rows, asked: Distances) -> Rows:
-    """Answer by an SVM with a Gaussian kernel. setting: C and gamma."""
+def vector_machine(known: Distances, targets: Rows, asked: Distances, *, cost: float, gamma: float) -> Rows:
+    """Answer by an SVM with a Gaussian kernel."""
     from sklearn.svm import SVC
 
-    cost, gamma = setting
     machine = SVC(C=cost, kernel="precomputed").fit(np.exp(-gamma * known), targets)
     answers: Rows = machine.predict(np.exp(-gamma * asked))
     return answers
 
 
-def nearest(neighbors: int, known: Distances, targets: Rows, asked: Distances) -> Rows:
+def nearest(known: Distances, targets: Rows, asked: Distances, *, neighbors: int) -> Rows:
     """Answer by the most frequent class of the nearest images; the nearest decides between equals."""
     order = targets[np.argsort(asked, axis=1, kind="stable")[:, :neighbors]]
     votes = (order[:, :, None] == order[:, None, :]).sum(axis=2)
     answers: Rows = order[np.arange(len(order)), votes.argmax(axis=1)]
     return answers
+
+
+class Candidate(NamedTuple):
+    """A classical method with one of its settings, in words, too."""
+
+    settings: str
+    answer: Answering
+
+
+def machines(values: Float[np.ndarray, "N D"], describe: Describe) -> list[Candidate]:
+    """Return the SVMs to choose between, for images that are described so."""
+    scale = 1 / (values.shape[1] * max(float(values.var()), 1e-12))
+    found: list[Candidate] = []
+    for cost in COSTS:
+        for gamma in GAMMAS if describe is plain_pixels else GAMMAS[:1]:
+            answer = partial(vector_machine, cost=cost, gamma=scale * gamma)
+            found.append(Candidate(f"C {cost:g}, gamma {scale * gamma:.3g}", answer))
+    return found
+
+
+def neighborhoods(values: Float[np.ndarray, "N D"], describe: Describe) -> list[Candidate]:
+    """Return the numbers of nearest neighbors to choose between."""
+    return [Candidate(f"neighbors {count}", partial(nearest, neighbors=count)) for count in NEIGHBORS]
 
 
 @dataclass
@@ -160,12 +193,11 @@ class Fitted:
     """
 
     name: str
-    method: Method
-    describe: Callable[[UInt8[np.ndarray, "N 64 64 C"]], Float[np.ndarray, "N D"]]
+    answer: Answering
+    describe: Describe
     values: Float[np.ndarray, "N D"]
     known: Distances
     targets: Rows
-    setting: Any
     answers: Rows
     settings: str
     seconds: float
@@ -180,7 +212,7 @@ class Fitted:
         answers = []
         for first in range(0, len(pixels), 4 * TOGETHER):
             asked = distances(self.describe(pixels[first : first + 4 * TOGETHER]), self.values)
-            answers.append(self.method(self.setting, self.known, self.targets, asked))
+            answers.append(self.answer(self.known, self.targets, asked))
         return np.concatenate(answers)
 
 
@@ -229,7 +261,7 @@ def fit_classical(splits: Splits) -> Classical:
     """Fit the classical methods on the training part, and the validation part where there is one: they need
     none, as cross-fitting chooses their settings. Raises InputError: no image can be read."""
     channels = splits.summary.channels
-    parts = [each for each in (splits.train, splits.validation) if each is not None and len(each)]
+    parts = [part for part in (splits.train, splits.validation) if part is not None and len(part)]
     count = sum(map(len, parts))
     pixels, targets = [], []
     for part in parts:
@@ -242,62 +274,68 @@ def fit_classical(splits: Splits) -> Classical:
     return fit_pixels(np.concatenate(pixels), np.concatenate(targets), splits, count)
 
 
-def fit_pixels(pixels: Any, targets: Rows, splits: Splits, count: int) -> Classical:
+def fit_pixels(pixels: Pixels, targets: Rows, splits: Splits, count: int) -> Classical:
     """Fit what suits images of such a size, and so many classes."""
-    shorter = min(splits.summary.height, splits.summary.width)
-    few = len(np.unique(targets)) <= MOST_CLASSES
-    gradients = plain_pixels if shorter < SMALLEST else shape_and_color
-    fit: list[tuple[str, Method, Callable[[Any], Any]]] = [
-        ("k nearest neighbors", nearest, plain_pixels if shorter <= SMALL else gradients)
-    ]
-    if few and shorter <= SMALL:
-        fit.append(("SVM on pixels", vector_machine, plain_pixels))
-    if few and shorter >= SMALLEST:
-        fit.insert(0, (SVM, vector_machine, shape_and_color))
-    described = {each: each(pixels) for each in {describe for _, _, describe in fit}}
-    known = {each: distances(values, values) for each, values in described.items()}
-    of = f", on {len(targets):,} of {count:,} images" if len(targets) < count else ""
-    methods = []
     counts = np.bincount(targets)
-    if (counts > 0).sum() > 1 and counts.max() > 1:  # there is something to choose between, and to leave out
-        for name, method, describe in fit:
-            found = cross_fit(name, method, describe, described[describe], known[describe], targets)
-            found.settings += of
-            methods.append(found)
+    methods: list[Fitted] = []
+    if (counts > 0).sum() < 2 or counts.max() < 2:  # nothing to choose between, or to leave out
+        return Classical((), targets, count, splits.summary.channels)
+
+    shorter = min(splits.summary.height, splits.summary.width)
+    few = (counts > 0).sum() <= MOST_CLASSES
+    gradients = plain_pixels if shorter < SMALLEST else shape_and_color
+    fit: list[tuple[str, Describe, Callable[..., list[Candidate]]]] = []
+    if few and shorter >= SMALLEST:
+        fit.append((SVM, shape_and_color, machines))
+    fit.append(("k nearest neighbors", plain_pixels if shorter <= SMALL else gradients, neighborhoods))
+    if few and shorter <= SMALL:
+        fit.append(("SVM on pixels", plain_pixels, machines))
+
+    of = f", on {len(targets):,} of {count:,} images" if len(targets) < count else ""
+    described = dict[Describe, NDArray[np.float32]]()
+    known = dict[Describe, Distances]()
+    for name, describe, candidates in fit:
+        if describe not in described:
+            described[describe] = describe(pixels)
+            known[describe] = distances(described[describe], described[describe])
+        values = described[describe]
+        found = cross_fit(name, candidates(values, describe), describe, values, known[describe], targets)
+        found.settings += of
+        methods.append(found)
     return Classical(tuple(methods), targets, count, splits.summary.channels)
 
 
 def cross_fit(
     name: str,
-    method: Method,
-    describe: Callable[[Any], Any],
+    candidates: Sequence[Candidate],
+    describe: Describe,
     values: Float[np.ndarray, "N D"],
     known: Distances,
     targets: Rows,
 ) -> Fitted:
     """Choose the setting of a method by what it answers to images that it was not fitted on."""
     began = time.perf_counter()
-    settings: Sequence[Any] = NEIGHBORS
-    if method is vector_machine:
-        scale = 1 / (values.shape[1] * max(float(values.var()), 1e-12))
-        gammas = GAMMAS if describe is plain_pixels else GAMMAS[:1]
-        settings = [(cost, scale * gamma) for cost in COSTS for gamma in gammas]
     folds = folds_of(targets)
-
-    def answers(setting: Any, asked: Distances) -> Rows:
-        found = np.zeros_like(targets)
+    best, most, best_answers = candidates[0], -1, targets
+    for candidate in candidates:
+        answers = np.zeros_like(targets)
         for rows, others in folds:
-            within, to = known[np.ix_(rows, rows)], asked[np.ix_(others, rows)]
-            found[others] = method(setting, within, targets[rows], to)
-        return found
-
-    given = {each: answers(each, known) for each in settings}
-    best = max(settings, key=lambda each: int((given[each] == targets).sum()))
-    words = f"neighbors {best}" if method is nearest else f"C {best[0]:g}, gamma {best[1]:.3g}"
+            within, to = known[np.ix_(rows, rows)], known[np.ix_(others, rows)]
+            answers[others] = candidate.answer(within, targets[rows], to)
+        right = int((answers == targets).sum())
+        if right > most:
+            best, most, best_answers = candidate, right, answers
     return Fitted(
-        name, method, describe, values, known, targets, best, given[best], words,
-        time.perf_counter() - began,
-    )  # fmt: skip
+        name=name,
+        answer=best.answer,
+        describe=describe,
+        values=values,
+        known=known,
+        targets=targets,
+        answers=best_answers,
+        settings=best.settings,
+        seconds=time.perf_counter() - began,
+    )
 
 
 class Mirroring(NamedTuple):
@@ -310,11 +348,11 @@ class Mirroring(NamedTuple):
         upside_down: where, besides those, images mirrored top and bottom were.
     """
 
-    plain: Any
-    sideways: Any
-    upside_down: Any
+    plain: NDArray[np.bool_]
+    sideways: NDArray[np.bool_]
+    upside_down: NDArray[np.bool_]
 
-    def harms(self, other: Any, than: Any) -> bool:
+    def harms(self, other: NDArray[np.bool_], than: NDArray[np.bool_]) -> bool:
         """Return whether learning from more mirror images costs more right answers than chance explains: two
         standard errors of the difference (McNemar)."""
         lost, won = int((than & ~other).sum()), int((other & ~than).sum())
@@ -340,10 +378,11 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
         for known, others in folds:
             learned = np.concatenate([each[known] for each in values[:count]])
             answers = vector_machine(
-                (COSTS[-1], scale),
                 distances(learned, learned),
                 np.tile(targets[known], count),
                 distances(values[0][others], learned),
+                cost=COSTS[-1],
+                gamma=scale,
             )
             right[others] = answers == targets[others]
         found.append(right)

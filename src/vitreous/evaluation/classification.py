@@ -129,16 +129,13 @@ class ClassificationEvaluation(LabelEvaluation):
     def confident_mistakes(self, count: int = 12) -> list[Mistake]:
         """Return the most confident wrong predictions, in descending order."""
         wrong = np.flatnonzero(~self.correct)
-        return [
-            Mistake(
-                int(self.indices[row]),
-                self.names[row],
-                self.classes[self.predictions[row]],
-                self.classes[self.targets[row]],
-                float(self.confidence[row]),
-            )
-            for row in wrong[np.argsort(-self.confidence[wrong], kind="stable")][:count]
-        ]
+        surest = wrong[np.argsort(-self.confidence[wrong], kind="stable")][:count]
+        mistakes: list[Mistake] = []
+        for row in surest.tolist():
+            predicted, actual = self.classes[self.predictions[row]], self.classes[self.targets[row]]
+            confidence = float(self.confidence[row])
+            mistakes.append(Mistake(int(self.indices[row]), self.names[row], predicted, actual, confidence))
+        return mistakes
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -148,9 +145,12 @@ class ClassificationEvaluation(LabelEvaluation):
         return found | self.calibration_metrics
 
     def details(self) -> dict[str, Any]:
+        confusion = {}
+        if len(self.classes) <= MOST_CLASSES:
+            confusion["confusion"] = self.confusion.tolist()
         return {
             "per_class": [score._asdict() for score in self.per_class],
-            **({"confusion": self.confusion.tolist()} if len(self.classes) <= MOST_CLASSES else {}),
+            **confusion,
             "top_confusions": top_confusions(self.targets, self.predictions, self.classes),
             "calibration": {
                 "ece": self.calibration.ece,
@@ -322,19 +322,23 @@ def label_evaluation(
     columns, targets = class_columns(labels, images), images.targets.at(outputs.indices)
     if not isinstance(targets, LabelTargets):
         known = columns[targets.tensor()]
-        both = [torch.split(each, SUMMARIZED) for each in (outputs.values, known)]
-        values = torch.cat([summaries(some, true, temperature) for some, true in zip(*both, strict=True)])
-        return from_summaries(labels, images, outputs._replace(values=values), temperature)
-    found = MultiLabelEvaluation(
+        found: list[Tensor] = []
+        for some, true in zip(
+            torch.split(outputs.values, SUMMARIZED), torch.split(known, SUMMARIZED), strict=True
+        ):
+            found.append(summaries(some, true, temperature))
+        outputs = outputs._replace(values=torch.cat(found))
+        return from_summaries(labels, images, outputs, temperature)
+    evaluation = MultiLabelEvaluation(
         classes=labels,
         targets=targets.with_classes(labels, columns.numpy()).tensor().numpy(),
         probabilities=outputs.values.sigmoid().numpy(),
         **outputs.about,
     )
     if temperature == 1:
-        return found
-    before = replace(found, probabilities=(outputs.values * temperature).sigmoid().numpy())
-    return replace(found, uncalibrated_error=before.calibration.ece)
+        return evaluation
+    before = replace(evaluation, probabilities=(outputs.values * temperature).sigmoid().numpy())
+    return replace(evaluation, uncalibrated_error=before.calibration.ece)
 
 
 def from_summaries(

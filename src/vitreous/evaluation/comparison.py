@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from vitreous.evaluation.paired import PairedDifference, common_examples, holm, paired_difference
-from vitreous.evaluation.result import Answers, Evaluation, Metric
+from vitreous.evaluation.paired import (
+    ExampleScores,
+    PairedDifference,
+    common_examples,
+    holm,
+    paired_difference,
+)
+from vitreous.evaluation.result import Answered, Answers, Evaluation, Metric
 from vitreous.languages import percentage, phrase, words
 from vitreous.results import Result
 
@@ -56,7 +62,11 @@ class Comparison(Result):
     @cached_property
     def differences(self) -> list[PairedDifference]:
         """Of each run but the first, to the first."""
-        scores = [found for each in self.common if (found := each.scores()) is not None]
+        scores: list[ExampleScores] = []
+        for evaluation in self.common:
+            found = evaluation.scores()
+            if found is not None:
+                scores.append(found)
         return [paired_difference(each, scores[0]) for each in scores[1:]]
 
     @property
@@ -67,31 +77,49 @@ class Comparison(Result):
     @cached_property
     def settings(self) -> dict[str, list[Any]]:
         """The settings on which the runs differ, with the value of each; None where one lacks it."""
-        names = {name: None for run in self.runs for name in run.settings}
-        rows = {name: [run.settings.get(name) for run in self.runs] for name in names}
-        return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
+        names = dict[str, None]()
+        for run in self.runs:
+            names.update(dict.fromkeys(run.settings))
+        found = dict[str, list[Any]]()
+        for name in names:
+            values = [run.settings.get(name) for run in self.runs]
+            if values.count(values[0]) < len(values):
+                found[name] = values
+        return found
 
     @cached_property
     def by_class(self) -> dict[str, list[float]]:
         """The score of each class that all runs know, those that differ most first."""
-        found = [each.by_class() for each in self.common]
-        shared = [name for name in found[0] if all(name in each for each in found)] if found else []
-        rows = {name: [each[name] for each in found] for name in shared}
+        scores = [evaluation.by_class() for evaluation in self.common]
+        if not scores:
+            return {}
+        shared = set(scores[0]).intersection(*scores[1:])
+        rows = dict[str, list[float]]()
+        for name in scores[0]:
+            if name in shared:
+                rows[name] = [each[name] for each in scores]
         return dict(sorted(rows.items(), key=lambda row: min(row[1]) - max(row[1])))
 
     @cached_property
     def answers(self) -> list[Answers]:
         """The answers of each run to the common examples, with the class numbers of the first run."""
-        found = [each for evaluation in self.common if (each := evaluation.answers()) is not None]
-        return [in_classes(each, found[0].classes) for each in found]
+        found: list[Answers] = []
+        for evaluation in self.common:
+            answers = evaluation.answers()
+            if answers is not None:
+                found.append(in_classes(answers, found[0].classes if found else answers.classes))
+        return found
 
     @cached_property
     def differing(self) -> Int[np.ndarray, " n"]:
         """The common examples that the runs answer differently, those whose losses differ most first."""
         if not self.answers:
             return np.zeros(0, dtype=int)
-        given = [[str(value) for value in each.given] for each in self.answers]
-        rows = np.array([i for i, row in enumerate(zip(*given, strict=True)) if len(set(row)) > 1], dtype=int)
+        differ: list[int] = []
+        for row, given in enumerate(zip(*(each.given for each in self.answers), strict=True)):
+            if len(set(map(str, given))) > 1:
+                differ.append(row)
+        rows = np.array(differ, dtype=int)
         losses = np.array([np.nan_to_num(each.loss) for each in self.answers])[:, rows]
         return rows[np.argsort(-np.ptp(losses, axis=0), kind="stable")]
 
@@ -182,8 +210,19 @@ class Comparison(Result):
         return [values, intervals, ["p", "–", *(f"{p_value:.2g}" for p_value in self.p_values)]]
 
     def to_json(self) -> dict[str, Any]:
-        own = [run.evaluation.to_json() if run.evaluation else {} for run in self.runs]
         score = self.common[0].scores() if self.common else None
+        runs: list[dict[str, Any]] = []
+        for run, row in zip(self.runs, self.table(), strict=True):
+            own = run.evaluation.to_json() if run.evaluation else {}
+            held_out = {"count": own.get("count"), **own.get("metrics", {})}
+            runs.append({"path": str(run.path), **row, "held_out": held_out})
+        differences: list[dict[str, Any]] = []
+        for run, found, p_value in zip(self.runs[1:], self.differences, self.p_values, strict=False):
+            names = {"run": run.name, "minus": self.runs[0].name}
+            interval = list(found.interval)
+            differences.append(
+                {**names, **found._asdict(), "interval": interval, "adjusted_p_value": p_value}
+            )
         return {
             "task": self.task,
             "report": str(self.report) if self.report else None,
@@ -191,24 +230,8 @@ class Comparison(Result):
             "score": score.name if score else None,
             "notes": self.notes(),
             "verdicts": self.verdicts(),
-            "runs": [
-                {
-                    "path": str(run.path),
-                    **row,
-                    "held_out": {"count": mine.get("count"), **mine.get("metrics", {})},
-                }
-                for run, row, mine in zip(self.runs, self.table(), own, strict=True)
-            ],
-            "differences": [
-                {
-                    "run": run.name,
-                    "minus": self.runs[0].name,
-                    **found._asdict(),
-                    "interval": list(found.interval),
-                    "adjusted_p_value": p_value,
-                }
-                for run, found, p_value in zip(self.runs[1:], self.differences, self.p_values, strict=False)
-            ],
+            "runs": runs,
+            "differences": differences,
             "settings": self.settings,
             "per_class": [{"label": label, "values": row} for label, row in self.by_class.items()],
             "differing_count": len(self.differing),
@@ -229,7 +252,9 @@ class Comparison(Result):
 def metric_lines(compared: Sequence[Evaluation]) -> list[list[str]]:
     """Return the number of examples, and each metric of evaluations; "–" where one lacks it."""
     lines = [[phrase("compared.examples"), *(f"{each.count:,}" for each in compared)]]
-    labels = {name: metric.label for each in compared for name, metric in each.metrics.items()}
+    labels = dict[str, str]()
+    for each in compared:
+        labels.update({name: metric.label for name, metric in each.metrics.items()})
     for name, label in labels.items():
         line = [words("metrics").get(name, label)]
         for each in compared:
@@ -257,13 +282,13 @@ def metric_text(metric: Metric) -> str:
     return f"{written(metric.value)}{bounds}"
 
 
-def in_words(value: Any, classes: Sequence[str]) -> str:
+def in_words(value: Answered, classes: Sequence[str]) -> str:
     """Return what a class number, several, a number or a text means."""
     if isinstance(value, list):
         return ", ".join(classes[each] for each in value)
     if isinstance(value, str):
         return value
-    return classes[value] if classes else f"{value:.4g}"
+    return classes[int(value)] if classes else f"{value:.4g}"
 
 
 def in_classes(answers: Answers, classes: Sequence[str]) -> Answers:
@@ -273,8 +298,15 @@ def in_classes(answers: Answers, classes: Sequence[str]) -> Answers:
     every = [*classes, *(name for name in answers.classes if name not in classes)]
     numbers = [every.index(name) for name in answers.classes]
 
-    def renumbered(values: Sequence[Any]) -> list[Any]:
-        return [[numbers[i] for i in each] if isinstance(each, list) else numbers[each] for each in values]
+    def renumbered(values: Sequence[Answered]) -> list[Answered]:
+        found: list[Answered] = []
+        for value in values:
+            if isinstance(value, list):
+                found.append([numbers[each] for each in value])
+            else:
+                assert isinstance(value, int)
+                found.append(numbers[value])
+        return found
 
     return answers._replace(classes=every, true=renumbered(answers.true), given=renumbered(answers.given))
 
@@ -288,10 +320,15 @@ def compare_runs(task: str, runs: Sequence[ComparedRun]) -> Comparison:
     if not len(places[0]):
         return Comparison(task, tuple(runs))
     common = [each.subset(rows) for each, rows in zip(whole, places, strict=True)]
-    known = [each.answers() for each in common]
-    labels = [[in_words(value, each.classes) for value in each.true] for each in known if each is not None]
-    same = np.array([len(set(row)) == 1 for row in zip(*labels, strict=True)], dtype=bool)
-    rows = np.flatnonzero(same) if labels else np.arange(len(places[0]))
+    rows = np.arange(len(places[0]))
+    labels: list[list[str]] = []  # what is true of each example, as the data of each run has it
+    for evaluation in common:
+        answers = evaluation.answers()
+        if answers is not None:
+            names = [in_words(value, answers.classes) for value in answers.true]
+            labels.append(names)
+    if labels:
+        rows = np.flatnonzero([len(set(names)) == 1 for names in zip(*labels, strict=True)])
     relabeled = len(places[0]) - len(rows)
     if relabeled:
         common = [each.subset(rows) for each in common] if len(rows) else []

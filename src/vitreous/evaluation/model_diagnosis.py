@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,9 +39,8 @@ def model_findings(
         usual: the size (H, W) that the recipe shows such images at.
     """
     some = images.subset(np.array(images.sample(SAMPLE)))
-    batch, targets, _ = next(
-        iter(evaluation_loader(some, preprocessing=model.preprocessing, batch_size=SAMPLE))
-    )
+    loader = evaluation_loader(some, preprocessing=model.preprocessing, batch_size=SAMPLE)
+    batch, targets, _ = next(iter(loader))
     yield from blank(model, batch)
     yield from normalization(model, batch)
     yield from geometry(model, images, usual)
@@ -55,10 +53,8 @@ def model_findings(
 
 def blank(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
     """Images that show nothing: what a broken export or a failed download leaves."""
-    mean, std = (
-        torch.tensor(values).view(1, -1, 1, 1)
-        for values in (model.preprocessing.mean, model.preprocessing.std)
-    )
+    mean = torch.tensor(model.preprocessing.mean).view(1, -1, 1, 1)
+    std = torch.tensor(model.preprocessing.std).view(1, -1, 1, 1)
     pixels = images * std + mean
     if len(images) > 1 and (pixels - pixels[:1]).abs().max() < STEP:
         yield from finding("blank images.same", count=len(images))
@@ -106,12 +102,16 @@ def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None =
         return
     shorter, side = float(np.median(sides)), min(height, width)
     fit = min(usual) if usual else SMALLEST
-    seen: dict[str, Any] = {"shorter": shorter, "height": height, "width": width}
+    kind, better = None, fit
     if shorter * 3 < side and side > fit:
+        kind = "image size.small"
         better = fit if usual else max(16, round(shorter / 16) * 16)
-        yield from finding("image size.small", better=better, **seen, severity="warning")
     elif usual and side * 2 <= min(*usual, shorter):
-        yield from finding("image size.large", better=fit, **seen, severity="warning")
+        kind = "image size.large"
+    if kind:
+        yield from finding(
+            kind, better=better, shorter=shorter, height=height, width=width, severity="warning"
+        )
 
 
 def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
@@ -129,11 +129,10 @@ def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
         if isinstance(output, Tensor) and not torch.isfinite(output).all() and not first:
             first.append(name)
 
-    handles = [
-        module.register_forward_hook(lambda _, __, output, name=name: note(name, output))
-        for name, module in model.named_modules()
-        if not list(module.children())
-    ]
+    handles = []
+    for name, module in model.named_modules():
+        if not list(module.children()):
+            handles.append(module.register_forward_hook(lambda _, __, output, name=name: note(name, output)))
     with torch.no_grad():
         model.eval()(images)
     for handle in handles:
@@ -170,11 +169,10 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
         layer = int(np.argmax(growth > EXPLODING))
         yield from finding("exploding layer", layer=layer + 1, times=growth[layer])
     reached = gradient_sizes(model)
-    dead = [
-        i for i in range(len(blocks)) if reached.get(i, 0.0) <= VANISHING * max(reached.values(), default=0)
-    ]
+    least = VANISHING * max(reached.values(), default=0)
+    dead = [layer + 1 for layer in range(len(blocks)) if reached.get(layer, 0.0) <= least]
     if dead and not frozen:
-        yield from finding("dead layer", layers=[layer + 1 for layer in dead])
+        yield from finding("dead layer", layers=dead)
     model.zero_grad()
 
 

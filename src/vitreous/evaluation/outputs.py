@@ -135,9 +135,11 @@ def compute_outputs(
     failed = dict(loader.bad)
     if world.size > 1:
         parts = world.gather((indices, values, failed))
-        indices = [each for part in parts for each in part[0]]
-        values = [each for part in parts for each in part[1]]
-        failed = {name: reason for part in parts for name, reason in part[2].items()}
+        indices, values, failed = [], [], {}
+        for its_indices, its_values, its_failed in parts:
+            indices += its_indices
+            values += its_values
+            failed |= its_failed
     check_readable(len(indices), images, failed)
     rows, order = torch.cat(indices).sort()
     found = torch.cat(values)[order] if world.size > 1 else torch.cat(values)
@@ -275,9 +277,7 @@ def automatic_precision(
     few = images is None or len(images) < WORTH
     if few and not known:
         return "fp32"
-    weights = sum(
-        float(each.detach().double().sum()) for each in model.parameters()
-    )  # another training's differ
+    weights = sum(float(each.detach().double().sum()) for each in model.parameters())  # differ by training
     here = {"device": str(device), "torch": torch.__version__, "weights": f"{weights:.12g}"}
     features = model.config.num_classes is None
     if features:
@@ -351,6 +351,9 @@ def views(images: Float[Tensor, "B C H W"], *, mirrored: bool) -> list[Float[Ten
     size = (round(height * ENLARGED), round(width * ENLARGED))
     large = F.interpolate(images, size=size, mode="bilinear", align_corners=False)
     down, right = size[0] - height, size[1] - width
-    crops = [large[..., y : y + height, x : x + width] for y in (0, down) for x in (0, right)]
-    found = [images, *crops]
-    return [*found, *(each.flip(-1) for each in found)] if mirrored else found
+    found = [images]
+    for y, x in ((0, 0), (0, right), (down, 0), (down, right)):
+        found.append(large[..., y : y + height, x : x + width])
+    if mirrored:
+        found += [view.flip(-1) for view in found]
+    return found

@@ -80,10 +80,10 @@ def bootstrap_interval(differences: Float[np.ndarray, " N"]) -> Interval:
     if len(values) <= 3:  # of right and wrong: how often each value is sampled says all
         sampled = rng.multinomial(len(differences), counts / len(differences), RESAMPLES)
         return quantile_interval(sampled @ values / len(differences))
-    means = [
-        differences[rng.integers(0, len(differences), (count, len(differences)))].mean(axis=1)
-        for count in chunks(len(differences))
-    ]
+    means = []
+    for count in chunks(len(differences)):
+        rows = rng.integers(0, len(differences), (count, len(differences)))
+        means.append(differences[rows].mean(axis=1))
     return quantile_interval(np.concatenate(means))
 
 
@@ -114,5 +114,10 @@ def common_examples(names: Sequence[Sequence[str]]) -> list[Int[np.ndarray, " N"
             keys[name, seen[name]] = place
             seen[name] += 1
         places.append(keys)
-    shared = [key for key in places[0] if all(key in keys for keys in places[1:])]
-    return [np.array([keys[key] for key in shared], dtype=int) for keys in places]
+    in_all = set(places[0]).intersection(*places[1:])
+    shared = [key for key in places[0] if key in in_all]
+    found: list[Int[np.ndarray, " N"]] = []
+    for keys in places:
+        rows = [keys[key] for key in shared]
+        found.append(np.array(rows, dtype=int))
+    return found

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, Splits, Subset
@@ -78,12 +79,16 @@ class Probe(Result):
         return wilson_interval(round(accuracy * self.test_count), self.test_count)
 
     def to_json(self) -> dict[str, Any]:
+        fewshot = dict[str, object]()
+        for number, few in self.fewshot.items():
+            fewshot[str(number)] = {"mean": few.mean, "interval": list(few.interval)}
+        baselines = dict[str, object]()
+        for name, each in self.baselines.items():
+            means = {str(number): few.mean for number, few in each.fewshot.items()}
+            baselines[name] = {"fewshot": means, "knn": each.knn, "linear": each.linear}
         return {
             "data": self.data,
-            "fewshot": {
-                str(number): {"mean": result.mean, "interval": list(result.interval)}
-                for number, result in self.fewshot.items()
-            },
+            "fewshot": fewshot,
             "knn": self.knn,
             "knn_interval": list(self.interval(self.knn)),
             "knn_neighbors": NEIGHBORS,
@@ -95,35 +100,27 @@ class Probe(Result):
             "seconds": self.extracting + self.fitting,
             "seconds_extracting": self.extracting,
             "seconds_fitting": self.fitting,
-            "baselines": {
-                name: {
-                    "fewshot": {str(number): few.mean for number, few in each.fewshot.items()},
-                    "knn": each.knn,
-                    "linear": each.linear,
-                }
-                for name, each in self.baselines.items()
-            },
+            "baselines": baselines,
         }
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each probe: its accuracy and the interval of it; and that of each baseline."""
-        measured = [
-            *(
-                (f"linear, {number} of each class", few.mean, few.interval)
-                for number, few in self.fewshot.items()
-            ),
-            (f"{NEIGHBORS} nearest neighbors", self.knn, self.interval(self.knn)),
-            ("logistic regression", self.linear, self.interval(self.linear)),
-        ]
-        others = {name: each.accuracies for name, each in self.baselines.items()}
-        return [
-            {"probe": name, "accuracy": accuracy, "low": interval[0], "high": interval[1]}
-            | {other: values[place] for other, values in others.items()}
-            for place, (name, accuracy, interval) in enumerate(measured)
-        ]
+        measured: list[tuple[str, float, Interval]] = []
+        for number, few in self.fewshot.items():
+            measured.append((f"linear, {number} of each class", few.mean, few.interval))
+        measured.append((f"{NEIGHBORS} nearest neighbors", self.knn, self.interval(self.knn)))
+        measured.append(("logistic regression", self.linear, self.interval(self.linear)))
+        rows: list[dict[str, Any]] = []
+        for place, (name, accuracy, interval) in enumerate(measured):
+            row = {"probe": name, "accuracy": accuracy, "low": interval.low, "high": interval.high}
+            for other, probe in self.baselines.items():
+                row[other] = probe.accuracies[place]
+            rows.append(row)
+        return rows
 
     @property
     def accuracies(self) -> list[float]:
+        """The accuracy of each probe, in the order of the table."""
         return [*(few.mean for few in self.fewshot.values()), self.knn, self.linear]
 
 
@@ -152,9 +149,8 @@ def probe(
         raise InputError(f"{splits.name} has no held-out part to evaluate on: set data.test_fraction")
     classes = len(splits.train.classes)
     started = time.perf_counter()
-    train, test = (
-        cached_features(model, part, precision=precision, **batching) for part in (splits.train, held_out)
-    )
+    train = cached_features(model, splits.train, precision=precision, **batching)
+    test = cached_features(model, held_out, precision=precision, **batching)
     extracted = time.perf_counter()
     few = fewshot(train, test, classes=classes, shots=shots, seeds=range(seed, seed + draws))
     neighbors = knn_hits(train, test, classes=classes)
@@ -211,11 +207,17 @@ def linear_hits(train: Features, test: Features, *, classes: int, seed: int = 0)
     order = np.random.default_rng(seed).permutation(len(x))
     tuning, fitting = np.split(order, [round(TUNING_FRACTION * len(x))])
     if len(np.unique(y[fitting])) < len(np.unique(y)):
-        own = [order[y[order] == number] for number in np.unique(y)]
-        parts = [np.split(rows, [round(TUNING_FRACTION * len(rows))]) for rows in own]
-        tuning, fitting = (np.concatenate(part) for part in zip(*parts, strict=True))
+        tuning_rows, fitting_rows = [], []
+        for number in np.unique(y):
+            own = order[y[order] == number]
+            some = round(TUNING_FRACTION * len(own))
+            tuning_rows.append(own[:some])
+            fitting_rows.append(own[some:])
+        tuning, fitting = np.concatenate(tuning_rows), np.concatenate(fitting_rows)
 
-    def hits(penalty: float, rows: Any, values: Any, targets: Any) -> int:
+    def hits(
+        penalty: float, rows: NDArray[np.int64], values: NDArray[np.float32], targets: NDArray[np.int64]
+    ) -> int:
         classifier = LogisticRegression(C=1 / (penalty * len(rows)), max_iter=ITERATIONS)
         return int((classifier.fit(x[rows], y[rows]).predict(values) == targets).sum())
 
@@ -316,8 +318,8 @@ def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
     shown = Subset(splits.train, np.concatenate([indices[: max(MONITORED)] for indices in order]))
 
     def measure(model: nn.Module, **batching: Unpack[Batching]) -> Mapping[str, float]:
-        encoder: Any = getattr(model, "encoder", model)  # of an objective of pre-training
-        train, test = (extract(encoder, part, **batching) for part in (shown, validating))
+        encoder: nn.Module = getattr(model, "encoder", model)  # of an objective of pre-training
+        train, test = extract(encoder, shown, **batching), extract(encoder, validating, **batching)
         if not batching.get("world", ALONE).first:
             return {}
         results = fewshot(train, test, classes=classes, shots=MONITORED, seeds=(0,))
@@ -329,15 +331,17 @@ def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
 def knn_measure(train: ImageDataset, held_out: ImageDataset) -> Callable[..., Mapping[str, float]]:
     """Return what measures, as that of `fewshot_measure`, the accuracy of nearest neighbors: always of the
     same images, at most `BANK` of the training part, which vote, and as many held-out ones."""
-    parts = [Subset(each, np.array(each.sample(min(BANK, len(each))))) for each in (train, held_out)]
+    voting = Subset(train, np.array(train.sample(min(BANK, len(train)))))
+    asked = Subset(held_out, np.array(held_out.sample(min(BANK, len(held_out)))))
 
     def measure(model: nn.Module, **batching: Unpack[Batching]) -> Mapping[str, float]:
-        encoder: Any = getattr(model, "encoder", model)  # of an objective of pre-training
+        encoder: nn.Module = getattr(model, "encoder", model)  # of an objective of pre-training
         world = batching.get("world", ALONE)
-        bank, queries = (extract(encoder, part, **batching) for part in parts)
-        mine = Features(*(array[world.rank :: world.size] for array in (queries.values, queries.targets)))
+        bank, queries = extract(encoder, voting, **batching), extract(encoder, asked, **batching)
+        mine = slice(world.rank, None, world.size)
+        queries_here = Features(queries.values[mine], queries.targets[mine])
         with torch.autocast("cpu", enabled=False):
-            hits = sum(world.gather(knn_hits(bank, mine, classes=len(train.classes))))
+            hits = sum(world.gather(knn_hits(bank, queries_here, classes=len(train.classes))))
         return {"validation_knn": hits / len(queries.targets)}
 
     return measure

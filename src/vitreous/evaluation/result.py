@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -42,12 +42,15 @@ class TextTable(NamedTuple):
     words: int = 1
 
 
+Answered = int | list[int] | float | str  # a class number, a list of them, a number or a text
+
+
 class Answers(NamedTuple):
     """The answer to each example, beside what is true."""
 
     classes: Sequence[str]  # what class numbers mean; none where the answers are numbers or texts themselves
-    true: Sequence[Any]  # of each example a class number, a list of them, a number or a text
-    given: Sequence[Any]  # likewise
+    true: Sequence[Answered]
+    given: Sequence[Answered]
     loss: Float[np.ndarray, " N"]  # how far the answer is from what is true, in the unit of `loss_name`
     confidence: Float[np.ndarray, " N"] | None = None  # the answer's probability
     right: np.ndarray | None = None  # whether the answer is right; None where it is more or less so
@@ -112,14 +115,17 @@ class Evaluation(Result):
         """The metrics, the most important first."""
         raise NotImplementedError
 
-    def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
+    def subset(self, rows: Sequence[int] | np.ndarray) -> Self:
         """Return the evaluation of some of the examples alone, in the order of `rows`."""
         chosen: dict[str, Any] = {}
         for name in ("names", "indices", *self.per_example):
-            if (entries := getattr(self, name)) is None:
+            entries = getattr(self, name)
+            if entries is None:
                 continue
-            picked = entries[rows] if hasattr(entries, "shape") else [entries[row] for row in rows]
-            chosen[name] = tuple(picked) if isinstance(entries, tuple) else picked
+            if hasattr(entries, "shape"):
+                chosen[name] = entries[rows]
+            else:
+                chosen[name] = type(entries)(entries[row] for row in rows)
         return replace(self, **chosen)
 
     def scores(self) -> ExampleScores | None:

@@ -134,17 +134,18 @@ def save_confusion(
 ) -> None:
     """Write the pairs of classes that occur, as arrays: actual, predicted, count, classes (.npz)."""
     found = sparse_confusion(targets, predictions, len(labels))
-    arrays: dict[str, Any] = dict(zip(("actual", "predicted", "count"), found, strict=True))
+    actual, predicted, count = found
     with whole(file) as beside, beside.open("wb") as opened:
-        np.savez_compressed(opened, **arrays, classes=np.array(labels))
+        np.savez_compressed(opened, actual=actual, predicted=predicted, count=count, classes=np.array(labels))
 
 
 def class_scores(
     targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], labels: tuple[str, ...]
 ) -> tuple[ClassScore, ...]:
     """Return precision, recall and F1 of every class."""
-    found = targets[targets == predictions], targets, predictions
-    hits, support, called = (np.bincount(each, minlength=len(labels)) for each in found)
+    hits = np.bincount(targets[targets == predictions], minlength=len(labels))
+    support = np.bincount(targets, minlength=len(labels))
+    called = np.bincount(predictions, minlength=len(labels))
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         columns = hits / called, hits / support, 2 * hits / (called + support), support
     return tuple(map(ClassScore, labels, *(column.tolist() for column in columns)))
@@ -163,7 +164,9 @@ def calibrate(
     with np.errstate(invalid="ignore"):  # NaN is in the first bin, whose means are NaN then
         place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     summed = confidence if times is None else times * confidence
-    counts, sums, hits = (np.bincount(place, each, bins) for each in (times, summed, correct))
+    counts = np.bincount(place, times, bins)
+    sums = np.bincount(place, summed, bins)
+    hits = np.bincount(place, correct, bins)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         columns = edges[:-1], edges[1:], counts.astype(np.int64), sums / counts, hits / counts
     error = float(np.abs(sums - hits).sum()) / max(int(counts.sum()), 1)
@@ -189,7 +192,8 @@ class LabelLevels:
 
     def precision(self, images: int) -> list[float]:
         """Return what `average_precision` gives for each class, of rounded logits; NaN for other images."""
-        found, seen = (counts.flip(-1).cumsum(-1) for counts in (self.counts[1], self.counts.sum(dim=0)))
+        found = self.counts[1].flip(-1).cumsum(-1)
+        seen = self.counts.sum(dim=0).flip(-1).cumsum(-1)
         steps = found.diff(dim=-1, prepend=found.new_zeros(len(found), 1))
         precision = ((steps * found).double() / seen.clamp(min=1)).sum(dim=-1) / found[:, -1]
         return torch.where(seen[:, -1] == images, precision, math.nan).tolist()
