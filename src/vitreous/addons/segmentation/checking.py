@@ -56,7 +56,10 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
         reasons = [*wrong, *(f"{name} cannot be read ({reason})" for name, reason in bad)]
         raise InputError(f"not one image of {source} has a mask that fits it: {reasons[0]}")
     good = {name: parts[name].subset(each.indices) for name, each in pairs.items()}
-    number = {mask: row for row, mask in enumerate({mask for each in pairs.values() for mask in each.masks})}
+    number = dict[bytes, int]()
+    for each in pairs.values():
+        for mask in each.masks:
+            number.setdefault(mask, len(number))
     for name, images in good.items():  # those with equal masks have the same label
         numbers = np.array([number[mask] for mask in pairs[name].masks], dtype=np.int64)
         images.targets = ClassTargets(numbers, tuple(map(str, number.values())))

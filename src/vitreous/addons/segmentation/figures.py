@@ -84,8 +84,12 @@ def masks_figure(
     Args:
         count: the number of images that they were chosen from, where they are compared with true masks.
     """
-    masks = [mask for each in segmented for mask in (each.true, each.predicted) if mask is not None]
-    seen = sorted({int(value) for mask in masks for value in np.unique(mask)} & set(range(len(classes))))
+    values: set[int] = set()
+    for each in segmented:
+        for mask in (each.true, each.predicted):
+            if mask is not None:
+                values.update(np.unique(mask).tolist())
+    seen = sorted(values & set(range(len(classes))))
     colors = palette(len(classes))
     html = HTML.masks(
         [(colors[number], classes[number]) for number in seen],

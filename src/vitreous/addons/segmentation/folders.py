@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -94,7 +95,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     root = existing_folder(spec)
     parts = {part: pairs_of(*folders) for part, folders in layout(root).items()}
     given = legend_of(root)
-    everything = [pair for pairs in parts.values() for pair in pairs]
+    everything = list(chain.from_iterable(parts.values()))
     sizes = check_files(everything, given)
     if given:  # some masks are read now, the others are checked when they are read
         some = everything[:: max(len(everything) // SAMPLE, 1)]
@@ -146,11 +147,9 @@ def layout(root: Path) -> dict[str, tuple[Path, Path]]:
 
 def image_and_mask_folders(root: Path, pattern: str) -> tuple[Path, Path] | None:
     """(images, masks) below `root`, if both are there: `pattern` with one of their names in the gap."""
-    images, masks = (
-        next((root / pattern.format(name) for name in names if (root / pattern.format(name)).is_dir()), None)
-        for names in (IMAGES, MASKS)
-    )
-    return (images, masks) if images and masks else None
+    images = [root / pattern.format(name) for name in IMAGES if (root / pattern.format(name)).is_dir()]
+    masks = [root / pattern.format(name) for name in MASKS if (root / pattern.format(name)).is_dir()]
+    return (images[0], masks[0]) if images and masks else None
 
 
 def pairs_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:

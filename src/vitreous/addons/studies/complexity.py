@@ -89,23 +89,23 @@ class LayerTrial:
         speed. A quick look has shorter ranges."""
         keep_freed_memory()
         make, _, (n_power, d_power) = LAYERS[self.layer]
-        lengths, widths = (
-            values[: max(3, round(laboratory.share * len(values)))] for values in (self.lengths, self.widths)
-        )
+        lengths = self.lengths[: max(3, round(laboratory.share * len(self.lengths)))]
+        widths = self.widths[: max(3, round(laboratory.share * len(self.widths)))]
         over_n = [(n, self.held_width) for n in lengths]
         over_d = [(self.held_length, d) for d in widths]
+        sizes = {*over_n, *over_d}
         threads, begun = torch.get_num_threads(), time.process_time()
         torch.set_num_threads(1)
         try:
-            times = {size: seconds(make(size[1]), *size, self.repeats) for size in {*over_n, *over_d}}
+            times = {(n, d): seconds(make(d), n, d, self.repeats) for n, d in sizes}
         finally:
             torch.set_num_threads(threads)
-        counts = {size: operations(make(size[1]), *size) for size in {*over_n, *over_d}}
+        counts = {(n, d): operations(make(d), n, d) for n, d in sizes}
         powers = exponent(lengths, [times[size] for size in over_n])
         in_width = exponent(widths, [times[size] for size in over_d])
         counted = [exponent(lengths, [counts[size] for size in over_n])]
         counted.append(exponent(widths, [counts[size] for size in over_d]))
-        values = {
+        values: dict[str, float] = {
             "time-n": powers,
             "time-d": in_width,
             "time-n-off": powers - n_power,
@@ -113,7 +113,9 @@ class LayerTrial:
             "operations-off": round(abs(counted[0] - n_power) + abs(counted[1] - d_power), 6),
             "long": 1000 * times[over_n[-1]],
             "wide": 1000 * times[over_d[-1]],
-        } | {f"seconds at n = {n}, d = {d}": times[n, d] for n, d in [*over_n, *over_d]}
+        }
+        for n, d in (*over_n, *over_d):
+            values[f"seconds at n = {n}, d = {d}"] = times[n, d]
         return None, TrialResult(values, 0, round(counts[over_n[0]] / 2), time.process_time() - begun)
 
 

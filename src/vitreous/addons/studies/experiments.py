@@ -12,6 +12,7 @@ from vitreous.addons.studies.speed import speed
 from vitreous.addons.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
 from vitreous.errors import InputError, nearest
 from vitreous.languages import words
+from vitreous.training.settings import Tree
 
 # Shapes in the middle, since a texture is the same everywhere.
 POSITIONS = BASE.change(
@@ -82,10 +83,12 @@ def swept(
     name: str, trial: Trial, factor: float = 1.0, paper: str = "", more: tuple[float, ...] = ()
 ) -> list[Variant]:
     """A group: the trial with each of the learning rates and `more` of them, all times `factor`."""
-    return [
-        Variant(f"{name}, rate x{times:g}", trial.change(rate=trial.rate * times), paper, name, times)
-        for times in (factor * each for each in RATES + more)
-    ]
+    variants: list[Variant] = []
+    for rate in RATES + more:
+        times = factor * rate
+        changed = trial.change(rate=trial.rate * times)
+        variants.append(Variant(f"{name}, rate x{times:g}", changed, paper, name, times))
+    return variants
 
 
 def head() -> Study:
@@ -110,7 +113,7 @@ def optimizer() -> Study:
     return Study("optimizer", tuple(variants), (), measure="few-shot")
 
 
-def operations(model: Any) -> float:
+def operations(model: Tree) -> float:
     """Of a token in all layers: projections, attention over 17 tokens for patches of 4 pixels, and MLP."""
     width, tokens = model["width"], (16 // model["patch_size"][0]) ** 2 + 1
     layer = 4 * width**2 + 2 * tokens * width + 2 * width * model["mlp_dim"]
@@ -138,12 +141,11 @@ def shape() -> Study:
         trial = base.change(model)
         cost = operations(trial.model) / operations(base.model)
         variants.append(Variant(name, trial, group=name.partition(",")[0], x=cost))
-    claims = tuple(
-        Claim(name, ((1, more), (-1, less)), "paper", "Fig. 8", measure="few-shot")
-        for name, more, less in (
-            ("depth", "depth, double", "depth, third"),
-            ("patches", "the base", "patch, double"),
-        )
+    deeper = (1, "depth, double"), (-1, "depth, third")
+    finer = (1, "the base"), (-1, "patch, double")
+    claims = (
+        Claim("depth", deeper, "paper", "Fig. 8", measure="few-shot"),
+        Claim("patches", finer, "paper", "Fig. 8", measure="few-shot"),
     )
     return Study("shape", tuple(variants), claims, measure="few-shot")
 
@@ -183,11 +185,11 @@ def resolution() -> Study:
 
 def data_size() -> Study:
     """Each architecture, pre-trained on few to many images in equal steps, without regularization."""
-    variants = [
-        Variant(f"{name}, {images}", count(trial, images, steps=LONG), group=name, x=float(images))
-        for name, trial in ARCHITECTURES.items()
-        for images in SIZES
-    ]
+    variants: list[Variant] = []
+    for name, trial in ARCHITECTURES.items():
+        for images in SIZES:
+            counted = count(trial, images, steps=LONG)
+            variants.append(Variant(f"{name}, {images}", counted, group=name, x=float(images)))
     few = SIZES[0]
 
     def gap(images: int, sign: int = 1) -> tuple[tuple[int, str], ...]:
@@ -202,11 +204,11 @@ def data_size() -> Study:
 
 def compute() -> Study:
     """Each architecture, pre-trained for short to long on images of which none is seen twice."""
-    variants = [
-        Variant(f"{name}, {steps}", count(trial, MANY, steps=steps), group=name, x=steps / COMPUTE[0])
-        for name, trial in ARCHITECTURES.items()
-        for steps in COMPUTE
-    ]
+    variants: list[Variant] = []
+    for name, trial in ARCHITECTURES.items():
+        for steps in COMPUTE:
+            counted = count(trial, MANY, steps=steps)
+            variants.append(Variant(f"{name}, {steps}", counted, group=name, x=steps / COMPUTE[0]))
     most = COMPUTE[-1]
     terms = (1, f"ViT, {most}"), (-1, f"ResNet, {most}")
     claims = (Claim("equal", terms, "paper", "Fig. 5", measure="few-shot"),)
@@ -227,11 +229,9 @@ def transfer() -> Study:
         "MAE": (pre.change(objective="mae"), ""),
         "objects": (pre.change(labels="objects"), "84.0"),
     }
-    variants = [
-        each
-        for name, (start, paper) in starts.items()
-        for each in swept(name, scratch.change(start=start), paper=paper)
-    ]
+    variants: list[Variant] = []
+    for name, (start, paper) in starts.items():
+        variants += swept(name, scratch.change(start=start), paper=paper)
     mean_color, gain = (1, "mean colors"), "+2.0 (ImageNet)"
     claims = (
         Claim("mean-color", (mean_color, (-1, "from scratch")), "paper", "B.1.2", gain),
@@ -248,31 +248,28 @@ def attention() -> Study:
     untrained = vit.change(steps=0)  # the null: what these measures are before anything is learned
     variants = (Variant("ViT", vit), Variant("hybrid", hybrid), Variant("ViT, untrained", untrained))
     terms = (1, "ViT"), (-1, "ViT, untrained")
-    null: dict[str, Any] = {"points": False, "null": "ViT, untrained", "margin": 1.0}
-    claims = tuple(
-        Claim(name, terms, "paper", "Fig. 7", measure=measure, **null)
-        for name, measure in (("depth", "distance-slope"), ("nearness", "nearness"))
-    )
-    return Study("attention", variants, claims)
+    claims: list[Claim] = []
+    for name, measure in (("depth", "distance-slope"), ("nearness", "nearness")):
+        claim = Claim(
+            name, terms, "paper", "Fig. 7", measure=measure, margin=1.0, points=False, null="ViT, untrained"
+        )
+        claims.append(claim)
+    return Study("attention", variants, tuple(claims))
 
 
 def inductive_bias() -> Study:
     """Learned in the middle of the image: features of textures under shifts, and shapes that have moved."""
-    textures, shapes = (
-        {
-            name: count(trial.change(data=data), MANY, steps=LONG, labels=labels, measures=measures)
-            for name, trial in ARCHITECTURES.items()
-        }
-        for data, labels, measures in (
-            (f"{WORLD},shift=0", "textures", ("accuracy", "shifts")),
-            (CENTERED, "shapes", ("accuracy", "moved")),
-        )
-    )
-    variants = [Variant(name, trial) for name, trial in textures.items()]
-    variants += [Variant(f"{name}, shapes", trial) for name, trial in shapes.items()]
+    shifted: list[Variant] = []
+    moved: list[Variant] = []
+    for name, trial in ARCHITECTURES.items():
+        data = f"{WORLD},shift=0"
+        textures = trial.change(data=data, labels="textures", measures=("accuracy", "shifts"))
+        shapes = trial.change(data=CENTERED, labels="shapes", measures=("accuracy", "moved"))
+        shifted.append(Variant(name, count(textures, MANY, steps=LONG)))
+        moved.append(Variant(f"{name}, shapes", count(shapes, MANY, steps=LONG)))
     terms = (1, "ResNet, shapes"), (-1, "ViT, shapes")
     claims = (Claim("moved-resnet", terms, "paper", "3.1", measure="moved"),)
-    return Study("inductive-bias", tuple(variants), claims)
+    return Study("inductive-bias", (*shifted, *moved), claims)
 
 
 def initialization() -> Study:

@@ -67,7 +67,8 @@ class Findings(Result):
     def runs(self) -> str:
         """The data, the steps and the number of seeds in words."""
         steps = max(row.variant.trial.steps for row in self.rows) * self.share
-        least, most = (fold(len(row.results) for row in self.rows) for fold in (min, max))
+        counts = [len(row.results) for row in self.rows]
+        least, most = min(counts), max(counts)
         seeds = phrase("study.from-to", least=least, most=most) if least < most else least
         return phrase("study.runs", steps=round(steps), seeds=seeds, several=most > 1)
 
@@ -92,24 +93,28 @@ class Findings(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each variant."""
-        return [
-            {
-                "variant": row.variant.name,
-                "paper": row.variant.paper or None,
-                "values": {name: row.values(name) for name in row.results[0].values},
-                "mean": row.mean(self.study.measure),
-                "interval": list(row.interval(self.study.measure)) if self.seeds > 1 else None,
-                "parameters": row.results[0].parameters,
-                "macs": row.results[0].macs,
-                "seconds": sum(result.seconds for result in row.results),
-                "group": row.variant.group or None,
-                "x": row.variant.x or None,
-                "data": row.variant.trial.data,
-                "steps": row.variant.trial.steps,
-                "rate": row.variant.trial.rate,
-            }
-            for row in self.rows
-        ]
+        rows: list[dict[str, Any]] = []
+        for row in self.rows:
+            variant, first = row.variant, row.results[0]
+            interval = list(row.interval(self.study.measure)) if self.seeds > 1 else None
+            rows.append(
+                {
+                    "variant": variant.name,
+                    "paper": variant.paper or None,
+                    "values": {name: row.values(name) for name in first.values},
+                    "mean": row.mean(self.study.measure),
+                    "interval": interval,
+                    "parameters": first.parameters,
+                    "macs": first.macs,
+                    "seconds": sum(result.seconds for result in row.results),
+                    "group": variant.group or None,
+                    "x": variant.x or None,
+                    "data": variant.trial.data,
+                    "steps": variant.trial.steps,
+                    "rate": variant.trial.rate,
+                }
+            )
+        return rows
 
 
 def claim_text(study: Study, verdict: Verdict) -> str:
@@ -166,11 +171,14 @@ class Ledger(Result):
             for claim in study.claims:
                 one = kept.get(claim.name, {"seeds": [], "chosen": []})
                 found.append((name, Verdict(claim, tuple(one["seeds"]), tuple(one["chosen"]))))
-        run = [each for each in found if each[1].seeds]
+        run = [each for _, each in found if each.seeds]
         if not run:
             raise InputError(f"{folder} has no results of studies: run vitreous study all --out {folder}")
-        tested = iter(with_holm([verdict for _, verdict in run]))
-        return cls(tuple((name, next(tested) if each.seeds else each) for name, each in found))
+        tested = iter(with_holm(run))
+        for place, (name, each) in enumerate(found):
+            if each.seeds:
+                found[place] = name, next(tested)
+        return cls(tuple(found))
 
     @property
     def run(self) -> list[tuple[str, Verdict]]:
@@ -182,15 +190,12 @@ class Ledger(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each claim that has been tried."""
-        return [
-            {
-                "study": name,
-                **each.to_json(study_named(name).words["claims"][each.claim.name]),
-                "holm": each.holm,
-                "verdict_in_ledger": each.in_ledger,
-            }
-            for name, each in self.run
-        ]
+        rows: list[dict[str, Any]] = []
+        for name, each in self.run:
+            sentence = study_named(name).words["claims"][each.claim.name]
+            row = {"study": name, **each.to_json(sentence)}
+            rows.append({**row, "holm": each.holm, "verdict_in_ledger": each.in_ledger})
+        return rows
 
     @property
     def counts(self) -> dict[str, int]:
@@ -205,7 +210,8 @@ class Ledger(Result):
         rows: list[tuple[str, ...]] = []
         for name, each in self.verdicts:
             claim = each.claim
-            place, paper = (phrase("study.reference", value=text) for text in (claim.place, claim.paper))
+            place = phrase("study.reference", value=claim.place)
+            paper = phrase("study.reference", value=claim.paper)
             about = phrase(
                 "study.ledger-about",
                 sentence=study_named(name).words["claims"][claim.name],

@@ -125,15 +125,17 @@ class OwnImages(NamedTuple):
         )
 
     @classmethod
-    def read(cls, source: Any, size: tuple[int, int]) -> OwnImages:
+    def read(cls, source: object, size: tuple[int, int]) -> OwnImages:
         """Read all images of DATA, each as large as the models take it. Raises InputError: DATA are none, or
         without one class for each image."""
         splits = open_data(source, DataConfig())
         parts = [part for part in (splits.train, splits.validation, splits.test) if part is not None]
-        if any(isinstance(part.targets, LabelTargets) for part in parts):
-            raise InputError(f"{splits.name} has several labels for an image: a study needs one class")
         looks = Preprocessing(size=size, channels=3, mean=(0.0,) * 3, std=(1.0,) * 3)
-        pixels = [looks([part.image(row)])[0] for part in parts for row in range(len(part))]
+        pixels: list[Float[Tensor, "3 H W"]] = []
+        for part in parts:
+            if isinstance(part.targets, LabelTargets):
+                raise InputError(f"{splits.name} has several labels for an image: a study needs one class")
+            pixels += (looks([part.image(row)])[0] for row in range(len(part)))
         whole = (255 * torch.stack(pixels)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
         targets = np.concatenate([part.targets.strata() for part in parts])
         content = hashlib.blake2b(whole.numpy().tobytes() + targets.tobytes(), digest_size=8).hexdigest()
@@ -144,8 +146,12 @@ def check_own_images(study: Study) -> None:
     """Raise InputError for a study that changes what images show, or their number or labels."""
     trials = trials_of(study)
     shown = {(trial.data, getattr(trial, "labels", None)) for trial in trials}
-    measured = {each for trial in trials for each in getattr(trial, "measures", ())}
-    changed = measured - {name for name, (_, change, _) in MEASURES.items() if change is as_learned}
+    changed: set[str] = set()  # measures of images that look different from those that were learned
+    for trial in trials:
+        for name in getattr(trial, "measures", ()):
+            _, change, _ = MEASURES[name]
+            if change is not as_learned:
+                changed.add(name)
     if len(shown) > 1 or changed or study.world != "images":
         raise InputError(f"the study {study.name} takes no DATA, since it generates its own: leave it out")
 
@@ -303,7 +309,7 @@ def middle_positions(model: Model, grid: tuple[int, int]) -> Float[Tensor, "rows
     assert isinstance(position, LearnedPositions)
     rows = position.table.detach()
     patches = rows[position.extra :].reshape(*position.grid, -1)
-    top, left = ((whole - part) // 2 for whole, part in zip(position.grid, grid, strict=True))
+    top, left = (position.grid[0] - grid[0]) // 2, (position.grid[1] - grid[1]) // 2
     middle = patches[top : top + grid[0], left : left + grid[1]]
     return torch.cat([rows[: position.extra], middle.flatten(0, 1)])
 

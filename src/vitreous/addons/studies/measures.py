@@ -79,9 +79,9 @@ def heads(model: Model, images: Images) -> dict[str, float]:
     with capture_attention(model) as attention:
         model.features(images.pixels[:LOOKED_AT])
     even = float(patch_distances(grid, patch).mean())
-    distances = [
+    distances = [  # of each head
         attention_distance(layer, grid=grid, patch=patch).mean(0) / even for layer in attention.maps
-    ]  # of each head
+    ]
     means = [float(layer.mean()) for layer in distances]
     slope = float(np.polyfit(np.arange(len(means)), means, 1)[0])
     ends = {"farthest-head": float(distances[0].max()), "nearest-head": float(distances[0].min())}

@@ -25,11 +25,11 @@ def study(name: str, variants: list[Variant], claims: list[Claim]) -> Study:
 def sinusoids() -> Study:
     """Row E; and what section 3.5 says of positions."""
     kinds = {"sinusoidal": "25.8", "learned": "25.7"}
-    variants = [
-        Variant(f"{kind}, {task}", SequenceTrial(task, steps=steps).change({"position": kind}), paper)
-        for task, steps in LEARNED.items()
-        for kind, paper in kinds.items()
-    ]
+    variants: list[Variant] = []
+    for task, steps in LEARNED.items():
+        for kind, paper in kinds.items():
+            trial = SequenceTrial(task, steps=steps).change({"position": kind})
+            variants.append(Variant(f"{kind}, {task}", trial, paper))
     none = SequenceTrial(steps=LEARNED["parsing"]).change({"position": "none"})
     variants.append(Variant("none, parsing", none))
     terms = (1, "sinusoidal, copy"), (-1, "learned, copy")

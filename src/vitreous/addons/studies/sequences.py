@@ -58,6 +58,7 @@ class Sequences(NamedTuple):
 
 
 Tokens = Sequence[str]
+WORD = re.compile(r"[^\s,]+|,")
 
 
 def copied(rng: np.random.Generator, longest: int = LONGEST) -> tuple[Tokens, Tokens]:
@@ -88,13 +89,18 @@ def parsed(rng: np.random.Generator) -> tuple[Tokens, Tokens]:
 
 def sentences(seed: int, count: int) -> list[tuple[Tokens, Tokens]]:
     """Sentences of the grammar and their translations, as words and commas."""
-    return [
-        (re.findall(r"[^\s,]+|,", pair.source), re.findall(r"[^\s,]+|,", pair.target))
-        for pair in grammar_pairs(count, seed=seed)
-    ]
+    found: list[tuple[Tokens, Tokens]] = []
+    for pair in grammar_pairs(count, seed=seed):
+        source, target = WORD.findall(pair.source), WORD.findall(pair.target)
+        found.append((source, target))
+    return found
 
 
-def generated(make: Callable[[np.random.Generator], tuple[Tokens, Tokens]]) -> Any:
+def generated(
+    make: Callable[[np.random.Generator], tuple[Tokens, Tokens]],
+) -> Callable[[int, int], list[tuple[Tokens, Tokens]]]:
+    """Return what draws so many pairs of a seed."""
+
     def pairs(seed: int, count: int) -> list[tuple[Tokens, Tokens]]:
         rng = numpy_generator(seed, f"study sequences {make.__name__}")
         return [make(rng) for _ in range(count)]
@@ -131,24 +137,32 @@ def task_data(task: str, seed: int, train: int, test: int) -> TaskData:
             f"train={train} and test={test}: set fewer"
         )
     order = numpy_generator(seed, "study test sequences").permutation(len(unique))[: train + test]
-    held_out, learned = ([unique[each] for each in rows] for rows in np.split(order, [test]))
+    held_out = [unique[row] for row in order[:test]]
+    learned = [unique[row] for row in order[test:]]
     rng = numpy_generator(seed, "study longer sequences")
     longer = [copied(rng, LONGER) for _ in range(test)] if task == "copy" else []
-    words = sorted({word for pair in pairs + longer for side in pair for word in side})
-    numbers = {word: number for number, word in enumerate(words, start=SPECIAL)}
-    parts = [encoded(rows, numbers) if rows else None for rows in (learned, held_out, longer)]
-    assert parts[0] is not None
-    assert parts[1] is not None
-    return TaskData(parts[0], parts[1], parts[2], SPECIAL + len(words))
+    words: set[str] = set()
+    for source, target in pairs + longer:
+        words.update(source, target)
+    numbers = {word: number for number, word in enumerate(sorted(words), start=SPECIAL)}
+    return TaskData(
+        train=encoded(learned, numbers),
+        test=encoded(held_out, numbers),
+        longer=encoded(longer, numbers) if longer else None,
+        vocabulary=SPECIAL + len(words),
+    )
 
 
 def encoded(pairs: Sequence[tuple[Tokens, Tokens]], numbers: dict[str, int]) -> Sequences:
-    sources = [[*(numbers[word] for word in source), END] for source, _ in pairs]
-    targets = [[START, *(numbers[word] for word in target), END] for _, target in pairs]
-    places = [
-        next((at for at, word in enumerate(target[1:], 1) if target[at - 1] in JOINED), 0)
-        for _, target in pairs
-    ]
+    """Return pairs as numbers, with the first place after a word of JOINED in each target, or 0."""
+    sources: list[list[int]] = []
+    targets: list[list[int]] = []
+    places: list[int] = []
+    for source, target in pairs:
+        sources.append([*(numbers[word] for word in source), END])
+        targets.append([START, *(numbers[word] for word in target), END])
+        after = [place for place, word in enumerate(target[:-1], start=1) if word in JOINED]
+        places.append(after[0] if after else 0)
     return Sequences(padded(sources), padded(targets), torch.tensor(places))
 
 

@@ -208,11 +208,17 @@ def with_settings(study: Study, tree: Tree) -> Study:
             raise InputError(f"the study {study.name} sets {name} itself: leave it out")
 
     def changed(trial: Any) -> Any:
-        start = {"start": changed(trial.start)} if getattr(trial, "start", None) else {}
-        own = fields if getattr(trial, "steps", 1) else {key: fields[key] for key in fields if key != "steps"}
-        new = trial.change(model, **own, **start)
+        own = dict(fields)
+        if not getattr(trial, "steps", 1):
+            own.pop("steps", None)
+        if getattr(trial, "start", None):
+            own["start"] = changed(trial.start)
+        new = trial.change(model, **own)
+        tried = dict(new.model)
+        if "vocabulary" in tried:
+            tried["vocabulary"] = 9
         try:
-            trial.config(**{**new.model, **({"vocabulary": 9} if "vocabulary" in new.model else {})})
+            trial.config(**tried)
         except ValidationError as error:
             raise InputError(explain(error, "model", trial.config)) from None
         return new
@@ -233,5 +239,8 @@ def value_at(trial: Any, name: str) -> Any:
 def variant_label(name: str) -> str:
     """Return the name of a variant in the language of the page: each part between commas, without numbers."""
     known = words("study.variants")
-    parts = [part.partition(" x") for part in name.split(", ")]
-    return ", ".join(known.get(part, part) + sign + number for part, sign, number in parts)
+    labels: list[str] = []
+    for part in name.split(", "):
+        what, sign, number = part.partition(" x")
+        labels.append(known.get(what, what) + sign + number)
+    return ", ".join(labels)

@@ -176,7 +176,8 @@ def row_named(name: str, rows: Sequence[TableRow], measure: str = "accuracy") ->
 def with_holm(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Return the verdicts with whether each of the decided ones stays when all are tested together (Holm)."""
     adjusted = holm([each.p_value for each in verdicts])
-    return [
-        replace(each, holm=p_value <= LEVEL if each.verdict != "undecided" else None)
-        for each, p_value in zip(verdicts, adjusted, strict=True)
-    ]
+    found: list[Verdict] = []
+    for verdict, p_value in zip(verdicts, adjusted, strict=True):
+        stays = p_value <= LEVEL if verdict.verdict != "undecided" else None
+        found.append(replace(verdict, holm=stays))
+    return found

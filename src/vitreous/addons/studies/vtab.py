@@ -4,6 +4,7 @@ by itself with the recipe `vtab-1k`, and the accuracies are averaged by group.""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,17 +44,18 @@ class VTAB(Result):
     @property
     def means(self) -> dict[str, float]:
         """By group, and of all tasks as Table 2 has it: every task counts the same."""
-        groups = [name for name in GROUPS if any(each.group == name for each in self.scores)]
-        found = {
-            name: float(np.mean([each.accuracy for each in self.scores if each.group == name]))
-            for name in groups
-        }
-        return found | {"mean": float(np.mean([each.accuracy for each in self.scores]))}
+        found = dict[str, float]()
+        for name in GROUPS:
+            accuracies = [each.accuracy for each in self.scores if each.group == name]
+            if accuracies:
+                found[name] = float(np.mean(accuracies))
+        found["mean"] = float(np.mean([each.accuracy for each in self.scores]))
+        return found
 
     @property
     def missing(self) -> dict[str, int]:
         """How many tasks of the benchmark each group lacks."""
-        counts = {name: sum(each.group == name for each in self.scores) for name in GROUPS}
+        counts = Counter(each.group for each in self.scores)
         return {name: number - counts[name] for name, number in GROUPS.items() if counts[name] < number}
 
     def to_json(self) -> dict[str, Any]:
@@ -67,16 +69,7 @@ class VTAB(Result):
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each task."""
-        return [
-            {
-                "group": each.group,
-                "task": each.task,
-                "accuracy": each.accuracy,
-                "interval": list(each.interval),
-                "count": each.count,
-            }
-            for each in self.scores
-        ]
+        return [{**vars(score), "interval": list(score.interval)} for score in self.scores]
 
     def figures(self) -> dict[str, Figure]:
         return {}
@@ -107,12 +100,10 @@ class VTAB(Result):
 
 def tasks_of(folder: Path) -> list[tuple[str, Path]]:
     """Return the group and the folder of each task. Raises InputError: there are none."""
-    found = [
-        (group, task)
-        for group in GROUPS
-        for task in sorted((folder / group).glob("*"))
-        if task.is_dir() and not task.name.startswith(".")
-    ]
+    found: list[tuple[str, Path]] = []
+    for group in GROUPS:
+        below = sorted((folder / group).glob("*"))
+        found += ((group, task) for task in below if task.is_dir() and not task.name.startswith("."))
     if not found:
         raise InputError(
             f"{folder} has no tasks: put the folder of each, with train/ and test/, into natural/, "

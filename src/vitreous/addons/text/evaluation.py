@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -161,8 +162,8 @@ def evaluate_reader(
     for some in image_batches(captions.images, batch_size, failed, world):
         found = reader.read([image for _, image in some], beams=beams, batch_size=batch_size)
         mine |= {row: each.text for (row, _), each in zip(some, found, strict=True)}
-    texts = {row: text for part in world.gather(mine) for row, text in part.items()}
-    failed = {name: reason for part in world.gather(failed) for name, reason in part.items()}
+    texts = dict(ChainMap(*world.gather(mine)))
+    failed = dict(ChainMap(*world.gather(failed)))
     check_readable(len(texts), captions.images, failed)
     rows = sorted(texts)
     return CaptioningEvaluation(
@@ -191,11 +192,13 @@ def evaluate_translator(
     readable = [row for row in sorted(range(len(pairs)), key=lengths.__getitem__) if lengths[row] < longest]
     began = time.perf_counter()
     starts = range(world.rank * batch_size, len(readable), world.size * batch_size)
-    mine = [row for start in starts for row in readable[start : start + batch_size]]
+    mine: list[int] = []
+    for start in starts:
+        mine += readable[start : start + batch_size]
     sources = [pairs[row].source for row in mine]
     found = translator.translate(sources, beams=beams, length_penalty=length_penalty, batch_size=batch_size)
-    parts = world.gather({row: each.text for row, each in zip(mine, found, strict=True)})
-    written = {row: text for part in parts for row, text in part.items()}
+    own = {row: each.text for row, each in zip(mine, found, strict=True)}
+    written = dict(ChainMap(*world.gather(own)))
     texts = [written.get(row, "") for row in range(len(pairs))]
     seconds = time.perf_counter() - began
     wanted = [pair.target for pair in pairs]

@@ -9,8 +9,10 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from vitreous.addons.text.models import Translator, check_tokenizer
 from vitreous.addons.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.data.findings import Finding
-from vitreous.inspection.capture import capture_attention
+from vitreous.inspection.capture import CapturedAttention, capture_attention
 from vitreous.inspection.explorer import PAGE_CHARACTERS, encode, pack
 from vitreous.inspection.images import data_uri, inferno, rgb
 from vitreous.inspection.model_report import InspectionRequest
@@ -71,8 +73,12 @@ def text_attention(
         capture_attention(decoder, kind=CrossAttention) as cross,
     ):
         model(source, written[:, :-1])
-    kinds = (reading, writing, cross)
-    return SequenceAttention(*(torch.stack([layer[0].cpu() for layer in each.maps]) for each in kinds))
+    return SequenceAttention(of_one(reading), of_one(writing), of_one(cross))
+
+
+def of_one(attention: CapturedAttention[Tensor]) -> Float[Tensor, "L K T T"]:
+    """Return the maps of the first of a batch, layer by layer."""
+    return torch.stack([layer[0].cpu() for layer in attention.maps])
 
 
 class Measured(NamedTuple):
@@ -194,11 +200,10 @@ def write_sequence_page(
         if found.mistakes:
             parts = [mistaken_texts(found, by_word=interactive), *parts]
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {
-        f"{kind}_{number}": each.numpy()
-        for number, seen in enumerate(maps)
-        for kind, each in seen._asdict().items()
-    }
+    arrays = dict[str, NDArray[np.float32]]()
+    for number, seen in enumerate(maps):
+        for kind, each in seen._asdict().items():
+            arrays[f"{kind}_{number}"] = each.numpy()
     numbers = save_arrays(arrays, folder / "attention.npz")
     page = write_page(
         folder / "report.html",

@@ -34,11 +34,10 @@ TRANSFORMER_ROWS = [
     *pairs({"encoder.norm": "encoder.norm", "decoder.norm": "decoder.norm"}),
     *pairs(TRANSFORMER_ENCODER_NAMES, "encoder.blocks.{}.", "encoder.layers.{}."),
     *pairs(TRANSFORMER_DECODER_NAMES, "decoder.blocks.{}.", "decoder.layers.{}."),
-    *(
-        same(f"{stack}.blocks.{{}}.attention.qkv.{kind}", f"{stack}.layers.{{}}.self_attn.in_proj_{kind}")
-        for stack in ("encoder", "decoder")
-        for kind in ("weight", "bias")
-    ),
+    same("encoder.blocks.{}.attention.qkv.weight", "encoder.layers.{}.self_attn.in_proj_weight"),
+    same("encoder.blocks.{}.attention.qkv.bias", "encoder.layers.{}.self_attn.in_proj_bias"),
+    same("decoder.blocks.{}.attention.qkv.weight", "decoder.layers.{}.self_attn.in_proj_weight"),
+    same("decoder.blocks.{}.attention.qkv.bias", "decoder.layers.{}.self_attn.in_proj_bias"),
     *query_and_key_value("decoder.blocks.{}.cross_attention", "decoder.layers.{}.multihead_attn"),
 ]
 

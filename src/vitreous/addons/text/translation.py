@@ -54,7 +54,10 @@ class Translation(TextTask):
         return pairs_config(len(data.train))
 
     def training_texts(self, data: Parallel) -> list[str]:
-        return [text for pair in data.train for text in (pair.source, pair.target)]
+        texts: list[str] = []
+        for pair in data.train:
+            texts += (pair.source, pair.target)
+        return texts
 
     def batches(
         self, config: Any, data: Parallel, tokenizer: Tokenizer, **options: Any
