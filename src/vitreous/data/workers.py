@@ -122,7 +122,7 @@ def in_order(
 work: Callable[[Any], Any]  # in a worker process: what it does
 
 
-def forked(count: int, function: Callable[[Any], Any]) -> ProcessPoolExecutor:
+def forked(count: int, function: Callable[[T], R]) -> ProcessPoolExecutor:
     """Return processes in which `in_worker` is `function`, forked from this one so that they share its
     memory: an index or a cache of images is not copied. Raises InputError: this system has none."""
     if "fork" not in multiprocessing.get_all_start_methods():

@@ -33,7 +33,7 @@ def write_thresholds(folder: Path, found: LabelEvaluation) -> dict[str, float] |
     """Write the best threshold of each label beside the weights; none where each image has one label."""
     if not isinstance(found, MultiLabelEvaluation):
         return None
-    columns = zip(found.classes, found.targets.T, found.probabilities.T, strict=True)
+    columns = zip(found.classes, found.targets.T, found.known_probabilities.T, strict=True)
     chosen = {label: best_threshold(relevant, scores) for label, relevant, scores in columns}
     about = {"weights": sha256_of(folder / "model.safetensors"), "thresholds": chosen}
     write_text(folder / THRESHOLDS, json.dumps(about, ensure_ascii=False, indent=1))

@@ -188,21 +188,27 @@ class MultiLabelEvaluation(LabelEvaluation):
     task = "multilabel"
     per_example = ("targets", "probabilities")
 
-    probabilities: Any
+    probabilities: Float[np.ndarray, "N classes"] | None
     levels: LabelLevels | None = None
 
     @cached_property
     def calibration(self) -> Calibration:
         if self.levels:
             return self.levels.calibration()
-        return calibrate(self.probabilities.ravel(), self.targets.ravel())
+        return calibrate(self.known_probabilities.ravel(), self.targets.ravel())
+
+    @property
+    def known_probabilities(self) -> Float[np.ndarray, "N classes"]:
+        """The probabilities where there are no levels in their place."""
+        assert self.probabilities is not None
+        return self.probabilities
 
     @cached_property
     def average_precision(self) -> tuple[float, ...]:
         """Of each class; NaN for a class that no image shows, and of a part of what was counted."""
         if self.levels:
             return tuple(self.levels.precision(self.count))
-        columns = zip(self.targets.T, self.probabilities.T, strict=True)
+        columns = zip(self.targets.T, self.known_probabilities.T, strict=True)
         return tuple(average_precision(target, score) for target, score in columns)
 
     @property
@@ -213,7 +219,7 @@ class MultiLabelEvaluation(LabelEvaluation):
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        interval = None if self.levels else precision_interval(self.targets, self.probabilities)
+        interval = None if self.levels else precision_interval(self.targets, self.known_probabilities)
         precision = Metric(self.mean_average_precision, "mean average precision", interval)
         return {"mean_average_precision": precision, **self.calibration_metrics}
 
@@ -237,7 +243,7 @@ class MultiLabelEvaluation(LabelEvaluation):
         """How well the labels of each image are ranked before the others: its average precision."""
         if self.levels:
             return None
-        rows = zip(self.targets, self.probabilities, strict=True)
+        rows = zip(self.targets, self.known_probabilities, strict=True)
         return ExampleScores("ranking", np.array([average_precision(*row) for row in rows]))
 
     def by_class(self) -> dict[str, float]:

@@ -234,7 +234,7 @@ def image_batches(
 
 
 def prepared_batches(
-    model: Any, images: ImageDataset, failed: dict[str, str], **options: Any
+    model: Runnable, images: ImageDataset, failed: dict[str, str], **options: Any
 ) -> Iterator[tuple[list[str], Float[Tensor, "B C H W"]]]:
     """Yield images as the model takes them, in batches, with their names; `failed` takes what cannot be read.
     options: `device`, `batch_size` and `workers`, as in `Batching`."""
@@ -246,7 +246,7 @@ def prepared_batches(
 
 
 def automatic_precision(
-    model: Any,
+    model: Runnable,
     images: ImageDataset | None,
     wanted: str,
     device: torch.device,
@@ -299,7 +299,7 @@ def automatic_precision(
     return chosen
 
 
-def agreement(model: Any, images: ImageDataset, device: torch.device, workers: int) -> tuple[int, int]:
+def agreement(model: Runnable, images: ImageDataset, device: torch.device, workers: int) -> tuple[int, int]:
     """Return for how many images, and of how many, the answers in bf16 are those in fp32."""
     some = ImageList([image for _, image in images.readable(images.sample(MEASURED))])
     answers = []

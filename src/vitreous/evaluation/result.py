@@ -94,7 +94,7 @@ class Evaluation(Result):
     gap: ClassVar[tuple[str, str, str] | None] = None
 
     names: Sequence[str]
-    indices: Any = ()
+    indices: Sequence[int] | Int[np.ndarray, " N"] = ()
     failed: Mapping[str, str]
     seconds: float
     model: str = ""
