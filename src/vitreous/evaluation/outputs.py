@@ -234,7 +234,7 @@ def image_batches(
 
 
 def prepared_batches(
-    model: Runnable, images: ImageDataset, failed: dict[str, str], **options: Any
+    model: Any, images: ImageDataset, failed: dict[str, str], **options: Any
 ) -> Iterator[tuple[list[str], Float[Tensor, "B C H W"]]]:
     """Yield images as the model takes them, in batches, with their names; `failed` takes what cannot be read.
     options: `device`, `batch_size` and `workers`, as in `Batching`."""
