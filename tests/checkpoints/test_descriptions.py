@@ -323,6 +323,8 @@ def test_folders_and_files_of_other_kinds_are_named(tiny: Any, tmp_path: Path) -
         "adapter_config.json": "an adapter of PEFT",
         "flax_model.msgpack": "the weights of Flax",
         "tf_model.h5": "the weights of TensorFlow",
+        "_CHECKPOINT_METADATA": r"a checkpoint of orbax \(JAX\): restore it there",
+        "manifest.ocdbt": "a checkpoint of orbax",
         ".metadata": r"is not the \.metadata of torch\.distributed\.checkpoint, or damaged",
     }.items():
         folder = tmp_path / file.strip(".")
@@ -330,7 +332,10 @@ def test_folders_and_files_of_other_kinds_are_named(tiny: Any, tmp_path: Path) -
         (folder / file).write_bytes(b"{}")
         with pytest.raises(vt.InputError, match=what):
             vt.load(folder)
-    for beginning, what in {b"\x89HDF\r\n\x1a\n\0": "an HDF5 file", b"GGUF\3\0\0\0\0": "a GGUF file"}.items():
+    for beginning, what in {
+        b"\x89HDF\r\n\x1a\n\0": "a damaged HDF5",
+        b"GGUF\3\0\0\0\0": "a GGUF file",
+    }.items():
         (tmp_path / "file").write_bytes(beginning)
         with pytest.raises(vt.InputError, match=what):
             vt.load(tmp_path / "file")

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -469,3 +470,21 @@ def test_a_vit_by_another_name_is_read_where_its_format_is_given(tmp_path: Path)
 def test_where_weights_cannot_be(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(vt.InputError, match=sentence):
         vt.load(GOLDEN / "hf_vit", **options)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda name: "".join(f"['{key}']" for key in ("params", *name.split("/"))),
+        lambda name: "".join(f"['{key}']" for key in name.split("/")) + ".value",
+        lambda name: f"params.{name.replace('/', '.')}",
+    ],
+)
+def test_names_that_jax_gives_the_leaves_of_a_tree(named: Any, tiny: Any, tmp_path: Path) -> None:
+    model = tiny(mlp="gelu_tanh")
+    vt.save(model, tmp_path / "m.npz", format="google")
+    with np.load(tmp_path / "m.npz") as arrays:
+        np.savez(tmp_path / "tree.npz", **{named(name): arrays[name] for name in arrays.files})
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(vt.load(tmp_path / "tree.npz")(images), model(images))

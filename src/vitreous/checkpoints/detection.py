@@ -167,6 +167,8 @@ OTHERS = {
     "(peft: merge_and_unload), or give the folder with its adapter_config.json",
     r"model\.diffusion_model\.|down_blocks\.\d": "a diffusion model",
     r"features\.\d+\.\d?\.?weight": "a convolutional network of torchvision",
+    r"/vars/\d+$": "a model of Keras other than the ViT of keras-hub",
+    r":0$": "the weights of TensorFlow",
     r"(transformer\.h|model\.layers)\.\d+\.|encoder\.layer\.\d+\.attention\.self\.query": "a language model",
 }
 

@@ -26,7 +26,8 @@ DESCRIPTIONS = [
     "adapter_config.json",
 ]
 FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
-SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")  # of files of weights
+# Of files of weights.
+SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar", ".keras", ".weights.h5")
 PACKAGED = "vitreous:"
 ENCODERS = Path(__file__).parent / "encoders"  # a folder of the native format for each
 OLDER_FILES = [*DESCRIPTIONS, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]

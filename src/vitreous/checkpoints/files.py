@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.distributed_files import METADATA, read_distributed
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
+from vitreous.checkpoints.hdf5_files import SIGNATURE, archive_description, is_keras_archive, read_hdf5
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Entry, Tensors, is_npz, read_npz, read_safetensors
 from vitreous.checkpoints.torch_files import Parts, parts_in_memory, read_torch
 from vitreous.errors import InputError
@@ -24,6 +25,7 @@ from vitreous.outside import read_regular
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
 # Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
 OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt", METADATA)
+KERAS_WEIGHTS = ("task.weights.h5", "model.weights.h5")  # of a preset of keras-hub
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
 
 
@@ -153,7 +155,9 @@ def open_source(path: Path) -> Source:
         path = first_module(path)
         weights = weights_of_folder(path)
         return Source.of_parts(str(path), read_weights(weights), *descriptions(path))
-    usual = path.name in WEIGHTS + INDICES
+    if path.suffix == ".keras" and is_keras_archive(path):
+        return Source.of_parts(str(path), read_weights(path), archive_description(path))
+    usual = path.name in WEIGHTS + INDICES + KERAS_WEIGHTS
     described = descriptions(path.parent) if usual else (open_clip_description(path.parent), {})
     return Source.of_parts(str(path), read_weights(path), *described)
 
@@ -161,11 +165,12 @@ def open_source(path: Path) -> Source:
 def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """config.json and preprocessor_config.json (or that part of processor_config.json), each empty where it
     is missing."""
-    names = ("config.json", "preprocessor_config.json", "processor_config.json")
+    names = ("config.json", "preprocessor_config.json", "processor_config.json", "task.json")
     paths = (folder / name for name in names)
-    config, preprocessor, processor = (read_json(path) if path.is_file() else {} for path in paths)
+    config, preprocessor, processor, task = (read_json(path) if path.is_file() else {} for path in paths)
     images = processor.get("image_processor")
-    config = open_clip_description(folder) | config
+    # a task of keras-hub has its backbone in it
+    config = open_clip_description(folder) | (task or config)
     return config, preprocessor or (images if isinstance(images, dict) else {})
 
 
@@ -180,6 +185,10 @@ def open_clip_description(folder: Path) -> dict[str, Any]:
 
 
 IN_PYTORCH = "load it with transformers and write it with save_pretrained, as PyTorch or safetensors"
+ORBAX = (
+    "a checkpoint of orbax (JAX): restore it there, and write its parameters with numpy.savez, by names like "
+    "params/Transformer/encoder_norm/scale"
+)
 # What folders hold instead of weights that are read here, by the name of a file.
 OTHER_FILES = {
     "adapter_config.json": "an adapter of PEFT, not a model: merge it into its model (merge_and_unload), "
@@ -187,13 +196,12 @@ OTHER_FILES = {
     "flax_model.msgpack": f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}",
     "tf_model.h5": f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}",
     "saved_model.pb": f"a SavedModel of TensorFlow: {IN_PYTORCH}",
+    **dict.fromkeys(("_CHECKPOINT_METADATA", "manifest.ocdbt", "*/_CHECKPOINT_METADATA"), ORBAX),
 }
 # What files are that are not read here, by their first bytes.
 OTHER_BEGINNINGS = {
-    b"\x89HDF": "an HDF5 file, of Keras or TensorFlow: its weights are not read here",
     b"GGUF": "a GGUF file of llama.cpp: its weights are quantized, and not read here",
     b"\x08": "an ONNX program: vitreous.predict takes it as it is, and its weights are not read",
-    b"\x81": f"a file of msgpack, as Flax writes its weights: {IN_PYTORCH}",
     b"\x93NUMPY": "one NumPy array, not a checkpoint: an .npz holds arrays by name",
 }
 
@@ -217,14 +225,14 @@ def first_module(folder: Path) -> Path:
 
 def weights_of_folder(folder: Path) -> Path:
     """The file of weights in a folder: one of the usual names, or the only one there is."""
-    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:], *OTHER_WEIGHTS):
+    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:], *OTHER_WEIGHTS, *KERAS_WEIGHTS):
         if (folder / name).is_file():
             return folder / name
     found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     if len(found) == 1:
         return found[0]
     for name, kind in OTHER_FILES.items():
-        if (folder / name).exists():
+        if any(folder.glob(name)):
             raise InputError(f"{folder} holds {kind}")
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
     raise InputError(f"{folder} holds {what}: give the path of one file")
@@ -260,12 +268,16 @@ def read_weights(path: Path) -> Parts:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     if start[8:9] == b"{" and start[:2] != b"PK":
         return {"": read_safetensors(path)}
+    if start[:8] == SIGNATURE or (start[:2] == b"PK" and is_keras_archive(path)):
+        return {"": read_hdf5(path)}
     if start[:2] == b"PK" and is_npz(path):
         return {"": read_npz(path)}
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return read_torch(path)
     if start == b"version h":
         raise InputError(f"{path} is a Git-LFS pointer and not the file itself: fetch that with git lfs pull")
+    if re.match(rb"[\x81-\x8f][\xa1-\xbf]", start):  # a mapping whose first key is a short text
+        raise InputError(f"{path} is a file of msgpack, as Flax writes its weights: {IN_PYTORCH}")
     for beginning, kind in OTHER_BEGINNINGS.items():
         if start.startswith(beginning):
             raise InputError(f"{path} is {kind}")

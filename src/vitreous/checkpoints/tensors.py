@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
@@ -206,13 +207,21 @@ def read_npz(path: Path) -> Tensors:
             stored = sum(info.file_size for info in members if info.compress_type == zipfile.ZIP_STORED)
             if stored > size or sum(info.file_size for info in members) > max(BOMB, UNFOLDED * size):
                 raise InputError(f"{path} would unfold from {size} bytes into an absurd size: it is refused")
-            return Tensors(
-                {info.filename.removesuffix(".npy"): member(path, archive, info) for info in members}
-            )
+            return Tensors({flat_name(info.filename): member(path, archive, info) for info in members})
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from None
     except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError):
         raise InputError(f"{path} is a damaged .npz archive") from None
+
+
+def flat_name(file: str) -> str:
+    """The name of an array, as flax flattens a tree: also of one that was saved by the keys of a leaf as JAX
+    writes them (`['params']['head']['kernel'].value`), or with dots between them."""
+    name = file.removesuffix(".npy").removesuffix(".value")
+    if keys := re.findall(r"\['?(\w+)'?\]", name):
+        return "/".join(keys)
+    flax = "/" not in name and re.search(r"\.(kernel|scale|bias|pos_embedding|probe)$|\.cls$", name)
+    return name.replace(".", "/") if flax and re.search(r"(^|\.)params\.", name) else name
 
 
 def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry:

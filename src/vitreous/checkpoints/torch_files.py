@@ -101,8 +101,6 @@ def open_archive(source: Path | BytesIO, path: Path) -> tuple[Any, Place]:
 
 def archive_kind(names: Sequence[str]) -> str:
     """What a zip archive is that is not one of PyTorch's, by the names of its files."""
-    if "model.weights.h5" in names:
-        return "a Keras archive (.keras): load it with keras, and save what vitreous list-formats names"
     if any(name.endswith(("archive_format", "serialized_exported_program.json")) for name in names) or any(
         "/models/" in name and name.endswith(".json") for name in names
     ):

@@ -10,6 +10,7 @@ from vitreous.checkpoints.formats.bit import BIT
 from vitreous.checkpoints.formats.dinov3 import DINOV3
 from vitreous.checkpoints.formats.google import GOOGLE
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
+from vitreous.checkpoints.formats.keras import KERAS
 from vitreous.checkpoints.formats.monai import MONAI
 from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
 from vitreous.checkpoints.formats.openmmlab import OPENMMLAB
@@ -42,6 +43,7 @@ def formats_of_images() -> Sequence[Format]:
         FRANKZVIT,
         PRETRAINED_VIT,
         MONAI,
+        KERAS,
         VIT5,
         OPENMMLAB,
         RADIO,
@@ -91,7 +93,7 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
 
 # Families that are only read, in these formats.
 READ_FAMILIES: dict[str, tuple[str, ...]] = {
-    "ViT": ("pytorch-pretrained-vit", "monai", "openmmlab"),
+    "ViT": ("pytorch-pretrained-vit", "monai", "openmmlab", "keras-hub"),
     "DeiT": ("openmmlab",),
     "BEiT, BEiT v2": ("openmmlab",),
     "Perception Encoder": ("perception-encoder",),
