@@ -60,8 +60,9 @@ def distance_figure(survey: Survey, config: ViTConfig) -> Exhibit:
         axes.set_xticks(range(1, layers + 1, max(1, layers // 12)))
         axes.set_ylim(0, max(1.08 * distance.max(), 1.08 * uniform, 1e-9))
     arrays = {"distance": survey.distance.numpy()}
-    header = [phrase("charts.layer"), *(f"{phrase('charts.head')} {head + 1}" for head in range(heads))]
-    table = [header, *([str(i + 1), *(f"{each:.3g}" for each in row)] for i, row in enumerate(distance))]
+    table = [[phrase("charts.layer"), *(f"{phrase('charts.head')} {head + 1}" for head in range(heads))]]
+    for layer, row in enumerate(distance, start=1):
+        table.append([str(layer), *(f"{pixels:.3g}" for pixels in row)])
     return exhibit(
         "distance", Chart(figure, table if heads < 40 else ()), arrays=arrays, count=len(survey.distance)
     )
@@ -73,15 +74,15 @@ def patch_figure(
     """Show the attention of one patch, layer by layer, on the first image."""
     maps = to_grid(survey.asked[0], config)
     pixels, caption = image
-    tiles = [overlay(marked(pixels, config, patch), layer) for layer in maps]
+    shown, notes = [], []
+    for number, layer in enumerate(maps, start=1):
+        tile = overlay(marked(pixels, config, patch), layer)
+        shown.append((tile, phrase("images.layer", number=number)))
+        notes.append(map_words(layer))
     return exhibit(
         "patch",
-        HTML.image_row(
-            [(tile, phrase("images.layer", number=i + 1)) for i, tile in enumerate(tiles)],
-            [map_words(each) for each in maps],
-            [caption] * len(tiles),
-        ),
-        file=contact_sheet(tiles, columns=6),
+        HTML.image_row(shown, notes, [caption] * len(shown)),
+        file=contact_sheet([tile for tile, _ in shown], columns=6),
         heat=True,
         arrays={"patch_attention": to_grid(survey.asked, config).numpy()},
         row=patch[0] + 1,
@@ -154,14 +155,14 @@ def by_layer_and_head(
 
 def relevance_figure(evidence: Relevance, images: Sequence[tuple[Pixels, str]], label: str | None) -> Exhibit:
     """Show the relevance for the given class, or for each image's own prediction."""
-    tiles = [overlay(image, patches) for (image, _), patches in zip(images, evidence.patches, strict=True)]
+    shown, notes = [], []
+    for (image, caption), patches in zip(images, evidence.patches, strict=True):
+        shown.append((overlay(image, patches), caption))
+        notes.append(map_words(patches))
     return exhibit(
         "relevance",
-        HTML.image_row(
-            [(tile, caption) for tile, (_, caption) in zip(tiles, images, strict=True)],
-            [map_words(patches) for patches in evidence.patches],
-        ),
-        file=contact_sheet(tiles, columns=8),
+        HTML.image_row(shown, notes),
+        file=contact_sheet([tile for tile, _ in shown], columns=8),
         heat=True,
         arrays={"relevance": evidence.patches.numpy()},
         label=label,
@@ -255,9 +256,8 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
         axes.set_xlabel(phrase("charts.norm-prefix" if config.num_prefix_tokens else "charts.norm"))
     counts, edges = np.histogram(patches.flatten().numpy(), bins=20)
     table = [[phrase("charts.norm"), phrase("charts.tokens")]]
-    table += [
-        [f"{low:.3g} – {high:.3g}", str(n)] for low, high, n in zip(edges, edges[1:], counts, strict=False)
-    ]
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        table.append([f"{low:.3g} – {high:.3g}", str(count)])
     per_image = unusual.sum(dim=1)
     return exhibit(
         "norms",
@@ -281,11 +281,11 @@ def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:
     classes."""
     if lens is None:
         return []
-    return [
-        phrase("images.undecided", probability=probability)
-        if open
-        else phrase("images.answer", label=labels[number], probability=probability)
-        for number, probability, open in zip(
-            lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist(), undecided(lens), strict=True
-        )
-    ]
+    answers = []
+    numbers, probabilities = lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist()
+    for number, probability, is_open in zip(numbers, probabilities, undecided(lens), strict=True):
+        if is_open:
+            answers.append(phrase("images.undecided", probability=probability))
+        else:
+            answers.append(phrase("images.answer", label=labels[number], probability=probability))
+    return answers

@@ -10,10 +10,10 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from PIL import Image
+from PIL.TiffImagePlugin import TiffImageFile
 
 from vitreous.errors import is_installed
 
@@ -96,7 +96,8 @@ def is_of_bands(data: bytes) -> bool:
     """Return whether Pillow would drop bands or bits of a TIFF file."""
     try:
         with Image.open(io.BytesIO(data), formats=("TIFF",)) as image:
-            tags: Any = image.tag_v2  # type: ignore[attr-defined]
+            assert isinstance(image, TiffImageFile)
+            tags = image.tag_v2
     except Exception:  # damaged, or of a kind that Pillow does not know, such as five bands of 16 bits
         return is_installed("tifffile")
     samples = int(tags.get(SAMPLES, 1))

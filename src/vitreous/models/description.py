@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ class Description(Result):
     def macs(self) -> int:
         return sum(stage.macs for stage in self.stages)
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each stage."""
         return [asdict(stage) for stage in self.stages]
 
@@ -232,10 +232,12 @@ class StageRecorder(TorchFunctionMode):
             self.hooked.add(id(part))
             part.register_forward_hook(lambda _, __, result: self.end(path, label, result))
 
-    def recorded(self, path: str, label: tuple[str, str], method: Callable[..., Tensor]) -> Any:
+    def recorded(
+        self, path: str, label: tuple[str, str], method: Callable[..., Tensor]
+    ) -> Callable[..., Tensor]:
         """Wrap a method so that its result is recorded."""
 
-        def call(*args: Any, **kwargs: Any) -> Tensor:
+        def call(*args: object, **kwargs: object) -> Tensor:
             result = method(*args, **kwargs)
             self.end(path, label, result)
             return result
@@ -259,14 +261,25 @@ class StageRecorder(TorchFunctionMode):
         self.counted = done
         self.since = {}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def use(self, operands: Iterable[object]) -> None:
+        """Note which parameters are used for the first time."""
+        for operand in operands:
+            if isinstance(operand, list | tuple):
+                self.use(operand)
+            elif isinstance(operand, nn.Parameter) and id(operand) not in self.known:
+                self.known.add(id(operand))
+                self.since[self.names[id(operand)]] = operand.numel()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
         if func == torch.Tensor.dtype.__get__:  # type: ignore[attr-defined]  # which says a type, and uses no weight
             return func(*args, **(kwargs or {}))
-        several = [value for values in args if isinstance(values, list | tuple) for value in values]
-        for value in (*args, *several, *(kwargs or {}).values()):
-            if isinstance(value, nn.Parameter) and id(value) not in self.known:
-                self.known.add(id(value))
-                self.since[self.names[id(value)]] = value.numel()
+        self.use((*args, *(kwargs or {}).values()))
         if self.whole or func is not torch.nn.functional.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
         path, query, tokens = self.inside.pop(), args[0], args[1].shape[-2]
@@ -278,13 +291,13 @@ class StageRecorder(TorchFunctionMode):
         return result
 
 
-def normalization_flops(shape: torch.Size, *_: Any, **__: Any) -> int:
+def normalization_flops(shape: torch.Size, *_: object, **__: object) -> int:
     """Five multiply-accumulate operations for each number that a normalization takes in, as fvcore counts
     them, from which the published figures are."""
     return 10 * math.prod(shape)
 
 
-NORMALIZATIONS: dict[Any, Any] = {
+NORMALIZATIONS: dict[object, Callable[..., int]] = {
     torch.ops.aten.native_layer_norm: normalization_flops,
     torch.ops.aten.native_group_norm: normalization_flops,
 }

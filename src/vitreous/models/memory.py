@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -69,7 +70,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.alive = {storage_of(tensor): 0 for tensor in known}
         self.now = self.peak = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and storage_of(tensor) not in self.alive:
@@ -91,7 +98,13 @@ def storage_of(tensor: Tensor) -> int:
 class FusedAttention(TorchFunctionMode):
     """The meta device has no fused attention; this replaces it, and takes the memory of one."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         if func is torch.nn.functional.scaled_dot_product_attention:
             return FusedKernel.apply(*args[:4])  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))

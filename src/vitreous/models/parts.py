@@ -127,26 +127,31 @@ def rotary_position(config: ViTConfig) -> nn.Module | None:
     rotary, head_dim = config.rotary, config.resolved_head_dim
     if rotary is None:
         return None
-    options: dict[str, Any] = {
-        "num_prefix_tokens": config.num_prefix_tokens,
-        "pairs": rotary.pairs,
-        "axes": rotary.axes,
-        "offset": rotary.offset,
-    }
     if rotary.kind == "mixed":
-        options["temperature"] = rotary.temperature
-        return MixedRotaryPositions2d(config.grid, head_dim, heads=config.heads, **options)
+        return MixedRotaryPositions2d(
+            config.grid,
+            head_dim,
+            heads=config.heads,
+            num_prefix_tokens=config.num_prefix_tokens,
+            pairs=rotary.pairs,
+            axes=rotary.axes,
+            offset=rotary.offset,
+            temperature=rotary.temperature,
+        )
     kind = ClassRotaryPositions2d if rotary.class_angles else RotaryPositions2d
     return kind(
         config.grid,
         head_dim,
+        num_prefix_tokens=config.num_prefix_tokens,
+        pairs=rotary.pairs,
+        axes=rotary.axes,
+        offset=rotary.offset,
         temperature=rotary.temperature or 100.0,
         periods=rotary.periods,
         coordinates=rotary.coordinates,
         reference=rotary.reference,
         registers=config.registers,
         register_temperature=rotary.register_temperature,
-        **options,
     )
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import vitreous as vt
 from vitreous.addons.optimize.openvino import GRAPH, compiled_folder
-from vitreous.addons.optimize.quantization import preparing_nodes, preparing_operations
+from vitreous.addons.optimize.quantization import exact_nodes, exact_operations
 from vitreous.deployment.export import export
 from vitreous.deployment.programs import open_exported, open_image_model
 from vitreous.errors import InputError
@@ -197,10 +197,10 @@ def test_a_program_that_takes_pixels_in_int8(tmp_path: Path) -> None:
     graph = onnx.load(tmp_path / "small.onnx").graph
     quantizing = {node.name for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")}
     assert len(quantizing) > 10
-    assert quantizing.isdisjoint(preparing_nodes(graph))
+    assert quantizing.isdisjoint(exact_nodes(graph, None, prepares=True))
     read = openvino.Core().read_model(tmp_path / "small-openvino" / GRAPH)
     operations = read.get_ordered_ops()
     quantizing = {each.get_friendly_name() for each in operations if each.get_type_name() == "FakeQuantize"}
     assert len(quantizing) > 5
-    assert quantizing.isdisjoint(preparing_operations(read))
-    assert len(preparing_operations(read)) > 20
+    assert quantizing.isdisjoint(exact_operations(read, None, prepares=True))
+    assert len(exact_operations(read, None, prepares=True)) > 20

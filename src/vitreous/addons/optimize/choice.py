@@ -6,12 +6,17 @@ import json
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vitreous.addons.optimize.engines import ENGINES, Candidate, prepared_module
 from vitreous.deployment.programs import Substitute, is_program
 from vitreous.errors import is_installed
 from vitreous.outside import local_path, read_text, sha256_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vitreous.models.vit import ViT
 
 CHOICE = "optimized.json"  # beside the weights
 
@@ -31,16 +36,15 @@ class Optimized(NamedTuple):
     sentence: str
 
 
-def substitute(spec: Any) -> Substitute | None:
+def substitute(spec: object) -> Substitute | None:
     """Return what computes a run or a folder of weights in its place; None where nothing was chosen."""
     chosen = optimized(spec)
     if chosen is None:
         return None
-
     return Substitute(chosen.sentence, chosen.file, partial(open_chosen, chosen=chosen))
 
 
-def open_chosen(model: Any, chosen: Optimized) -> Any:
+def open_chosen(model: ViT, chosen: Optimized) -> nn.Module:
     """Return a model as PyTorch computes it by a choice without a file."""
     from vitreous.addons.optimize.token_merging import with_merged_tokens
 
@@ -48,7 +52,7 @@ def open_chosen(model: Any, chosen: Optimized) -> Any:
     return prepared_module(with_merged_tokens(model, chosen.merged) if chosen.merged else model, candidate)
 
 
-def optimized(spec: Any) -> Optimized | None:
+def optimized(spec: object) -> Optimized | None:
     """Return what was chosen for a run or a folder of weights; None where nothing was, not for its present
     weights, or an engine that is not installed here."""
     if not isinstance(spec, str | Path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ ENGINES = {
 FILES = {name: engine.ending for name, engine in ENGINES.items() if engine.ending}
 
 
-def prepared_module(model: Any, candidate: Candidate) -> nn.Module:
+def prepared_module(model: nn.Module, candidate: Candidate) -> nn.Module:
     """Return a model that PyTorch computes as a candidate says."""
     prepare = ENGINES[candidate.engine].prepare
     assert prepare
@@ -80,7 +80,7 @@ def prepared_module(model: Any, candidate: Candidate) -> nn.Module:
     if candidate.precision == "bf16":
         model = with_cast_weights(model)
         model.forward = in_bf16(model.forward)
-        model.features = in_bf16(model.features)
+        model.features = in_bf16(model.features)  # type: ignore[arg-type,assignment]
     return prepare(model)
 
 

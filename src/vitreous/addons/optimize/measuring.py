@@ -30,6 +30,8 @@ from vitreous.deployment.programs import open_program
 from vitreous.errors import InputError, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
+from vitreous.models.names import Model
+from vitreous.models.vit import ViT
 from vitreous.outside import sha256_of
 from vitreous.results import Result, percent
 from vitreous.whole_files import write_text
@@ -105,7 +107,7 @@ def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> l
     return ["eager", *(name for name, packages in needs.items() if all(map(is_installed, packages)))]
 
 
-def candidates(model: Any, engines: Sequence[str], device: torch.device) -> Iterator[Candidate]:
+def candidates(model: Model, engines: Sequence[str], device: torch.device) -> Iterator[Candidate]:
     """Yield the ways to compute a model, without the first: PyTorch in fp32."""
     half = has_bf16() or device.type == "cuda"
     int8 = device.type == "cpu" and is_installed("nncf")
@@ -116,7 +118,7 @@ def candidates(model: Any, engines: Sequence[str], device: torch.device) -> Iter
             yield Candidate(engine, "bf16")
         if int8 and engine in FILES:
             yield Candidate(engine, "int8")
-    if can_merge_tokens(model):
+    if isinstance(model, ViT) and can_merge_tokens(model):
         patches = model.config.grid[0] * model.config.grid[1]
         best = "openvino" if "openvino" in engines else engines[-1]
         lower = ["bf16"] * (half and best != "onnx") + ["int8"] * (int8 and best in FILES)
@@ -125,9 +127,12 @@ def candidates(model: Any, engines: Sequence[str], device: torch.device) -> Iter
             yield from (Candidate(best, precision, count) for precision in lower or ["fp32"])
 
 
-def opened(model: Any, candidate: Candidate, file: Path, samples: Sequence[NDArray[np.float32]]) -> nn.Module:
+def opened(
+    model: Model, candidate: Candidate, file: Path, samples: Sequence[NDArray[np.float32]]
+) -> nn.Module:
     """Return a model that is computed as a candidate says; `file` is written where its engine reads one."""
     if candidate.merged:
+        assert isinstance(model, ViT)  # else it is not a candidate
         model = with_merged_tokens(model, candidate.merged)
     if candidate.engine in FILES:
         export(model, file, candidate.engine, precision=candidate.precision, samples=samples)
@@ -136,7 +141,7 @@ def opened(model: Any, candidate: Candidate, file: Path, samples: Sequence[NDArr
 
 
 def optimize(
-    model: Any,
+    model: Model,
     folder: Path,
     images: ImageDataset,
     *,
@@ -234,12 +239,10 @@ def keep(folder: Path, file: Path | None, row: Row, candidate: Candidate, rows: 
     return target
 
 
-def timings(
-    model: nn.Module, module: nn.Module, batch: int, device: torch.device
-) -> tuple[float, float, float]:
+def timings(model: Model, module: nn.Module, batch: int, device: torch.device) -> tuple[float, float, float]:
     """Return images a second, that of the plain model in the same rounds as a multiple, and the milliseconds
     of one image."""
-    config: Any = model.config
+    config = model.config
 
     @torch.inference_mode()
     def call(which: nn.Module, size: int) -> None:
@@ -254,7 +257,7 @@ def timings(
     times = take_turns(calls, device)
     single = take_turns({"this": partial(call, module, 1)}, device)["this"]
     this = float(np.median(times["this"]))
-    ratio = float(np.median([a / b for a, b in zip(times["plain"], times["this"], strict=True)]))
+    ratio = float(np.median(np.divide(times["plain"], times["this"])))
     return round(batch / this, 2), round(ratio, 3), round(1000 * float(np.median(single)), 2)
 
 

@@ -50,7 +50,7 @@ def open_openvino(path: Path) -> tuple[Mapping[str, str], Compute]:
     return about, openvino_compute(path / GRAPH, full=full)
 
 
-def openvino_compute(graph: Any, *, full: bool) -> Compute:
+def openvino_compute(graph: Path | openvino.Model, *, full: bool) -> Compute:
     """Return what computes a graph, a file or a model of OpenVINO, in fp32 if `full`.
 
     The graph is compiled for batches of any size, which is there at once from the cache. Where it is called
@@ -58,8 +58,8 @@ def openvino_compute(graph: Any, *, full: bool) -> Compute:
     takes three quarters of the time of one image of a ViT-Ti/16, and five sixths of that of sixteen. With
     the features as an output, OpenVINO keeps the tokens in fp32 from layer to layer.
     """
-    openvino = import_openvino()
-    core, calls = openvino.Core(), count()
+    ov = import_openvino()
+    core, calls = ov.Core(), count()
     hints = {"PERFORMANCE_HINT": "LATENCY", **({"INFERENCE_PRECISION_HINT": "f32"} if full else {})}
     cached = {"CACHE_DIR": str(compiled_folder(graph))} if isinstance(graph, Path) else {}
     try:
@@ -69,26 +69,28 @@ def openvino_compute(graph: Any, *, full: bool) -> Compute:
     sides = list(compiled.input(0).partial_shape)[1:]
 
     @cache
-    def fixed(size: int, outputs: int) -> Any:
+    def fixed(size: int, outputs: int) -> openvino.InferRequest:
         model = core.read_model(graph) if isinstance(graph, Path) else graph.clone()
-        part = openvino.Model(model.outputs[:outputs], model.get_parameters())
+        part = ov.Model(model.outputs[:outputs], model.get_parameters())
         part.reshape({part.input(0): [size, *(each.get_length() for each in sides)]})
         return core.compile_model(part, "CPU", hints).create_infer_request()
 
-    def compute(images: NDArray[Any], outputs: int | None = None) -> list[NDArray[np.float32]]:
+    def compute(images: NDArray[np.generic], outputs: int | None = None) -> list[NDArray[np.float32]]:
         if next(calls) < STEADY or any(each.is_dynamic for each in sides):
             found = compiled(images)
             return [np.asarray(found[each]) for each in range(len(found))][:outputs]
-        wanted, parts, start = outputs or len(compiled.outputs), list[Any](), 0
+        wanted, start = outputs or len(compiled.outputs), 0
+        parts: list[list[NDArray[np.float32]]] = [[] for _ in range(wanted)]  # of each output
         while start < len(images):
             size = PIECE if len(images) - start > FEW else 1
             piece = images[start : start + size]
             if len(piece) < size:
                 piece = np.concatenate([piece, np.zeros((size - len(piece), *piece.shape[1:]), piece.dtype)])
             found = fixed(size, wanted).infer(np.ascontiguousarray(piece))
-            parts.append([np.asarray(found[each]) for each in range(wanted)])
+            for number in range(wanted):
+                parts[number].append(np.asarray(found[number]))
             start += size
-        return [np.concatenate(each)[: len(images)] for each in zip(*parts, strict=True)]
+        return [np.concatenate(each)[: len(images)] for each in parts]
 
     return compute
 
@@ -107,7 +109,7 @@ def compiled_folder(graph: Path) -> Path:
     return folder / now
 
 
-def import_openvino() -> Any:
+def import_openvino() -> ModuleType:
     """Import OpenVINO without its converter: that takes two thirds of the time, and reports the import."""
     converter = "openvino.tools.ovc"
     if "openvino" not in sys.modules:
@@ -128,7 +130,9 @@ def has_bf16() -> bool:
     return bool(flags and BF16_FLAGS & set(flags[1].split()))
 
 
-def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+def write_openvino(
+    outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[NDArray[np.float32]]
+) -> float:
     """Write a folder in fp32, bf16 or int8. Returns how far its outputs are from the model's."""
     require_packages("openvino", extra="cpu", what="export to OpenVINO")
     from openvino.tools.ovc import convert_model
@@ -137,7 +141,7 @@ def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], sample
     from vitreous.deployment.export import TOLERANCE, checked, inputs, signature, traced
     from vitreous.deployment.from_pixels import FromPixels
 
-    openvino = import_openvino()
+    ov = import_openvino()
     source, names, _ = signature(outputs)
     graph = convert_model(traced(outputs))
     if not isinstance(outputs, FromPixels):  # the converter forgets the sides
@@ -151,13 +155,12 @@ def write_openvino(outputs: nn.Module, path: Path, about: dict[str, Any], sample
     # Before it is rounded to a lower precision it must be the model.
     difference = checked(outputs, openvino_compute(graph, full=True)) if about["precision"] == "bf16" else 0.0
     path.mkdir()
-    openvino.save_model(graph, path / GRAPH, compress_to_fp16=False)
+    ov.save_model(graph, path / GRAPH, compress_to_fp16=False)
     described = json.dumps(about, ensure_ascii=False, indent=1)
     (path / DESCRIPTION).write_text(described, encoding="utf-8")
     if about["precision"] == "bf16" and not has_bf16():
         return difference
-    compute: Any = open_openvino(path)[1]
-    return checked(outputs, compute, TOLERANCE if about["precision"] == "fp32" else math.inf)
+    return checked(outputs, open_openvino(path)[1], TOLERANCE if about["precision"] == "fp32" else math.inf)
 
 
 OPENVINO = ProgramFormat("openvino", "openvino", open_openvino, package="openvino", holds=FOLDER)

@@ -7,17 +7,25 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from vitreous.deployment.programs import PIXELS
 from vitreous.errors import InputError, require_packages
 
+if TYPE_CHECKING:
+    import openvino
+    from onnx import GraphProto, NodeProto
+
 Node = TypeVar("Node")
 
 
-def write_onnx_int8(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+def write_onnx_int8(
+    outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[NDArray[np.float32]]
+) -> float:
     """Write an ONNX file with products in int8. Returns how far its outputs are from the model's."""
     from vitreous.deployment.export import save_onnx, signature, verified
 
@@ -36,7 +44,7 @@ def write_onnx_int8(outputs: nn.Module, path: Path, about: dict[str, Any], sampl
     return verified(outputs, path, exact=False)
 
 
-def quantized(graph: Any, samples: Sequence[Any], exact: Sequence[str] = ()) -> Any:
+def quantized(graph: Any, samples: Sequence[object], exact: Sequence[str] = ()) -> Any:
     """Return a graph of OpenVINO or ONNX with products in int8, but for the nodes in `exact`, calibrated on
     samples, by NNCF."""
     require_packages("nncf", extra="cpu", what="int8")
@@ -57,61 +65,49 @@ def quantized(graph: Any, samples: Sequence[Any], exact: Sequence[str] = ()) -> 
         )
 
 
-def preparing_nodes(graph: Any) -> list[str]:
-    """Return the names of the nodes of an ONNX graph that prepare the images, in float64: all that the first
-    float32 numbers are computed from."""
-    return nodes_before(graph, next(node for node in graph.node if is_float32(node)))
+def exact_nodes(graph: GraphProto, task: str | None, *, prepares: bool) -> list[str]:
+    """Return the names of the nodes of an ONNX graph that stay in floating point where products are in int8.
+
+    Where the graph prepares the images, in float64: all that its first float32 numbers are computed from.
+    Else the head of a regression, which gives numbers in the unit of the labels, of which int8 has two
+    digits.
+    """
+    makers = {}
+    for node in graph.node:
+        for name in node.output:
+            makers[name] = node
+
+    def before(node: NodeProto) -> list[str]:
+        return all_before(
+            node,
+            lambda each: [makers[name] for name in each.input if name in makers],
+            lambda each: str(each.name),
+        )
+
+    if prepares:
+        return before(next(node for node in graph.node if casts_to_float32(node)))
+    if task != "regression":
+        return []
+    logits, features = (before(makers[output.name]) for output in graph.output)
+    return [name for name in logits if name not in features]
 
 
-def exact_nodes(graph: Any, task: str | None, *, prepares: bool) -> list[str]:
-    """Return the names of the nodes of an ONNX graph that stay in float32 where products are in int8: those
-    that prepare the images, where the graph has them, or the head of a regression."""
-    return preparing_nodes(graph) if prepares else head_nodes(graph, task)
-
-
-def exact_operations(graph: Any, task: str | None, *, prepares: bool) -> list[str]:
+def exact_operations(graph: openvino.Model, task: str | None, *, prepares: bool) -> list[str]:
     """Return what `exact_nodes` does, of an OpenVINO graph."""
-    return preparing_operations(graph) if prepares else head_operations(graph, task)
 
+    def before(operation: openvino.Node) -> list[str]:
+        return all_before(
+            operation,
+            lambda each: [value.get_node() for value in each.input_values()],
+            lambda each: str(each.get_friendly_name()),
+        )
 
-def head_nodes(graph: Any, task: str | None) -> list[str]:
-    """Return the names of the nodes of an ONNX graph that compute numbers from features: the head of a
-    regression, which gives them in the unit of the labels, of which int8 has two digits."""
+    if prepares:
+        return before(next(each for each in graph.get_ordered_ops() if converts_to_float32(each)))
     if task != "regression":
         return []
-    makers = {name: node for node in graph.node for name in node.output}
-    logits, features = (nodes_before(graph, makers[each.name]) for each in graph.output)
+    logits, features = (before(output.get_node()) for output in graph.outputs)
     return [name for name in logits if name not in features]
-
-
-def nodes_before(graph: Any, node: Any) -> list[str]:
-    makers = {name: node for node in graph.node for name in node.output}
-    return all_before(
-        node,
-        lambda node: [makers[name] for name in node.input if name in makers],
-        lambda node: str(node.name),
-    )
-
-
-def preparing_operations(graph: Any) -> list[str]:
-    """Return the names of the operations of an OpenVINO graph that prepare the images."""
-    return operations_before(next(each for each in graph.get_ordered_ops() if is_float32_operation(each)))
-
-
-def head_operations(graph: Any, task: str | None) -> list[str]:
-    """Return what `head_nodes` does, of an OpenVINO graph."""
-    if task != "regression":
-        return []
-    logits, features = (operations_before(each.get_node()) for each in graph.outputs)
-    return [name for name in logits if name not in features]
-
-
-def operations_before(operation: Any) -> list[str]:
-    return all_before(
-        operation,
-        lambda each: [value.get_node() for value in each.input_values()],
-        lambda each: str(each.get_friendly_name()),
-    )
 
 
 def all_before(node: Node, inputs: Callable[[Node], list[Node]], name: Callable[[Node], str]) -> list[str]:
@@ -125,12 +121,12 @@ def all_before(node: Node, inputs: Callable[[Node], list[Node]], name: Callable[
     return list(found)
 
 
-def is_float32(node: Any) -> bool:
+def casts_to_float32(node: NodeProto) -> bool:
     """Whether a node of ONNX casts to float32, the type of number 1."""
     return node.op_type == "Cast" and any(each.name == "to" and each.i == 1 for each in node.attribute)
 
 
-def is_float32_operation(operation: Any) -> bool:
+def converts_to_float32(operation: openvino.Node) -> bool:
     """Whether an operation of OpenVINO casts float64 to float32."""
     if operation.get_type_name() != "Convert":
         return False

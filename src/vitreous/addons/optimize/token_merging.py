@@ -9,7 +9,6 @@ eight), and in all twelve 1.2 (0.67).
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +16,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.layers.attention import NoAttentionPositions, join_heads
+from vitreous.layers.attention import Attention, NoAttentionPositions, join_heads
 from vitreous.layers.block import PreNormBlock
+from vitreous.models.vit import ViT
 
 Tokens = Float[Tensor, "B T D"]
 Sizes = Float[Tensor, "B T 1"]  # how many patches each token stands for
@@ -42,9 +42,10 @@ class MergingEncoder(nn.Module):
     def forward(self, z: Tokens) -> Float[Tensor, "B T2 D"]:
         sizes = torch.ones_like(z[..., :1])
         merged = False
-        layers: Any = self.blocks
-        for number, block in enumerate(layers, start=1):
+        for number, block in enumerate(self.blocks, start=1):
+            assert isinstance(block, PreNormBlock)
             attention = block.attention
+            assert isinstance(attention, Attention)
             query, key, value, _ = attention.project(block.attention_norm(z))
             bias = sizes.transpose(1, 2)[:, None].log() if merged else None
             attended = F.scaled_dot_product_attention(query, key, value, bias)
@@ -88,16 +89,17 @@ def merge(
 def can_merge_tokens(model: nn.Module) -> bool:
     """Return whether a model's encoder has layers that can merge tokens: several, pre-norm, with positions at
     the stem alone, which merged tokens keep."""
-    blocks: Any = getattr(model, "blocks", ())
-    return len(blocks) > 1 and all(
-        type(block) is PreNormBlock
-        and isinstance(block.position, nn.Identity)
-        and isinstance(block.attention.position, NoAttentionPositions)
-        for block in blocks
-    )
+    if not isinstance(model, ViT) or len(model.blocks) < 2:
+        return False
+    for block in model.blocks:
+        if type(block) is not PreNormBlock or not isinstance(block.position, nn.Identity):
+            return False
+        if not isinstance(block.attention.position, NoAttentionPositions):
+            return False
+    return True
 
 
-def with_merged_tokens(model: Any, count: int) -> Any:
+def with_merged_tokens(model: ViT, count: int) -> ViT:
     """Return a copy of a ViT that merges `count` tokens in each of a few encoder layers; for inference.
     Raises InputError: its encoder layers cannot, or there is nothing to merge."""
     if count < 1 or not can_merge_tokens(model):

@@ -12,7 +12,7 @@ from vitreous.api.arguments import named_path
 from vitreous.errors import InputError, require_packages
 
 
-def print_address(url: str, about: dict[str, Any]) -> None:
+def print_address(url: str, about: dict[str, object]) -> None:
     """Print where a model is served."""
     print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
 
@@ -32,7 +32,7 @@ def serve(
     precision: str = "auto",
     device: str = "auto",
     language: str | None = None,
-    ready: Callable[[str, dict[str, Any]], None] = print_address,
+    ready: Callable[[str, dict[str, object]], None] = print_address,
 ) -> None:
     """Answer over HTTP until Ctrl-C, with a web page. SIGHUP loads the model again, without losing a request.
 

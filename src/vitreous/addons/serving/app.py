@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapp
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -17,15 +17,25 @@ from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from torch import Tensor
 
 from vitreous import __version__
 from vitreous.addons.serving.batching import Asker, Batcher, Room, Turns
 from vitreous.addons.serving.limits import LEFT, Access, Guard, Limits, Refused
-from vitreous.addons.serving.models import Answer, Endpoint, Failed, Question, ServedModel, parse
+from vitreous.addons.serving.models import (
+    Answer,
+    Endpoint,
+    Failed,
+    ImageHeader,
+    Question,
+    ServedModel,
+    parse,
+)
 from vitreous.addons.serving.uploads import Upload, read_images
 from vitreous.data.decoding import BadImage
 from vitreous.data.workers import one_core, worker_count
 from vitreous.errors import InputError
+from vitreous.models.config_parts import Config
 
 # The page carries its styles and scripts in itself and asks only the server that it came from.
 PAGE_HEADERS = {
@@ -37,6 +47,7 @@ OPEN = frozenset({"/", "/healthz"})  # without a token
 LARGE = 2_000_000  # pixels of an image that takes long to decode
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+Result = TypeVar("Result")
 
 
 class Metrics:
@@ -67,7 +78,7 @@ class Loaded(NamedTuple):
     """A model that is ready: what answers, what is known of it from outside, and its page."""
 
     model: ServedModel
-    about: Mapping[str, Any]
+    about: Mapping[str, object]
     page: str
 
 
@@ -104,7 +115,7 @@ class Server:
             raise InputError("the new model answers other questions: start another server for it")
         self.use(loaded)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """What GET /v1/model says."""
         model = self.loaded.model
         return {
@@ -129,7 +140,7 @@ class Server:
             yield
 
     async def answers(
-        self, request: Request, endpoint: str, uploads: Sequence[Upload], parameters: Any
+        self, request: Request, endpoint: str, uploads: Sequence[Upload], parameters: Config
     ) -> list[Answer]:
         """The answers to all images of a request, in order.
 
@@ -155,21 +166,21 @@ class Server:
                 seconds = f"{self.limits.deadline:g} s"
                 raise Refused(504, f"the answer took longer than {seconds}: send less at once") from None
 
-    async def decode(self, model: ServedModel, upload: Upload, asker: Asker) -> Any:
+    async def decode(self, model: ServedModel, upload: Upload, asker: Asker) -> Tensor:
         """The pixels of an image, when it is the client's turn. Raises BadImage."""
         loop = asyncio.get_running_loop()
 
-        def open_and_prepare_small() -> Any:
+        def open_and_prepare_small() -> Tensor | ImageHeader:
             opened = model.open(upload.data, upload.name)
             large = opened.size[0] * opened.size[1] > LARGE
-            return (opened, None) if large else (None, model.prepare(opened))
+            return opened if large else model.prepare(opened)
 
         async with self.small_turns.turn(asker):
-            opened, pixels = await loop.run_in_executor(self.small_threads, open_and_prepare_small)
-        if opened is None:
-            return pixels
+            found = await loop.run_in_executor(self.small_threads, open_and_prepare_small)
+        if isinstance(found, Tensor):
+            return found
         async with self.large_turns.turn(asker):
-            return await loop.run_in_executor(self.large_threads, model.prepare, opened)
+            return await loop.run_in_executor(self.large_threads, model.prepare, found)
 
 
 def addresses(model: ServedModel) -> list[tuple[str, type]]:
@@ -270,7 +281,7 @@ def add_facts(app: FastAPI, server: Server) -> None:
     """What is answered without an image: the model, health, counters, the page."""
 
     @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size")
-    async def model() -> dict[str, Any]:
+    async def model() -> dict[str, object]:
         return server.facts()
 
     @app.get("/healthz", summary="Whether the server is up")
@@ -310,7 +321,7 @@ def say_errors(app: FastAPI, offered: str) -> None:
         return Refused(LEFT, "the client went away").response()
 
 
-async def all_of(work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+async def all_of(work: Iterable[Coroutine[object, None, Result]]) -> list[Result]:
     """What each of `work` returns. Cancelled, or when one fails unforeseen, the others are given up."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
@@ -320,7 +331,7 @@ async def all_of(work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
             task.cancel()
 
 
-async def while_connected(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
+async def while_connected(request: Request, work: Coroutine[object, None, Result]) -> Result:
     """What `work` returns. Raises ClientDisconnect when the client left, and the work was given up."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(disconnected(request))

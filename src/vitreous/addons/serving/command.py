@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
 
@@ -85,7 +85,7 @@ def serve(
 ) -> int:
     """Answer over HTTP what a model says of images; with a web page."""
 
-    def ready(url: str, about: dict[str, Any]) -> None:
+    def ready(url: str, about: dict[str, object]) -> None:
         if not about["trained"]:
             untrained = said("{model} has fresh weights: its answers mean nothing yet", model=model)
             print(f"vitreous: {untrained}", file=sys.stderr)

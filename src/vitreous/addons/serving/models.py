@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -49,10 +50,10 @@ class Question(NamedTuple):
 
     name: str
     pixels: Tensor  # uint8 (C, H, W)
-    parameters: Any
+    parameters: Any  # of the endpoint
 
 
-Answer = dict[str, Any] | bytes | Failed  # bytes: a PNG
+Answer = dict[str, object] | bytes | Failed  # bytes: a PNG
 
 
 class Endpoint(NamedTuple):
@@ -128,7 +129,7 @@ class LookAnswer(BaseModel):
     values: list[list[float]] = Field(description="a weight for each patch, row by row")
 
 
-def parse(given: dict[str, Any], kind: type[Config]) -> Any:
+def parse(given: Mapping[str, object], kind: type[Config]) -> Config:
     """The parameters of a request. Raises InputError: an unknown name, or a value that does not do."""
     known = list(kind.model_fields)
     for name in given:
@@ -232,9 +233,9 @@ class ServedModel:
         grid = list(self.model.config.grid)
         return [{"path": question.name, "kind": wanted.kind, "of": of, "grid": grid, "values": rows}]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """What GET /v1/model says of the model itself."""
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             "labels": self.labels,
             "preprocessing": self.model.preprocessing.model_dump(mode="json"),
         }
@@ -270,14 +271,14 @@ class Classifier(ServedModel):
             probabilities = self.predictor.probabilities(self.batch(questions))
         most = max(each.parameters.top for each in questions)
         choices = self.predictor.most_probable(probabilities, most)
-        return [
-            Prediction.of(each.name, found[: each.parameters.top]).to_json()
-            if finite
-            else Failed(path=each.name, reason=NOT_FINITE)
-            for each, found, finite in zip(
-                questions, choices, probabilities.isfinite().all(dim=1).tolist(), strict=True
-            )
-        ]
+        finite = probabilities.isfinite().all(dim=1).tolist()
+        answers: list[Answer] = []
+        for question, found, is_finite in zip(questions, choices, finite, strict=True):
+            if is_finite:
+                answers.append(Prediction.of(question.name, found[: question.parameters.top]).to_json())
+            else:
+                answers.append(Failed(path=question.name, reason=NOT_FINITE))
+        return answers
 
 
 class Regressor(ServedModel):
@@ -295,29 +296,32 @@ class Regressor(ServedModel):
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         with torch.inference_mode(), computing(self.precision, self.device):
             values = regression_outputs(self.answering, self.batch(questions)).flatten()
-        return [
-            {"path": each.name, "value": value}
-            if np.isfinite(value)
-            else Failed(path=each.name, reason=NOT_FINITE)
-            for each, value in zip(questions, values.tolist(), strict=True)
-        ]
+        answers: list[Answer] = []
+        for question, value in zip(questions, values.tolist(), strict=True):
+            if math.isfinite(value):
+                answers.append({"path": question.name, "value": value})
+            else:
+                answers.append(Failed(path=question.name, reason=NOT_FINITE))
+        return answers
 
 
 # Which tasks can be served, and how.
 KINDS = {"classification": Classifier, "multilabel": Classifier, "regression": Regressor}
 
 
-def served_model(task: str, noun: str, model: Runnable, device: torch.device, **how: Any) -> ServedModel:
+def served_model(
+    task: str, noun: str, model: Runnable, device: torch.device, *, precision: str, most_pixels: int
+) -> ServedModel:
     """Return a model of a task as the server asks it. Raises InputError: models of the task are not served.
 
     Args:
         noun: what such a model is called in the message.
-        how: precision and most_pixels.
+        precision, most_pixels: see `ServedModel`.
     """
     if task not in KINDS:
         raise InputError(f"{noun} cannot be served: vitreous predict answers for files")
     kind = ServedModel if model.config.num_classes is None else KINDS[task]
-    return kind(model, device, **how)
+    return kind(model, device, precision=precision, most_pixels=most_pixels)
 
 
 def attention_map(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
@@ -38,7 +37,7 @@ def templates() -> Environment:
     return environment
 
 
-def page_of(served: ServedModel, about: Mapping[str, Any]) -> str:
+def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
     """The page's HTML."""
     facts, model = served.facts(), served.model
     pooling = getattr(model.config, "pooling", None)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import uvicorn
 from fastapi import FastAPI
@@ -83,7 +83,7 @@ def serve_model(
     limits: Limits,
     hosts: Collection[str] | None,
     token: str | None,
-    ready: Callable[[str, dict[str, Any]], None],
+    ready: Callable[[str, dict[str, object]], None],
 ) -> None:
     """Serve until SIGTERM, which ends in a return, or Ctrl-C, which ends in KeyboardInterrupt; both after
     what was accepted has been answered.
@@ -132,7 +132,7 @@ async def answer_until_stopped(
     await serving
 
 
-def on_hangup(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def on_hangup(work: Callable[[], Coroutine[object, None, None]]) -> None:
     """Do some work in this loop on each SIGHUP."""
     loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 

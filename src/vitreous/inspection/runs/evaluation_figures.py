@@ -41,7 +41,8 @@ EACH_EPOCH = 60  # epochs, up to which each has a tick
 WIDE = 5  # times the lowest value: what spans more can be seen on a logarithmic axis
 
 
-Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+Curve = tuple[list[float], list[float]]  # epochs and values
+Row = Mapping[str, Any]  # of metrics.jsonl
 
 
 class Mark(NamedTuple):
@@ -67,12 +68,11 @@ def curves_figure(
         chance: by the keys of panels, what a model reaches that has learned nothing.
     """
     rows = [row for row in read_metrics(run / "metrics.jsonl") if "epoch" in row]
-    panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+    panels: dict[str, dict[str, Curve]] = {}
     for key in words(f"panels.{kind}"):
         for prefix, name in SERIES.items():
-            if found := [row for row in rows if prefix + key in row]:
-                xs, ys = [row["epoch"] for row in found], [row[prefix + key] for row in found]
-                panels.setdefault(key, {})["" if key == "lr" else series_name(name, kind)] = xs, ys
+            if curve := curve_of(rows, prefix + key):
+                panels.setdefault(key, {})["" if key == "lr" else series_name(name, kind)] = curve
     if not panels:
         return left_out("curves", "no-metrics")
     resumed = [Mark(epoch, phrase("charts.resumed")) for epoch in resumed_epochs(rows)]
@@ -100,18 +100,28 @@ def curves_figure(
     )
 
 
+def curve_of(rows: Sequence[Row], key: str) -> Curve | None:
+    """Return the epochs and values of a number in rows; None where no row has it."""
+    epochs, values = [], []
+    for row in rows:
+        if "epoch" in row and key in row:
+            epochs.append(row["epoch"])
+            values.append(row[key])
+    return (epochs, values) if values else None
+
+
 def series_name(name: str, kind: str) -> str:
     """Return what a curve is called; the kind of run can have a name of its own for it."""
     own = f"{name}-{kind}"
     return phrase(f"charts.{own if own in words('charts') else name}")
 
 
-def resumed_epochs(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+def resumed_epochs(rows: Sequence[Row]) -> list[float]:
     """Return where a run went on after it was stopped: rows of metrics.jsonl have the step in `resumed`."""
     return [row["resumed"] * row["epoch"] / row["step"] for row in rows if row.get("resumed")]
 
 
-def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart:
+def curve_chart(title: str, series: Mapping[str, Curve], marks: Sequence[Mark] = ()) -> Chart:
     """Plot curves over the epochs; positive ones that span much with a logarithmic axis to switch to."""
     values = [value for _, ys in series.values() for value in ys if value == value]
     header = [phrase("charts.epoch"), phrase("charts.curve"), phrase("charts.value")]
@@ -133,15 +143,18 @@ def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart
             for mark in marks:
                 cells = f"{mark.epoch:g}", f"{title}: {mark.words}", f"{mark.value or 0:.4g}"
                 if mark.symbol == LEVEL:
-                    dashes: Any = {"color": MUTED, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
-                    axes.axhline(mark.value or 0.0, label=mark.words, **dashes)
+                    level = mark.value or 0.0
+                    dashed = (0, (4, 3))
+                    axes.axhline(
+                        level, label=mark.words, color=MUTED, linewidth=1, linestyle=dashed, zorder=1
+                    )
                     axes.legend(loc="best", handlelength=2, frameon=True, framealpha=0.8, edgecolor="none")
                 elif mark.value is None:
                     axes.axvline(mark.epoch, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
                     cells = f"{mark.epoch:g}", f"{title}: {mark.words}", "–"
                 else:
-                    style: Any = {"color": INK, "markersize": 5, "linestyle": "None", "label": mark.words}
-                    axes.plot([mark.epoch], [mark.value], mark.symbol, **style)
+                    at = [mark.epoch], [mark.value]
+                    axes.plot(*at, mark.symbol, color=INK, markersize=5, linestyle="None", label=mark.words)
                     axes.legend(loc="best", handlelength=2, frameon=True, framealpha=0.8, edgecolor="none")
                 points.append(Point(axes, mark.epoch, top if mark.value is None else mark.value, cells))
         return figure, points
@@ -154,15 +167,15 @@ def curve_chart(title: str, series: Series, marks: Sequence[Mark] = ()) -> Chart
     return Chart(figure, [header, *(point.cells for point in points)], points, switched)
 
 
-def compared_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], kind: str) -> Exhibit | LeftOut:
+def compared_curves(runs: Mapping[str, Sequence[Row]], kind: str) -> Exhibit | LeftOut:
     """Plot the curves of several runs, by their names, over each other."""
     charts = []
     for key, title in words(f"panels.{kind}").items():
         for prefix, name in SERIES.items():
             series = {}
             for run, rows in runs.items():
-                if found := [row for row in rows if "epoch" in row and prefix + key in row]:
-                    series[run] = [row["epoch"] for row in found], [row[prefix + key] for row in found]
+                if curve := curve_of(rows, prefix + key):
+                    series[run] = curve
             if series:
                 full = title if key == "lr" else f"{title}: {series_name(name, kind)}"
                 charts.append(curve_chart(full, series))
@@ -189,26 +202,23 @@ def baselines_figure(
         axes.set_ylim(len(entries) - 0.5, -0.7)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("charts.test-accuracy"))
-    numbers = [[each, percentage(rate), *map(percentage, interval)] for each, rate, interval in entries]
-    table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")], *numbers]
-    settings = "; ".join(
+    table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")]]
+    for method, accuracy, interval in entries:
+        table.append([method, percentage(accuracy), *map(percentage, interval)])
+    settings = [
         f"{phrase(f'baselines.{each.name}')} ({each.settings})" for each in baselines if each.settings
-    )
-    return exhibit("baselines", Chart(figure, table), count=evaluation.count, settings=settings)
+    ]
+    chart = Chart(figure, table)
+    return exhibit("baselines", chart, count=evaluation.count, settings="; ".join(settings))
 
 
 def ladder_table(rungs: Sequence[Mapping[str, Any]]) -> Exhibit:
     """List what was tried before the training, on images that it did not learn from."""
     header = [phrase(f"columns.{name}") for name in ("method", "accuracy", "interval", "images")]
-    rows = [
-        (
-            each["name"],
-            percentage(each["accuracy"]),
-            " … ".join(map(percentage, each["interval"])),
-            each["count"],
-        )
-        for each in rungs
-    ]
+    rows = []
+    for rung in rungs:
+        interval = " … ".join(map(percentage, rung["interval"]))
+        rows.append((rung["name"], percentage(rung["accuracy"]), interval, rung["count"]))
     return exhibit("ladder", HTML.table(header, rows, [each["accuracy"] for each in rungs]))
 
 
@@ -237,12 +247,13 @@ def confusion_figure(
 
 def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
     """Plot the accuracy over the predicted probability (reliability diagram)."""
-    bins = [each for each in evaluation.calibration.bins if each.count]
+    every_bin = evaluation.calibration.bins
+    bins = [each for each in every_bin if each.count]
     with canvas(3.6, 3.4) as (figure, (axes,)):
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-        width = evaluation.calibration.bins[0].high - evaluation.calibration.bins[0].low
-        shares = np.array([each.count for each in evaluation.calibration.bins]) / evaluation.count
-        edges = [each.low for each in evaluation.calibration.bins]
+        width = every_bin[0].high - every_bin[0].low
+        shares = np.array([each.count for each in every_bin]) / evaluation.count
+        edges = [each.low for each in every_bin]
         axes.bar(edges, shares, width=width * 0.92, align="edge", color=HAIR, zorder=1)
         confidence, accuracy = [each.confidence for each in bins], [each.accuracy for each in bins]
         axes.plot(confidence, accuracy, "o-", color=FIRST, linewidth=1.4, markersize=5, zorder=3)
@@ -250,9 +261,9 @@ def calibration_figure(evaluation: ClassificationEvaluation) -> Exhibit:
         axes.set_ylim(0, 1.03)
         axes.set_xlabel(phrase("charts.predicted-probability"))
         axes.set_ylabel(phrase("charts.accuracy"))
-    header = [phrase(f"charts.{each}") for each in ("predicted-probability", "accuracy", "images")]
-    numbers = [[f"{each.confidence:.3f}", f"{each.accuracy:.3f}", str(each.count)] for each in bins]
-    return exhibit("calibration", Chart(figure, [header, *numbers]), ece=evaluation.calibration.ece)
+    table = [[phrase("charts.predicted-probability"), phrase("charts.accuracy"), phrase("charts.images")]]
+    table += [[f"{each.confidence:.3f}", f"{each.accuracy:.3f}", str(each.count)] for each in bins]
+    return exhibit("calibration", Chart(figure, table), ece=evaluation.calibration.ece)
 
 
 def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -> Exhibit:
@@ -264,12 +275,11 @@ def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -
         names = ["class", "average-precision"]
         rows = [(label, percentage(value)) for label, value in zip(evaluation.classes, values, strict=True)]
     else:
-        scores = evaluation.per_class
-        values, names = [each.f1 for each in scores], ["class", "images", "precision", "recall", "f1"]
-        rows = [
-            (each.label, each.support, *map(percentage, (each.precision, each.recall, each.f1)))
-            for each in scores
-        ]
+        names, rows, values = ["class", "images", "precision", "recall", "f1"], [], []
+        for each in evaluation.per_class:
+            rates = percentage(each.precision), percentage(each.recall), percentage(each.f1)
+            rows.append((each.label, each.support, *rates))
+            values.append(each.f1)
     header, many = [phrase(f"columns.{name}") for name in names], len(rows) > MOST_CLASSES
     order = np.argsort(values, kind="stable") if many else range(len(rows))
     entry = "classes.ranked" if isinstance(evaluation, MultiLabelEvaluation) else "classes"
