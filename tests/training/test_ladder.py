@@ -219,11 +219,34 @@ def test_augmentation_follows_the_data_and_is_said(
     data = draw(tmp_path / "data", 40, arrows=arrows, gray=gray)
     config, reasons, _, _ = task_named("classification").plan(str(data), {})
     assert (config.augmentation.flip, config.augmentation.flip_vertical) == (flip, vertical)
-    assert (config.augmentation.random_resized_crop is None) == gray
+    assert (config.augmentation.color_jitter is None) == gray
+    assert config.augmentation.random_resized_crop is None
     words = "not mirrored: an SVM" if arrows else "mirrored: an SVM"
     assert any(each.startswith(words) for each in reasons)
     config, reasons, _, _ = task_named("classification").plan(str(data), {"augmentation": {"flip": 0.25}})
     assert config.augmentation.flip == 0.25, "as it was asked for"
+
+
+def test_images_are_shown_whole(tmp_path: Path) -> None:
+    """What tells the classes apart may be at the edge of a wide image, beyond the square in its middle."""
+    rng = np.random.default_rng(0)
+    for label in (0, 1):
+        (tmp_path / "wide" / f"{label}").mkdir(parents=True)
+        for number in range(12):
+            pixels = rng.integers(0, 100, (64, 160, 3), dtype=np.uint8)
+            pixels[:, :40] += np.uint8(150 * label)
+            Image.fromarray(pixels).save(tmp_path / "wide" / f"{label}" / f"{number}.png")
+    task, source = task_named("classification"), str(tmp_path / "wide")
+    for init in (None, "vitreous:small"):
+        config, reasons, _, _ = task.plan(source, {}, init=init)
+        assert config.preprocessing.resize == "squash"
+        assert any(each.startswith("images are shown whole") for each in reasons)
+    named, reasons, _, _ = task.plan(source, {"model": {"name": "ViT-Ti/16"}})
+    assert named.preprocessing.resize == "crop", "as its source has it"
+    assert named.augmentation.random_resized_crop is not None
+    frozen = {"training.linear_start": True, "training.steps": 0}
+    run = vt.train(source, init="vitreous:small", settings=frozen, out=tmp_path / "run", progress=False)
+    assert run.evaluation.accuracy == 1
 
 
 def test_labels_that_may_depend_on_it_are_not_changed(tmp_path: Path) -> None:

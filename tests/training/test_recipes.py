@@ -97,7 +97,10 @@ def test_fine_tuning_suits_the_data_and_the_encoder(images: int, epochs: int, ba
     assert (training.epochs, training.batch_size) == (epochs, batch)
     assert (training.optimizer.kind, training.optimizer.layer_decay) == ("adamw", 0.75)
     assert training.peak_lr == pytest.approx(own.training.peak_lr / 6)  # 128 / 768
-    assert choice.config.augmentation == own.augmentation  # no mirroring, no small crops
+    assert choice.config.augmentation.random_resized_crop is not None  # it sees the center, as published
+    assert choice.config.augmentation.flip == own.augmentation.flip
+    whole = choose_fine_tuning("photos", data, config_of("ViT-B/16"), "squash")
+    assert whole.config.augmentation == own.augmentation
     assert "Table 4" not in " ".join(each.text for each in choice.reasons)
     # A run of the project's own is as small as a model from scratch, and trains as long.
     small = choose_fine_tuning("photos", data, own.model).config.training

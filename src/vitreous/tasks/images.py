@@ -356,9 +356,12 @@ def choose_for(
     source: str, data: ImageParts, settings: Tree, *, recipe: str | None, init: str | None
 ) -> Choice[RunConfig]:
     """Return the recipe of `train` that is named, or that suits the data and the model that is begun with."""
-    encoder = checkpoint(init).config if init else None
     model = settings.get("model", {}).get("name")
-    return choose(source, data.summary, name=recipe, encoder=encoder, model=model)
+    if not init:
+        return choose(source, data.summary, name=recipe, model=model)
+    loaded = checkpoint(init)
+    resize = getattr(loaded.preprocessing, "resize", "crop")
+    return choose(source, data.summary, name=recipe, encoder=loaded.config, resize=resize, model=model)
 
 
 def with_form(settings: Tree, source: object) -> Tree:
