@@ -81,6 +81,7 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
 # Of formats that are only read: files in tests/checkpoints/data/published.
 PUBLISHED: dict[tuple[str, str], tuple[str, ...]] = {
     ("ViT", "pytorch-pretrained-vit"): ("pretrained_vit",),
+    ("ViT", "jeonsworld"): ("jeonsworld",),
     ("ViT", "monai"): ("monai_classifier", "monai_encoder"),
     ("ViT", "openmmlab"): (
         "mmpretrain_vit",

@@ -158,7 +158,34 @@ def adapter(folder: Path) -> Any:
     return lambda images: merged(images).logits
 
 
+def jeonsworld() -> tuple[Any, Any]:
+    """timm's ViT, which is the paper's, under the names of jeonsworld/ViT-pytorch: logits."""
+    from timm_registry import import_timm
+
+    sizes = {"img_size": SIZE, "patch_size": PATCH, "embed_dim": WIDTH, "depth": 2, "num_heads": HEADS}
+    module = drawn(import_timm().create_model("vit_tiny_patch16_224", **sizes, num_classes=CLASSES))
+    names = {
+        "cls_token": "transformer.embeddings.cls_token",
+        "pos_embed": "transformer.embeddings.position_embeddings",
+        "patch_embed.proj.": "transformer.embeddings.patch_embeddings.",
+        "blocks.": "transformer.encoder.layer.",
+        ".norm1.": ".attention_norm.",
+        ".norm2.": ".ffn_norm.",
+        ".attn.proj.": ".attn.out.",
+        ".mlp.": ".ffn.",
+    }
+    state = {}
+    for name, tensor in module.state_dict().items():
+        for timms, theirs in names.items():
+            name = name.replace(timms, theirs)
+        name = f"transformer.encoder.encoder_{name}" if name.startswith("norm.") else name
+        each = dict(zip(("query", "key", "value"), tensor.chunk(3), strict=False)) if ".qkv." in name else {}
+        state |= {name.replace("qkv", part): rows for part, rows in each.items()} or {name: tensor}
+    return state, module
+
+
 FORMS = {
+    "jeonsworld": jeonsworld,
     "mmpretrain_vit": lambda: mmpretrain("VisionTransformer", "VisionTransformerClsHead", 20),
     "mmpretrain_deit": lambda: mmpretrain("DistilledVisionTransformer", "DeiTClsHead"),
     "mmpretrain_mae": lambda: mmpretrain(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,6 +19,7 @@ FOLDER = Path(__file__).parent / "data" / "published"
 X = torch.zeros(16, dtype=torch.long)
 FORMS: dict[str, dict[str, Any]] = {
     "pretrained_vit": {"heads": 2},
+    "jeonsworld": {"heads": 2},
     "monai_classifier": {"heads": 2},
     "monai_encoder": {"heads": 2},
     "aimv2_apple": {},
@@ -86,6 +89,10 @@ def test_a_folder_of_sentence_transformers_is_opened_at_its_first_module(tmp_pat
 @pytest.mark.parametrize(
     ("more", "kind"),
     [
+        ("tokens_to_token.attention1.w", "a T2T-ViT"),
+        ("channel_embed", "a model of groups of channels"),
+        ("token_type_embeddings.weight", "a ViLT"),
+        ("interactions.0.injector.gamma", "a ViT-Adapter"),
         ("blocks.0.attn.qkv.SCB", "a quantized model: give its weights before quantization"),
         ("blocks_token_only.0.norm1.weight", "a CaiT, whose class attention"),
         ("blocks.0.attn.rel_pos_h", "an encoder with windowed attention"),
@@ -124,6 +131,10 @@ def test_counters_beside_an_encoder_are_not_a_head(tmp_path: Path) -> None:
     [
         (b"\x08\x08\x12\x07pytorch" + bytes(50), "an ONNX program: vitreous.predict takes it"),
         (b"\x81\xa6params\x80", "a file of msgpack, as Flax writes its weights"),
+        (b"<!DOCTYPE html><html></html>", "a web page, not a checkpoint: the download failed"),
+        (b'<?xml version="1.0"?><net/>', "an XML file, as exported programs have it"),
+        (b"\x1f\x8b\x08" + bytes(20), "compressed with gzip: unpack it"),
+        (pickle.dumps({"a": np.zeros(3)}, protocol=2), "a pickle of NumPy arrays, as PaddlePaddle"),
     ],
 )
 def test_files_that_are_not_checkpoints_are_named(content: bytes, kind: str, tmp_path: Path) -> None:
@@ -143,3 +154,74 @@ def test_a_swin_of_torchvision_is_called_one() -> None:
     state = {"features.0.0.weight": torch.ones(4, 3, 4, 4), "features.1.0.attn.relative_position_index": X}
     with pytest.raises(vt.InputError, match="this is a Swin Transformer"):
         vt.load(state)
+
+
+@pytest.mark.parametrize("name", ["model.ckpt.index", "model.ckpt.data-00000-of-00001"])
+def test_checkpoints_of_tensorflow_are_named(name: str, tmp_path: Path) -> None:
+    for each in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):
+        (tmp_path / each).write_bytes(bytes(40))
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(vt.InputError, match="a checkpoint of TensorFlow"):
+            vt.load(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (("blocks.0.local_mp.conv1.weight", "cls_attn_blocks.0.norm1.weight"), "an XCiT"),
+        (("block1.0.attn.sr.weight", "patch_embed2.proj.weight"), "a PVT"),
+        (("stages.0.blocks.0.attn_grid.attn.qkv.weight",), "a MaxViT"),
+        (("MixerBlock_0.token_mixing.Dense_0.kernel",), "an MLP-Mixer"),
+    ],
+)
+def test_other_networks_are_called_by_their_names(names: tuple[str, ...], kind: str) -> None:
+    with pytest.raises(vt.InputError, match=f"this is {kind}"):
+        vt.load({name: torch.ones(4, 4) for name in names})
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]:
+    """The weights of an encoder under timm's names, images, and its features of them."""
+    model = vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=None)
+    vt.save(model, tmp_path / "e.safetensors", format="timm")
+    images = torch.rand(1, 3, 32, 32)
+    with torch.no_grad():
+        return load_file(tmp_path / "e.safetensors"), images, model(images)
+
+
+Encoder = tuple[dict[str, torch.Tensor], torch.Tensor, torch.Tensor]
+
+
+def test_a_head_in_a_mapping_of_its_own_is_the_head(encoder: Encoder) -> None:
+    state, images, features = encoder
+    matrix = torch.randn(7, 192)
+    model = vt.load({"backbone": state, "head": {"weight": matrix}, "optimizer": {"m": matrix}}, heads=3)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images), features @ matrix.T, atol=1e-5, rtol=1e-5)
+
+
+def test_decoders_of_maps_and_metrics_beside_an_encoder_are_not_heads(encoder: Encoder) -> None:
+    state, images, features = encoder
+    whole = {f"pretrained.model.{name}": tensor for name, tensor in state.items()}
+    whole |= {"pretrained.act_postprocess1.0.project.0.weight": torch.ones(192, 384), "acc.tp": torch.ones(5)}
+    whole |= {"pretrained.act_postprocess1.3.weight": torch.ones(8, 192, 1, 1)}
+    whole |= {"scratch.refinenet1.out_conv.weight": torch.ones(8, 8, 1, 1)}
+    with torch.no_grad():
+        torch.testing.assert_close(vt.load(whole, heads=3)(images), features)
+    stem = {"stem.weight": torch.ones(3, 12, 1, 1)}  # which makes the channels that the encoder takes
+    with pytest.raises(vt.InputError, match=r"left over weights .*: stem\.weight"):
+        vt.load(whole | stem, heads=3)
+
+
+def test_names_of_sharded_and_recomputed_modules_inside(encoder: Encoder) -> None:
+    state, images, features = encoder
+    names = {name: name.replace("blocks.0.", "blocks.0._checkpoint_wrapped_module.") for name in state}
+    whole = {f"_fsdp_wrapped_module.{names[name]}": tensor for name, tensor in state.items()}
+    with torch.no_grad():
+        torch.testing.assert_close(vt.load(whole, heads=3)(images), features)
+
+
+def test_patches_of_several_images_are_named(encoder: Encoder) -> None:
+    state, _, _ = encoder
+    with pytest.raises(vt.InputError, match=r"patches of several images \(a video\)"):
+        vt.load(state | {"patch_embed.proj.weight": torch.ones(192, 3, 2, 16, 16)}, heads=3)

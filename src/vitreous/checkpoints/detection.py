@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from vitreous.checkpoints.files import Source, likelihood
 from vitreous.checkpoints.format import OF_THE_FILE, Converted, Format
 from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_images
 from vitreous.checkpoints.heads import with_head
+from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import listing
 from vitreous.errors import InputError, nearest
 from vitreous.models.settings import check_names
@@ -66,10 +67,28 @@ def detect(source: Source, format: str | None, key: str | None) -> tuple[Format,
         chosen = most_probable(source, found)
         if chosen.key or chosen.prefix:
             log.info("%s: the weights under %s", source.where, ".".join(filter(None, chosen[1:3])))
-        return chosen.format, chosen.source
+        return chosen.format, with_layers_of_other_parts(source, chosen, {each.key for each in found})
     if format:  # whose reader says what is missing
         return formats()[format], source
     raise InputError(f"{source.where}: {unrecognized(source)}")
+
+
+# Parts of a training file that are not of the model.
+TRAINING = re.compile("opt|sched|scaler|loss|state|criterion|callback|param_groups", re.IGNORECASE)
+
+
+def with_layers_of_other_parts(source: Source, chosen: Found, models: Collection[str]) -> Source:
+    """The weights of a model, with the single layers that its file holds beside it, which may be its head,
+    among what is left out. models: the parts that are models themselves."""
+    own = chosen.source.tensors
+    widths = {own.shape(name)[0] for name in own if len(own.shape(name)) == 1}
+    beside: dict[str, Entry] = {}
+    for key, tensors in source.parts.items():
+        shapes = [tensors.shape(name) for name in tensors if len(tensors.shape(name)) > 1]
+        fits = len(shapes) == 1 and not widths.isdisjoint((shapes[0][1], shapes[0][1] / 2))
+        if fits and key not in models and not TRAINING.search(key):
+            beside |= {f"{key}.{name}": entry for name, entry in tensors.entries.items()}
+    return replace(chosen.source, left_out={**chosen.source.left_out, **beside})
 
 
 def check_parts(source: Source) -> None:
@@ -106,6 +125,8 @@ def recognized(key: str, source: Source, format: str | None) -> Iterator[Found]:
     Add-ons are asked, and imported, where no format of images recognizes it as it is, and before prefixes:
     the weights of a model that has a ViT inside are also those of a ViT.
     """
+    if any(WRAPPERS.search(name) for name in source.tensors):
+        source = source.renamed(lambda name: WRAPPERS.sub("", name))
     source = without_decoder(source)
     names = "\n".join(source.tensors)
     candidates = [formats()[format]] if format else formats_of_images()
@@ -124,6 +145,10 @@ def recognized(key: str, source: Source, format: str | None) -> Iterator[Found]:
     for prefix, each in places.items():
         if not any(prefix.startswith(outer) for outer in places if outer != prefix):
             yield Found(each, key, prefix, source.below(prefix, *each.beside))
+
+
+# What PyTorch puts into names of modules that are sharded, recomputed or compiled.
+WRAPPERS = re.compile(r"(?<![\w])_(fsdp_wrapped_module|checkpoint_wrapped_module|orig_mod)\.")
 
 
 def without_decoder(source: Source) -> Source:
@@ -154,6 +179,10 @@ UNKNOWN_PARTS = {
     r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv)$|_packed_params": "a quantized model: give "
     "its weights before quantization",
     r"blocks_token_only\.": "a CaiT, whose class attention is not known here",
+    r"(?<!\w)tokens_to_token\.": "a T2T-ViT, whose tokens are made by attention: it is not known here",
+    r"(^|\.)channel_embed$": "a model of groups of channels, as SatMAE: its channel_embed is not known here",
+    r"^((model|module)\.)?token_type_embeddings\.weight$": "a ViLT: one encoder of text and images",
+    r"(^|\.)interactions\.\d+\.(injector|extractor)\.": "a ViT-Adapter, which is not known here",
     r"\.attn\.rel_pos_[hw]$": "an encoder with windowed attention (Segment Anything, ViTDet), which is not "
     "known here",
 }
@@ -161,6 +190,10 @@ UNKNOWN_PARTS = {
 OTHERS = {
     r"layers\.\d\.(blocks\.\d+\.attn\.(relative_position|logit_scale)|downsample\.)|"
     r"features\.\d\.\d+\.attn\.(relative_position|logit_scale)": "a Swin Transformer",
+    r"\.local_mp\.|^cls_attn_blocks\.": "an XCiT (cross-covariance attention)",
+    r"block1\.\d+\.attn\.(sr|kv)\.|stages\.\d\.blocks\.\d+\.attn\.sr\.": "a PVT (a pyramid of maps)",
+    r"attn_grid\.|attn_block\.": "a MaxViT",
+    r"MixerBlock_\d|mlp_tokens\.": "an MLP-Mixer",
     r"layer[1-4]\.\d+\.conv\d\.weight|resnet\.encoder\.": "a ResNet",
     r"stages\.\d\.(blocks\.|layers\.)?\d+\.(gamma|dwconv|conv_dw)|convnext": "a ConvNeXt",
     r"lora_[AB]\.|lora_(down|up)\.": "a LoRA adapter, which is not a model: merge it into its model "

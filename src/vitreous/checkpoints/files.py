@@ -197,11 +197,20 @@ OTHER_FILES = {
     "tf_model.h5": f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}",
     "saved_model.pb": f"a SavedModel of TensorFlow: {IN_PYTORCH}",
     **dict.fromkeys(("_CHECKPOINT_METADATA", "manifest.ocdbt", "*/_CHECKPOINT_METADATA"), ORBAX),
+    "*.index": f"a checkpoint of TensorFlow: {IN_PYTORCH}",
 }
 # What files are that are not read here, by their first bytes.
 OTHER_BEGINNINGS = {
     b"GGUF": "a GGUF file of llama.cpp: its weights are quantized, and not read here",
     b"\x08": "an ONNX program: vitreous.predict takes it as it is, and its weights are not read",
+    b"<!DOCTYPE": "a web page, not a checkpoint: the download failed, perhaps for want of a login",
+    b"<!doctype": "a web page, not a checkpoint: the download failed, perhaps for want of a login",
+    b"<html": "a web page, not a checkpoint: the download failed, perhaps for want of a login",
+    b"<?xml": "an XML file, as exported programs have it: give the model that it was made from",
+    b"\x1f\x8b": "compressed with gzip: unpack it",
+    b"BZh": "compressed with bzip2: unpack it",
+    b"\xfd7zXZ": "compressed with xz: unpack it",
+    b"(\xb5/\xfd": "compressed with zstd: unpack it",
     b"\x93NUMPY": "one NumPy array, not a checkpoint: an .npz holds arrays by name",
 }
 
@@ -241,7 +250,7 @@ def weights_of_folder(folder: Path) -> Path:
 # Where training code puts the weights among the rest of its state, the likelier first: averages of them, then
 # the model itself, then what is trained beside an average.
 LIKELIER = (
-    re.compile(r"ema|averag|swa|teacher|target|momentum", re.IGNORECASE),
+    re.compile(r"ema|averag|swa|teacher|target|momentum|_m\b", re.IGNORECASE),
     re.compile(r"^$|state_dict|model|net|module|weights|params|encoder|backbone", re.IGNORECASE),
 )
 
@@ -281,6 +290,8 @@ def read_weights(path: Path) -> Parts:
     for beginning, kind in OTHER_BEGINNINGS.items():
         if start.startswith(beginning):
             raise InputError(f"{path} is {kind}")
+    if path.name.endswith(".index") or ".data-0" in path.name:
+        raise InputError(f"{path} is a part of {OTHER_FILES['*.index']}")
     if tarfile.is_tarfile(path):
         raise InputError(f"{path} is a tar archive: unpack it, and give the file of weights in it")
     raise InputError(

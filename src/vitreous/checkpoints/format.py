@@ -178,6 +178,11 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
         return name if name in source.tensors else ""
 
     patches = theirs["stem.projection.weight"]
+    if len(source.shape(patches)) == 5:
+        raise InputError(
+            f"{source.where}: {patches} has patches of several images (a video) or of volumes, which are "
+            "not known here"
+        )
     width, channels, p, q = (source.size(patches, axis, ndim=4) for axis in range(4))
     mlp_dim = source.size(theirs["blocks.{}.mlp.contract.weight"].replace("{}", "0"), 1, ndim=2)
     expand, gate = (first(f"blocks.{{}}.mlp.{name}.weight") for name in ("expand", "gate_expand"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 # Parts of larger models and of training that are not a head, anywhere in a name: other towers and what
 # couples them, the decoders and heads of pre-training, losses, averages and counters.
 NO_HEADS = re.compile(
-    r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head|decode\w*|logit_scale|logit_bias|temperature|t_prime|bias_init"
+    r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head|decode\w*"
     r"|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
-    r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|queue\w*|criterion|loss\w*|n_averaged|step|center"
-    r"|position_ids|relative_position_index|multi_modal_projector|mlp1|connector|neck|fpn|local_cls_norm"
+    r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|\w*queue\w*|itm_head|vision_proj|criterion|loss\w*|center"
+    r"|multi_modal_projector|mlp1|connector|neck|local_cls_norm"
     r"|head\.(mlp\.\d|last_layer)|layernorm|pooler|qformer|query_tokens|language_projection"
-    r"|fc\.(fc|bn)\d|class_predictor|box_predictor|upscale|auxiliary_head|metric_head|reassemble_stage)(\.|_|$)"
+    r"|fc\.(fc|bn)\d|class_predictor|box_predictor)(\.|_|$)"
 )
 # Buffers that are computed again, wherever they are.
 COMPUTED = re.compile(r"(^|\.)(relative_position_index|position_ids)$")
@@ -66,11 +66,18 @@ def with_head(converted: Converted) -> Converted:
     elsewhere = bool(OTHER_HEADS.search(named)) and any(True for _ in towers(source.config))
     elsewhere |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
     networks = other_networks(name for name in source.left_out if name not in unknown)
+    inside = source.inside.split(".")
+    maps = {
+        part_of(name, inside)
+        for name, entry in source.left_out.items()
+        if name not in unknown and len(entry.shape) > 3 and entry.shape[0] != config.channels
+    }
     rest = {
         name: entry
         for name, entry in source.left_out.items()
-        if entry.shape  # a single number is not a layer, but a counter or a temperature
+        if is_of_layer(name, entry, outside=name not in unknown)
         and not COMPUTED.search(name)
+        and (name in unknown or part_of(name, inside) not in maps)  # a decoder of maps
         and not (elsewhere and (name not in unknown or name.startswith(("head.", "neck."))))
         and (
             (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself
@@ -86,6 +93,24 @@ def with_head(converted: Converted) -> Converted:
     left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
     tensors = Tensors(source.tensors.entries | rest)  # which are refused with what is missing
     return converted._replace(source=replace(source, tensors=tensors, left_out=left_out))
+
+
+def is_of_layer(name: str, entry: Entry, *, outside: bool) -> bool:
+    """Whether a tensor may be one of a layer: not a counter or a temperature; outside of the encoder not a
+    metric either."""
+    if len(entry.shape) == 1 and outside:
+        return name.rpartition(".")[2] in NORMED
+    return bool(entry.shape)
+
+
+def part_of(name: str, inside: Sequence[str]) -> str:
+    """The part of the whole model that a weight outside of the encoder belongs to.
+
+    Args:
+        inside: the names that lead to the encoder.
+    """
+    first, _, rest = name.partition(".")
+    return f"{first}.{rest.partition('.')[0]}" if first in inside else first
 
 
 def wishes_no_head(source: Source) -> bool:

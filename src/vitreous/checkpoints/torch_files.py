@@ -120,7 +120,8 @@ def open_legacy(path: Path) -> tuple[Any, Place]:
         first = ObjectReader(file).load()
         if first != MAGIC:
             raise InputError(
-                f"{path} is a pickle of Python objects, not a file of torch.save{held_kinds(first)}"
+                f"{path} is a pickle of {arrays_or_objects(first)}, not a file of torch.save"
+                f"{held_kinds(first)}"
             )
         for _ in range(2):
             ObjectReader(file).load()  # the version, and facts of the machine
@@ -173,6 +174,13 @@ def parts_of(path: Path, loaded: Any, place: Place) -> Parts:
         f"{path} holds no state dict (names and their tensors){inside}{held_kinds(loaded)}: save "
         "model.state_dict()"
     )
+
+
+def arrays_or_objects(loaded: Any) -> str:
+    """What a pickle holds."""
+    if any(kind.startswith("numpy") for kind in kinds_in(loaded)):
+        return "NumPy arrays, as PaddlePaddle (.pdparams) and scikit-learn write them"
+    return "Python objects"
 
 
 MOST_KEYS = 12

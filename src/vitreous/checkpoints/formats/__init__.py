@@ -15,7 +15,7 @@ from vitreous.checkpoints.formats.monai import MONAI
 from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
 from vitreous.checkpoints.formats.openmmlab import OPENMMLAB
 from vitreous.checkpoints.formats.perception_encoder import PERCEPTION_ENCODER
-from vitreous.checkpoints.formats.pretrained_vit import PRETRAINED_VIT
+from vitreous.checkpoints.formats.pretrained_vit import JEONSWORLD, PRETRAINED_VIT
 from vitreous.checkpoints.formats.radio import RADIO
 from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT
 from vitreous.checkpoints.formats.timm_writing import TIMM
@@ -42,6 +42,7 @@ def formats_of_images() -> Sequence[Format]:
         VIT_PYTORCH,
         FRANKZVIT,
         PRETRAINED_VIT,
+        JEONSWORLD,
         MONAI,
         KERAS,
         VIT5,
@@ -93,7 +94,7 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
 
 # Families that are only read, in these formats.
 READ_FAMILIES: dict[str, tuple[str, ...]] = {
-    "ViT": ("pytorch-pretrained-vit", "monai", "openmmlab", "keras-hub"),
+    "ViT": ("pytorch-pretrained-vit", "jeonsworld", "monai", "openmmlab", "keras-hub"),
     "DeiT": ("openmmlab",),
     "BEiT, BEiT v2": ("openmmlab",),
     "Perception Encoder": ("perception-encoder",),

@@ -55,10 +55,15 @@ OUR_ANGLES = "blocks.0.attention.position.class_angles"
 def read_huggingface(source: Source) -> Converted:
     if is_dinov3_vit(source):
         return read_dinov3_vit(source)
-    patches = (
+    patches = [
         f"{family.names['stem.projection']}.weight" for family in (families.VIT, families.CLIP, families.TIPS)
-    )
+    ]
+    if not any(name in source.tensors for name in patches):  # recognized by its description: a larger model
+        inner = [n for n in source.tensors if n.endswith(f".{patches[-1]}")]
+        source = source.below(inner[0].removesuffix(patches[-1])) if len(inner) == 1 else source
     source.prefix("a transformers checkpoint of a ViT", ("",), *patches)
+    if "encoder.layer.0.layernorm_before.weight" in source.left_out:
+        source = with_layers_beside(source)
     internvl = families.INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
     if "embeddings.patch_embeddings.projection.weight" in source.tensors and not internvl:
         source = source.renamed(families.published_name)
@@ -103,6 +108,13 @@ def read_huggingface(source: Source) -> Converted:
         interpolation="flexivit" if naflex else own_interpolation(family, config),
         used_size=used_size(source, family, config),
     )
+
+
+def with_layers_beside(source: Source) -> Source:
+    """A ViTMSN with its layers, which transformers 5 writes outside of the prefix vit. that the rest has."""
+    layers = {n: entry for n, entry in source.left_out.items() if n.startswith("encoder.layer.")}
+    rest = {n: entry for n, entry in source.left_out.items() if n not in layers}
+    return replace(source, tensors=Tensors(source.tensors.entries | layers), left_out=rest)
 
 
 def used_size(source: Source, family: families.Family, config: ViTConfig) -> tuple[int, int] | None:

@@ -52,7 +52,7 @@ IRRELEVANT = (
     *("tokenize_function", "video_temporal_patch_size", "video_patch_dim", "image_token_id", "feature_layer"),
 )
 # The entries of a larger model's config.json that may describe its image tower.
-TOWERS = ("vision_config", "backbone_config", "image_config", "encoder")
+TOWERS = ("vlm_config", "vision_config", "backbone_config", "image_config", "encoder")
 
 
 OF_THE_WHOLE = ("architectures", "id2label", "label2id", "problem_type", "license")

@@ -282,6 +282,7 @@ MEMORY_NAMES = {
     r"(\.attention)\.k_proj\.": r"\1.attention.key.",
     r"(\.attention)\.v_proj\.": r"\1.attention.value.",
     r"(\.attention)\.o_proj\.": r"\1.output.dense.",
+    r"(layer\.\d+)\.(relative_position_bias\.)": r"\1.attention.attention.\2",
 }
 
 

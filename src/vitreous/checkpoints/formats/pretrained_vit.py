@@ -1,9 +1,12 @@
-"""lukemelas/PyTorch-Pretrained-ViT: a state dict of the paper's models, read under transformers' names."""
+"""State dicts of the paper's models, read under transformers' names: lukemelas/PyTorch-Pretrained-ViT and
+jeonsworld/ViT-pytorch."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import Converted, Format
@@ -26,10 +29,23 @@ NAMES = {
     r"^norm\.": "layernorm.",
     r"^fc\.": "classifier.",
 }
+JEONSWORLD_NAMES = {
+    r"^transformer\.embeddings\.patch_embeddings\.": "embeddings.patch_embeddings.projection.",
+    r"^transformer\.encoder\.encoder_norm\.": "layernorm.",
+    r"^transformer\.": "",
+    r"\.attn\.(query|key|value)\.": r".attention.attention.\1.",
+    r"\.attn\.out\.": ".attention.output.dense.",
+    r"\.attention_norm\.": ".layernorm_before.",
+    r"\.ffn_norm\.": ".layernorm_after.",
+    r"\.ffn\.fc1\.": ".intermediate.dense.",
+    r"\.ffn\.fc2\.": ".output.dense.",
+    r"^head\.": "classifier.",
+}
 DESCRIPTION = {"layer_norm_eps": 1e-6, "hidden_act": "gelu"}
 
 
-def read_pretrained_vit(source: Source) -> Converted:
+def read_under_names(source: Source, names: Mapping[str, str]) -> Converted:
+    """names: of theirs, as regular expressions, those of transformers."""
     if "pre_logits.weight" in source.tensors:
         raise InputError(
             f"{source.where}: the representation layer (load_repr_layer=True) of pytorch-pretrained-vit is "
@@ -37,7 +53,7 @@ def read_pretrained_vit(source: Source) -> Converted:
         )
 
     def rename(name: str) -> str:
-        for theirs, ours in NAMES.items():
+        for theirs, ours in names.items():
             name = re.sub(theirs, ours, name)
         return name
 
@@ -49,7 +65,16 @@ PRETRAINED_VIT = Format(
     name="pytorch-pretrained-vit",
     about="lukemelas/PyTorch-Pretrained-ViT: a state dict",
     keys=(r"positional_embedding\.pos_embedding", r"transformer\.blocks\.0\.attn\.proj_q\.weight"),
-    read=read_pretrained_vit,
+    read=partial(read_under_names, names=NAMES),
     unsaid=("heads",),
     interpolation="google",
+)
+JEONSWORLD = Format(
+    name="jeonsworld",
+    about="jeonsworld/ViT-pytorch: a state dict",
+    keys=(r"transformer\.embeddings\.cls_token", r"transformer\.encoder\.layer\.0\.attn\.query\.weight"),
+    read=partial(read_under_names, names=JEONSWORLD_NAMES),
+    unsaid=("heads",),
+    interpolation="google",
+    beside=("head.",),
 )
