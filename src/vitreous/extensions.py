@@ -22,6 +22,17 @@ ADDONS = (
 )
 
 
+# Tasks of the core that train a head; the outputs of the last are numbers in the unit of the labels.
+NUMBERS = "regression"
+HEADED = ("classification", "multilabel", NUMBERS)
+
+
+def gives_numbers(model: object) -> bool:
+    """Return whether the outputs of a model are numbers in the unit of its labels. They are computed in
+    float32: bfloat16 has three digits of them, int8 two."""
+    return getattr(getattr(model, "model", model), "task", None) == NUMBERS
+
+
 class Command(NamedTuple):
     """A row of `vitreous --help`: the module with its function, and two examples (a test runs them)."""
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, nearest
+from vitreous.extensions import HEADED
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
@@ -27,7 +28,6 @@ from vitreous.models.with_encoder import WithEncoder
 
 Size = int | tuple[int, int]
 Resized = TypeVar("Resized", bound=Model)
-HEADED = ("classification", "multilabel", "regression")  # tasks whose head may be replaced
 log = logging.getLogger(__name__)
 
 

@@ -28,7 +28,7 @@ from vitreous.cli.options import (
 )
 from vitreous.cli.printing import print_json, print_metrics
 from vitreous.errors import InputError
-from vitreous.extensions import added_tasks, objectives
+from vitreous.extensions import HEADED, added_tasks, objectives
 from vitreous.languages.terminal import said
 from vitreous.results import percent
 
@@ -129,7 +129,7 @@ DATA_HELP = (
     "shards, cifar10:PATH, hf:NAME"
 )
 TASKS = (
-    *("multilabel", "regression"),
+    *HEADED[1:],
     *(name for name, task in added_tasks().items() if task.command == "train"),
 )
 OBJECTIVES = objectives()

@@ -189,7 +189,7 @@ Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, 
 
 
 class DataSummary(NamedTuple):
-    """What a recipe is chosen from. Sizes are the median of a sample. Of a regression, classes is 0."""
+    """What a recipe is chosen from. Sizes are the median of a sample. Of numbers, classes is 0."""
 
     images: int
     classes: int

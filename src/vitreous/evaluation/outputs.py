@@ -23,6 +23,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError, utf8_name
+from vitreous.extensions import gives_numbers
 from vitreous.models.bit import BiT
 from vitreous.models.names import Runnable
 from vitreous.models.preprocessing import Preprocessing
@@ -147,9 +148,9 @@ def compute_outputs(
     return Outputs(rows.numpy(), names, found, failed, time.perf_counter() - started)
 
 
-def regression_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
-    """Return the numbers of a regression model in float32. Its head computes in float32 under autocast, too:
-    it gives them in the unit of the labels, of which bfloat16 has three digits."""
+def number_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
+    """Return the numbers of a model that gives numbers in float32. Its head computes in float32 under
+    autocast, too."""
     if not hasattr(model, "head"):  # a program, which has a precision of its own, or views of a model
         return model(images).float()
     features = model.features(images)  # type: ignore[operator]
@@ -266,7 +267,7 @@ def automatic_precision(
     """
     if wanted != "auto" or weights_type(model) != torch.float32:
         return answering_precision(wanted, device, model)
-    comparable = isinstance(model, ViT | BiT) and model.task != "regression"
+    comparable = isinstance(model, ViT | BiT) and not gives_numbers(model)
     if not comparable or pick_precision("auto", device, getattr(model.config, "width", WIDE)) == "fp32":
         return "fp32"
     record = None if folder is None else folder / AGREED
@@ -323,7 +324,7 @@ class AveragedViews(nn.Module):
     where that is allowed their mirror images. Of probabilities the outputs are the logits of the mean.
 
     Args:
-        model: a classifier or a regression model.
+        model: one that gives classes or numbers.
         mirrored: whether a mirrored image means the same.
     """
 
@@ -337,8 +338,8 @@ class AveragedViews(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
         shown = views(images, mirrored=self.mirrored)
-        if self.task == "regression":
-            return torch.stack([regression_outputs(self.model, view) for view in shown]).mean(dim=0)
+        if gives_numbers(self):
+            return torch.stack([number_outputs(self.model, view) for view in shown]).mean(dim=0)
         outputs = torch.stack([self.model(view).float() for view in shown])
         if self.task == "multilabel":
             return outputs.sigmoid().mean(dim=0).logit(eps=1e-7)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from vitreous.extensions import added_tasks, addons, objectives
+from vitreous.extensions import HEADED, added_tasks, addons, objectives
 from vitreous.languages import extend, language_of_locale
 
 
@@ -60,7 +60,7 @@ def values_of_options(language: str) -> dict[str, str]:
     return {
         "objective": first,
         "objectives": ", ".join(others),
-        "tasks": ", ".join(("multilabel", "regression", *added)),
+        "tasks": ", ".join((*HEADED[1:], *added)),
         "data": "".join(f"; {words['data'].get(name, task.data_help)}" for name, task in added.items()),
     }
 

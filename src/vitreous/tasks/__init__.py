@@ -3,7 +3,7 @@
 task         what a task says of itself
 running      start, resume and train a run: the same functions for every task
 answering    open, evaluate and ask a model, likewise
-classification, regression, pretraining    the tasks
+others       the tasks
 
 Commands and the Python functions dispatch through `task_named`. A new task is a module or a
 folder here, and a row below; or one of an add-on, and a row of its `tasks`.

@@ -53,7 +53,7 @@ def fit_linear(
     if folds:
         losses = {each: cross_fitted_loss(each, scaled, targets, classes, folds) for each in PENALTIES}
         best = min(losses, key=losses.__getitem__)
-    weight, bias = regression(best, scaled, targets, classes)
+    weight, bias = fit_penalized(best, scaled, targets, classes)
     weight = weight / std
     return weight.astype(np.float32), (bias - weight @ mean).astype(np.float32)
 
@@ -61,17 +61,17 @@ def fit_linear(
 def cross_fitted_loss(
     penalty: float, values: Values, targets: Rows, classes: int, folds: list[tuple[Rows, Rows]]
 ) -> float:
-    """Return the mean cross-entropy of images that the regression was not fitted on."""
+    """Return the mean cross-entropy of images that the weights were not fitted on."""
     losses = []
     for rows, others in folds:
-        weight, bias = regression(penalty, values[rows], targets[rows], classes)
+        weight, bias = fit_penalized(penalty, values[rows], targets[rows], classes)
         logits = torch.from_numpy(values[others] @ weight.T + bias).float()
         truth = torch.from_numpy(targets[others])
         losses.append(nn.functional.cross_entropy(logits, truth, reduction="none"))
     return float(torch.cat(losses).mean())
 
 
-def regression(
+def fit_penalized(
     penalty: float, values: Values, targets: Rows, classes: int
 ) -> tuple[Float[np.ndarray, "classes D"], Float[np.ndarray, " classes"]]:
     """Fit logistic regression with an l2 penalty; of two classes each gets half of the difference."""

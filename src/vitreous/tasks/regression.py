@@ -22,7 +22,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule
-from vitreous.evaluation.outputs import AveragedViews, Batching, Outputs, compute_outputs, regression_outputs
+from vitreous.evaluation.outputs import AveragedViews, Batching, Outputs, compute_outputs, number_outputs
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
@@ -282,7 +282,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
     ) -> Callable[[Sequence[str], Tensor], Iterable[PredictedNumber]]:
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
-            values = check_finite(regression_outputs(answerer, images)).flatten().tolist()
+            values = check_finite(number_outputs(answerer, images)).flatten().tolist()
             return [PredictedNumber(path=name, value=each) for name, each in zip(names, values, strict=True)]
 
         return numbers
@@ -310,7 +310,7 @@ def scatter_figure(evaluation: RegressionEvaluation) -> page.Exhibit:
 
 def numbers_of(model: nn.Module, images: ImageDataset, **options: Unpack[Batching]) -> Outputs:
     """Return the model's number for every image."""
-    return compute_outputs(model, images, lambda batch: regression_outputs(model, batch.images), **options)
+    return compute_outputs(model, images, lambda batch: number_outputs(model, batch.images), **options)
 
 
 def regression_loss(settings: RegressionSettings) -> Objective:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitreous.errors import InputError, require_packages
+from vitreous.extensions import gives_numbers
 
 # Channels from which on a CPU gains from bf16. On one with AMX a training step of width 64 took 0.85 times as
 # long as in fp32, of 96 0.7 to 0.9 times, of 128 and 192 0.5 times (65 tokens), of 384 0.4 times (197); with
@@ -132,13 +133,13 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
 
 def with_cast_weights(model: nn.Module) -> nn.Module:
     """Return a copy whose matrices are bf16 already, for autocast, which casts them again in every batch
-    otherwise: the same outputs, in 0.8 of the time of one image of a ViT-Ti/16. The head of a regression,
-    which computes in float32, stays as it is."""
+    otherwise: the same outputs, in 0.8 of the time of one image of a ViT-Ti/16. A head that gives
+    numbers stays as it is."""
     copied = copy.deepcopy(model)
-    regression = getattr(model, "task", None) == "regression"
+    numbers = gives_numbers(model)
     for name, module in copied.named_modules():
         plain = type(module) in (nn.Linear, nn.Conv2d) and not parametrize.is_parametrized(module)
-        if plain and not (regression and name.startswith("head")):
+        if plain and not (numbers and name.startswith("head")):
             module.to(torch.bfloat16)
     return copied
 
@@ -165,19 +166,19 @@ class Int8Linear(nn.Module):
 
 
 def with_int8_products(model: nn.Module) -> nn.Module:
-    """Return a copy whose linear layers multiply in int8; the head of a regression stays as it is, as in
+    """Return a copy whose linear layers multiply in int8; a head that gives numbers stays as it is, as in
     bf16. Raises InputError: it has none before the head."""
     copied = copy.deepcopy(model)
-    regression = getattr(getattr(copied, "model", copied), "task", None) == "regression"
+    numbers = gives_numbers(copied)
     layers = [
         (module, name, child)
         for path, module in copied.named_modules()
         for name, child in module.named_children()
         if type(child) is nn.Linear
         and not parametrize.is_parametrized(child)
-        and not (regression and "head" in (*path.split("."), name))
+        and not (numbers and "head" in (*path.split("."), name))
     ]
-    if len(layers) + regression < 2:
+    if len(layers) + numbers < 2:
         raise InputError(
             "int8 is of linear layers, and the model has none before its head: use `precision` fp32"
         )

@@ -29,6 +29,7 @@ from vitreous.data.image_list import Failure
 from vitreous.data.sources import open_data
 from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
+from vitreous.extensions import gives_numbers
 from vitreous.inspection.page import framed, templates_of
 from vitreous.inspection.runs.report import label_of
 from vitreous.languages import CURRENT, LANGUAGES, catalog, words
@@ -196,7 +197,7 @@ def reason_against(model: nn.Module) -> str | None:
     if not isinstance(model, ViT):
         return f"it runs the encoder of the ViT paper in the page, and this is a {type(model).__name__}"
     config = model.config
-    if model.task == "regression":
+    if gives_numbers(model):
         return "it shows how the answer for a class forms, and this model predicts a number"
     if config.num_classes is None:
         return "it shows how an answer forms, and this model has no head"

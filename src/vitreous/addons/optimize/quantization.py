@@ -15,6 +15,7 @@ from torch import nn
 
 from vitreous.deployment.programs import PIXELS
 from vitreous.errors import InputError, require_packages
+from vitreous.extensions import NUMBERS
 
 if TYPE_CHECKING:
     import openvino
@@ -69,8 +70,7 @@ def exact_nodes(graph: GraphProto, task: str | None, *, prepares: bool) -> list[
     """Return the names of the nodes of an ONNX graph that stay in floating point where products are in int8.
 
     Where the graph prepares the images, in float64: all that its first float32 numbers are computed from.
-    Else the head of a regression, which gives numbers in the unit of the labels, of which int8 has two
-    digits.
+    Else a head that gives numbers in the unit of the labels, of which int8 has two digits.
     """
     makers = {}
     for node in graph.node:
@@ -86,7 +86,7 @@ def exact_nodes(graph: GraphProto, task: str | None, *, prepares: bool) -> list[
 
     if prepares:
         return before(next(node for node in graph.node if casts_to_float32(node)))
-    if task != "regression":
+    if task != NUMBERS:
         return []
     logits, features = (before(makers[output.name]) for output in graph.output)
     return [name for name in logits if name not in features]
@@ -104,7 +104,7 @@ def exact_operations(graph: openvino.Model, task: str | None, *, prepares: bool)
 
     if prepares:
         return before(next(each for each in graph.get_ordered_ops() if converts_to_float32(each)))
-    if task != "regression":
+    if task != NUMBERS:
         return []
     logits, features = (before(output.get_node()) for output in graph.outputs)
     return [name for name in logits if name not in features]

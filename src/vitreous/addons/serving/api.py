@@ -37,7 +37,7 @@ def serve(
     """Answer over HTTP until Ctrl-C, with a web page. SIGHUP loads the model again, without losing a request.
 
     Args:
-        model: a run of classification or regression, a checkpoint of such a model in any format, an encoder,
+        model: a run that gives classes or numbers, a checkpoint of such a model in any format, an encoder,
             an exported file, or a model name.
         host: address to listen at: 127.0.0.1, or 0.0.0.0 to be reached from other machines.
         port: port to listen at; 0 for any that is free.

@@ -18,7 +18,8 @@ from vitreous.data.transforms import evaluation_pixels
 from vitreous.deployment.answers import Prediction
 from vitreous.deployment.classifier import ClassPredictor, output_labels
 from vitreous.errors import InputError, nearest
-from vitreous.evaluation.outputs import regression_outputs
+from vitreous.evaluation.outputs import number_outputs
+from vitreous.extensions import NUMBERS
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.inspection.measures import readout_attention, readout_of, rollout_map, to_grid
@@ -284,7 +285,7 @@ class Classifier(ServedModel):
 class Regressor(ServedModel):
     """A number, beside what a model without a head answers."""
 
-    page = "regression"
+    page = NUMBERS
 
     def offered(self) -> list[Endpoint]:
         summary = "The number of each image, as vitreous predict --json gives it"
@@ -295,7 +296,7 @@ class Regressor(ServedModel):
 
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         with torch.inference_mode(), computing(self.precision, self.device):
-            values = regression_outputs(self.answering, self.batch(questions)).flatten()
+            values = number_outputs(self.answering, self.batch(questions)).flatten()
         answers: list[Answer] = []
         for question, value in zip(questions, values.tolist(), strict=True):
             if math.isfinite(value):
@@ -306,7 +307,7 @@ class Regressor(ServedModel):
 
 
 # Which tasks can be served, and how.
-KINDS = {"classification": Classifier, "multilabel": Classifier, "regression": Regressor}
+KINDS = {"classification": Classifier, "multilabel": Classifier, NUMBERS: Regressor}
 
 
 def served_model(
