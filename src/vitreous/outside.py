@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
+from vitreous.errors import InputError
+
 LARGEST_FILE = 2**31  # bytes of one image
 
 
@@ -71,6 +73,27 @@ def whole_number(text: str | bytes, low: int = 0, high: int = 2**63 - 1, base: i
     if not low <= number <= high:
         raise ValueError(f"{number} is not in {low} ... {high}")
     return number
+
+
+def number_of_launcher(variable: str, otherwise: int | None = None, low: int = 0) -> int:
+    """Return the number that torchrun, or what starts processes in its way, has put into the environment.
+
+    Args:
+        otherwise: what it is where the variable is not set.
+
+    Raises:
+        InputError: it is not a number from `low` on, or not there and has to be.
+    """
+    text = os.environ.get(variable, "")
+    if not text and otherwise is not None:
+        return otherwise
+    try:
+        return whole_number(text, low, 2**20)
+    except ValueError:
+        raise InputError(
+            f"the environment variable {variable} is {text[:20]!r}, not a number from {low} on: unset it, or "
+            "start the processes with torchrun"
+        ) from None
 
 
 def finite_number(text: str, low: float = -math.inf, high: float = math.inf) -> float:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from vitreous import cli
 from vitreous.cli import COMMANDS, run
@@ -204,3 +205,28 @@ def test_numbers_without_sense_are_refused(words, capsys, tmp_path, monkeypatch)
     assert found.strip().splitlines()[-1].startswith("vitreous: ")
     assert "defect" not in found
     assert not Path("run").exists()
+
+
+LAUNCHERS = ("LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE")
+
+
+@pytest.mark.parametrize("variable", LAUNCHERS)
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", "9" * 30, "1_0", " 2"])
+def test_variables_of_a_launcher_are_numbers(variable, value, monkeypatch, command, tmp_path):
+    monkeypatch.setenv(variable, value)
+    if variable != "LOCAL_WORLD_SIZE":
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+        monkeypatch.setenv({"RANK": "WORLD_SIZE", "WORLD_SIZE": "RANK"}[variable], "1")
+    found = command("train", "photos", "--epochs", "1", "--out", str(tmp_path / "run"))
+    assert found.code == 2
+    assert found.err.strip().splitlines()[-1].startswith(f"vitreous: the environment variable {variable}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", ["nonsense", "tkagg", ""])
+def test_figures_are_written_whatever_shows_them(value, tmp_path):
+    """MPLBACKEND is of the user's notebooks."""
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    words = ("inspect", "vitreous:small", "a.png", "--out", "page")
+    found = call(*words, env={"MPLBACKEND": value}, cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr

@@ -27,7 +27,8 @@ SEED = int(os.environ.get("VITREOUS_FUZZ", "0"))
 PART = float(os.environ.get("VITREOUS_FUZZ_PART", "1"))
 LINES, CALLS, FAULTS, CHECKPOINTS = (round(PART * count) for count in (900, 300, 150, 900))
 MEMORY = 500  # MB beyond three times the file
-SECONDS = 60  # of one command
+SECONDS = 60  # of the processor, for one command
+BLOCKED = 10 * SECONDS  # by the clock
 
 
 def peak_megabytes():
@@ -159,14 +160,17 @@ class limited:
         def stop(*_):
             raise AssertionError(f"it hangs: {self.words}")
 
-        self.former = signal.signal(signal.SIGALRM, stop)
-        signal.alarm(self.seconds)
+        self.former = [signal.signal(each, stop) for each in (signal.SIGALRM, signal.SIGPROF)]
+        signal.setitimer(signal.ITIMER_PROF, self.seconds)
+        signal.alarm(BLOCKED)
 
     def __exit__(self, *_):
         import signal
 
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, self.former)
+        for number, former in zip((signal.SIGALRM, signal.SIGPROF), self.former, strict=True):
+            signal.signal(number, former)
 
 
 THINGS = (

@@ -20,6 +20,7 @@ from vitreous.data.image_parts import ImagePart, image_parts
 from vitreous.deployment.answer_files import ParquetTables, table_of
 from vitreous.errors import InputError, LazyModule, require_packages, writing_to
 from vitreous.evaluation.features import model_digest
+from vitreous.outside import number_of_launcher
 from vitreous.whole_files import whole
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def width_of(folder: Path) -> int:
 
 def by_this_process(predictor: Predictor, parts: Iterable[ImagePart], folder: Path) -> Iterator[PartAnswers]:
     """Answer this process's share of the parts: all of them, or by its rank among torchrun's processes."""
-    rank, processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, processes = number_of_launcher("RANK", 0), number_of_launcher("WORLD_SIZE", 1, low=1)
     writer = PartWriter(predictor, folder)
     return (writer.write(part) for part in parts if part.number % processes == rank)
 

@@ -83,6 +83,7 @@ app.register_install_completion_command(help="Install completion for your shell.
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
+        os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown
         prepare_streams()
         prepare_columns()
         code = run(sys.argv[1:] if arguments is None else arguments)

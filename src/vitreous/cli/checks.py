@@ -122,7 +122,12 @@ def print_report(source: str, report: DataReport) -> None:
     """Findings, the gravest first, a few images each."""
     parts = ", ".join(f"{count} {name}" for name, count in report.images.items())
     counts = list(report.classes.values())
-    classes = f"; {len(counts)} classes of {min(counts)} to {max(counts)} images" if counts else ""
+    classes = ""
+    if counts:
+        least, most = min(counts), max(counts)
+        each = str(least) if least == most else f"{least} to {most}"
+        classes = f"; {len(counts)} {'class' if len(counts) == 1 else 'classes'} of {each} "
+        classes += "image" if most == 1 else "images"
     print(f"{source}: {parts}{classes}")
     print_findings(report.findings)
     if report.moved:

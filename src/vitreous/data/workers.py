@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vitreous.errors import InputError, LazyModule
+from vitreous.outside import number_of_launcher
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +50,7 @@ def worker_count(asked: int | None) -> int:
 
 def processes_here() -> int:
     """Return how many processes of torchrun share this machine."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return number_of_launcher("LOCAL_WORLD_SIZE", 1, low=1)
 
 
 def loading_workers(asked: int | None) -> int:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
+from vitreous.outside import number_of_launcher
 
 Value = TypeVar("Value")
 WAITING = 10.0  # minutes that processes wait for each other, unless configured
@@ -158,7 +159,7 @@ def first_value(key: str, text: str) -> tuple[str, bool]:
 
 
 def torchrun_store() -> Any:
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    address, port = os.environ.get("MASTER_ADDR", "localhost"), number_of_launcher("MASTER_PORT")
     return dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
 
 
@@ -210,7 +211,7 @@ def process_group(device: torch.device, minutes: float = WAITING) -> Iterator[tu
         yield ALONE, device
         return
     if device.type == "cuda":
-        own, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        own, gpus = number_of_launcher("LOCAL_RANK"), torch.cuda.device_count()
         if own >= gpus or device.index is not None:
             raise InputError(
                 f"torchrun gives each process a GPU of its own, and this machine has {gpus}: "
@@ -219,7 +220,7 @@ def process_group(device: torch.device, minutes: float = WAITING) -> Iterator[tu
         device = torch.device("cuda", own)
         torch.cuda.set_device(device)  # before anything is on it
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank, size = number_of_launcher("RANK"), number_of_launcher("WORLD_SIZE", low=1)
     world = World(rank, size, rendezvous(rank, size), datetime.timedelta(minutes=minutes))
     dist.init_process_group(backend, store=world.store, rank=rank, world_size=size, timeout=world.timeout)
     before = signal.getsignal(signal.SIGTERM)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +130,9 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     if spec == "digits":
         return open_digits(config)
     if "://" in spec:
+        if kind.lower() == "file" and not spec.endswith(".tar"):
+            path = Path(unquote(rest.removeprefix("//")))
+            raise InputError(f"{spec}: files of this machine have no file://: write {path}")
         if not spec.endswith(".tar"):
             raise InputError(f"{spec}: from a URL shards are read: write {kind}://.../name-{{000..099}}.tar")
         return open_shards(spec, config, targets)
