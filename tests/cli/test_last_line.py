@@ -207,6 +207,16 @@ def test_numbers_without_sense_are_refused(words, capsys, tmp_path, monkeypatch)
     assert not Path("run").exists()
 
 
+@pytest.mark.slow
+def test_a_current_folder_that_was_removed(tmp_path):
+    shell = (
+        f"mkdir gone && cd gone && rmdir ../gone && {sys.executable} -m vitreous predict vitreous:small x.jpg"
+    )
+    found = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr == "vitreous: the current folder is no longer there: change to another one (cd)\n"
+
+
 LAUNCHERS = ("LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE")
 
 

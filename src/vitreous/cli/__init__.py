@@ -23,7 +23,13 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from vitreous import __version__
 from vitreous.cli.help import HelpFormatter, sentence_about, unknown_command
-from vitreous.cli.streams import abandon, last_words, prepare_columns, prepare_streams
+from vitreous.cli.streams import (
+    abandon,
+    check_current_folder,
+    last_words,
+    prepare_columns,
+    prepare_streams,
+)
 from vitreous.errors import InputError, own_warnings, printable, utf8_name
 from vitreous.extensions import Command, addons
 from vitreous.languages import speaking
@@ -86,12 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown
         prepare_streams()
         prepare_columns()
+        check_current_folder()
         code = run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of stdout, such as `head`, has enough
         abandon(sys.stdout)
         code = PIPE_CLOSED
-    except InputError as error:  # there is no stdout
+    except InputError as error:  # there is no stdout, or no current folder
         print(f"vitreous: {error}", file=sys.stderr)
         code = 2
     except OSError as error:  # stdout is full

@@ -36,6 +36,14 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def check_current_folder() -> None:
+    """Raise InputError where it was removed: libraries that look for their files in it end the process."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise InputError(said("the current folder is no longer there: change to another one (cd)")) from None
+
+
 def prepare_columns() -> None:
     """Lay out help for a few columns at least."""
     try:
