@@ -50,8 +50,9 @@ def read_regular(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
 
 
 def read_text(path: str | Path, encoding: str = "utf-8", *, errors: str = "strict") -> str:
-    """Return the text of a regular file, its lines ended by \\n. Raises OSError or UnicodeDecodeError."""
-    text = read_regular(path).decode(encoding, errors)
+    """Return the text of a regular file, its lines ended by \\n, without the mark that Windows puts before
+    UTF-8. Raises OSError or UnicodeDecodeError."""
+    text = read_regular(path).decode(encoding, errors).removeprefix("\ufeff")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import fcntl
 import hashlib
 import os
@@ -12,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
+
+from vitreous.errors import InputError
 
 
 @contextmanager
@@ -33,16 +36,47 @@ def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
 
 
 @contextmanager
-def whole(path: Path, ending: str = "") -> Iterator[Path]:
+def whole(path: Path, ending: str = "", *, new: bool = False) -> Iterator[Path]:
     """The same; what was written becomes `path` when the block ends, unless it fails.
 
     Of several in one `with`, all are complete before the first takes its name, and the last takes it first.
+
+    Args:
+        new: replace nothing, not even what another process has put there meanwhile, but raise InputError.
     """
     with unfinished(path, ending) as beside:
         yield beside
+        if new:
+            take_new_name(beside, path)
+            return
         if beside.is_dir() and path.is_dir():
             shutil.rmtree(path)
         os.replace(beside, path)
+
+
+def take_new_name(beside: Path, path: Path) -> None:
+    """Give a file or a folder a name that only an empty folder may have. Raises InputError: it is taken."""
+    try:
+        if beside.is_dir():
+            os.rename(beside, path)
+            return
+        with suppress(OSError):
+            path.rmdir()
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            if os.path.lexists(path):
+                raise FileExistsError from None
+            os.rename(beside, path)
+    except OSError as error:
+        if isinstance(error, FileExistsError | NotADirectoryError) or error.errno == errno.ENOTEMPTY:
+            raise InputError(
+                f"{path} was written by another process meanwhile, and nothing is overwritten: choose "
+                "another name"
+            ) from None
+        raise
 
 
 @contextmanager
@@ -76,8 +110,9 @@ def made_by_one(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
-    with whole(path) as beside:
+def write_text(path: Path, text: str, *, new: bool = False) -> None:
+    """Write a text. new: as in `whole`."""
+    with whole(path, new=new) as beside:
         beside.write_text(text, encoding="utf-8")
 
 

@@ -217,6 +217,22 @@ def test_a_current_folder_that_was_removed(tmp_path):
     assert found.stderr == "vitreous: the current folder is no longer there: change to another one (cd)\n"
 
 
+STOPPED = """
+import runpy, sys
+class Stop:
+    def find_spec(self, name, path, target=None):
+        if name == "cyclopts":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+runpy.run_module("vitreous", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_while_commands_are_imported():
+    found = subprocess.run([sys.executable, "-c", STOPPED, "list-models"], capture_output=True, timeout=100)
+    assert (found.returncode, found.stdout, found.stderr) == (130, b"", b"")
+
+
 LAUNCHERS = ("LOCAL_WORLD_SIZE", "RANK", "WORLD_SIZE")
 
 

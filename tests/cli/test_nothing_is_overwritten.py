@@ -1,6 +1,7 @@
 """Every command that writes, aimed at what is there already: it is refused, and what was there stays."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,29 @@ def test_what_is_there_stays(line, command, workplace, there):
         assert re.search(r"vitreous: .", done.err), target
         assert contents(there) == before, target
     assert contents(workplace / "broken") == images
+
+
+RACED = ("convert DESTINATION", "data pack OUT", "describe --draw", "embed --out", "predict --out")
+
+
+@pytest.mark.parametrize("line", RACED)
+def test_what_another_process_writes_meanwhile_stays(line, command, workplace, tmp_path, monkeypatch):
+    """Nothing is there when a command looks, and something when it has its answer."""
+    command("describe", "runs/mine", "--json")  # imports
+    for name, module in list(sys.modules.items()):
+        if name.startswith("vitreous") and hasattr(module, "check_free"):
+            monkeypatch.setattr(module, "check_free", lambda *_: None)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("kept", encoding="utf-8")
+    for name in ("file.csv", "file.svg", "file.npz", "file.pth"):
+        (tmp_path / name).write_text("kept", encoding="utf-8")
+    before = contents(tmp_path)
+    refused = []
+    for name in [*(path.name for path in before if path.parent == tmp_path), "folder"]:
+        if name == "folder" and line in ADDS_TO_FOLDERS:
+            continue
+        done = command(*LINES[line].format(tmp_path / name).split())
+        assert done.code == 2, (name, done.out)
+        refused.append("was written by another process meanwhile" in done.err)
+        assert contents(tmp_path) == before, name
+    assert any(refused)

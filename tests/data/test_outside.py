@@ -266,3 +266,11 @@ def test_an_idx_file_with_sides_beyond_its_bytes(tmp_path):
         (tmp_path / "train-images-idx3-ubyte").write_bytes(head)
         with pytest.raises(InputError):
             read_idx(tmp_path, "train-images-idx3-ubyte")
+
+
+def test_the_mark_of_windows_is_not_text(tmp_path):
+    """Notepad saves config.toml, classes.txt and others with one, and with its own line ends."""
+    from vitreous.outside import read_text
+
+    (tmp_path / "a.toml").write_bytes("\ufeffa = 1\r\nb = '가'\r\n".encode())
+    assert read_text(tmp_path / "a.toml") == "a = 1\nb = '가'\n"

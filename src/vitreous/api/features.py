@@ -91,7 +91,7 @@ class Embeddings(Result):
 
         path = Path(path)
         check_features_file(path)
-        with writing_to(path), whole(path, path.suffix) as partial:
+        with writing_to(path), whole(path, path.suffix, new=True) as partial:
             if path.suffix == ".npz":
                 np.savez(partial, features=self.values, paths=np.array(self.paths, dtype=str))
             else:

@@ -125,7 +125,7 @@ def draw(
     check_free(path, "choose another file")
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, svg)
+        write_text(path, svg, new=True)
     return Drawing(svg, path)
 
 

@@ -27,7 +27,7 @@ from vitreous.models.bit import BiT
 from vitreous.models.names import Model
 from vitreous.models.with_encoder import WithEncoder
 from vitreous.outside import read_text
-from vitreous.whole_files import unfinished
+from vitreous.whole_files import take_new_name, unfinished
 
 OVERWRITE = "choose another path, or pass overwrite=True"
 TOLERANCE = 2e-5  # of the largest output, and of 1 where all are smaller
@@ -92,7 +92,7 @@ def save(
         check_free(path, OVERWRITE)
     model = without_parts(on_cpu(model), drop, writer.limits_of(model))
 
-    with replacing(path) as beside:
+    with replacing(path, new=not overwrite) as beside:
         assert writer.write is not None
         writer.write(model, beside)
         difference = read_back(model, beside, format, answers_for(model, writer.unsaid_at(path)))
@@ -104,12 +104,16 @@ def save(
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
     """A name to write a file or a folder to, which then becomes `path`; a folder that exists gets the files
-    one by one. Raises InputError: nothing can be written there; nothing is left then."""
+    one by one. Raises InputError: nothing can be written there, or with `new` something is there; nothing is
+    left then."""
     with writing_to(path, "make room, or choose another path"), unfinished(path, path.suffix) as beside:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
+        if new:
+            take_new_name(beside, path)
+            return
         if beside.is_file() or not path.exists():
             os.replace(beside, path)
             return

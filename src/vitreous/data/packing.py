@@ -69,7 +69,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     with (
         writing_to(folder, "make room, or name another folder"),
         folder_for(folder),
-        whole(folder) as beside,
+        whole(folder, new=True) as beside,
     ):
         beside.mkdir()
         for name, part in (("train", splits.train), ("val", splits.validation), ("test", splits.test)):

@@ -53,7 +53,7 @@ def check_answer_file(path: Path) -> None:
 def answer_file(path: Path) -> Iterator[AddAnswer]:
     """Yield what adds an answer to a file, which has its name once the context ends without an error. Raises
     InputError: it cannot be written."""
-    with writing_to(path), whole(path) as partial, WRITERS[path.suffix](partial) as add:
+    with writing_to(path), whole(path, new=True) as partial, WRITERS[path.suffix](partial) as add:
         yield add
 
 

@@ -133,9 +133,9 @@ class MetricsFile(Callback):
 
 
 def read_metrics(path: Path) -> list[Row]:
-    """Return the rows of metrics.jsonl, without lines that a crash truncated."""
+    """Return the rows of metrics.jsonl, without lines that a crash truncated or a disk damaged."""
     rows: list[Row] = []
-    for line in read_text(path).splitlines() if path.exists() else ():
+    for line in read_text(path, errors="replace").splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
         except ValueError:

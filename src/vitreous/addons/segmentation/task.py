@@ -292,7 +292,7 @@ def save_png(image: Image.Image, path: Path) -> None:
     """Write a PNG, atomically."""
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as partial:
+        with whole(path, new=True) as partial:
             image.save(partial, format="PNG")
 
 
