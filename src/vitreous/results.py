@@ -168,7 +168,7 @@ def byte_size(count: float | int) -> str:
 
 def duration(seconds: float) -> str:
     """Return a time in the unit that suits it."""
-    for unit, size in (("hours", 3600), ("minutes", 60), ("s", 1)):
-        if seconds >= 2 * size:
+    for unit, size, least in (("hours", 3600, 7200), ("minutes", 60, 120), ("s", 1, 1)):
+        if seconds >= least:
             return f"{seconds / size:.3g} {unit}"
     return f"{1000 * seconds:.3g} ms"

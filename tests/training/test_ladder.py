@@ -21,6 +21,7 @@ from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import try_mirroring
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.runs.head import twice_as_long
+from vitreous.results import duration
 from vitreous.tasks import ladder, task_named
 from vitreous.tasks.doctor import below_baseline
 from vitreous.tasks.ladder import (
@@ -164,6 +165,13 @@ def test_a_head_fitted_on_frozen_features_is_the_regression_itself() -> None:
 
 def rung(accuracy: float, loss: float | None) -> Rung:
     return Rung("x", accuracy, Interval(0, 1), 10, "validation", loss)
+
+
+def test_the_seconds_of_a_rung_can_be_read() -> None:
+    """1.21 s were 1.21e+03 ms."""
+    found = Rung("x", 0.5, Interval(0, 1), 10, "validation", seconds=1.21).sentence()
+    assert found.endswith("of 10 validation images, in 1.21 s")
+    assert [duration(each) for each in (0.5, 1, 90, 150)] == ["500 ms", "1 s", "90 s", "2.5 minutes"]
 
 
 def test_the_loss_breaks_a_tie() -> None:
