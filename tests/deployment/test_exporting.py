@@ -17,12 +17,15 @@ import vitreous as vt
 from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.checkpoints.saving import largest_difference
 from vitreous.cli import run
+from vitreous.data.image_list import ImageList
 from vitreous.deployment import export as exporting
-from vitreous.deployment.export import export
+from vitreous.deployment.export import calibration_images, export
 from vitreous.deployment.programs import format_named, open_image_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build_model
+from vitreous.models.preprocessing import Preprocessing
 
 TINY: dict[str, Any] = {
     "image_size": 16,
@@ -264,3 +267,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert result["format"] == "torch"
     assert result["max_abs_difference"] < 1e-5
     assert result["bytes"] == (tmp_path / "mine.pt2").stat().st_size
+
+
+def test_a_precision_is_calibrated_on_images_of_many_bands():
+    bands = (0.5,) * 5
+    config = ViTConfig(
+        image_size=(32, 32), patch_size=(16, 16), width=24, depth=1, heads=2, mlp_dim=48, channels=5
+    )
+    preprocessing = Preprocessing(size=(32, 32), channels=5, mean=bands, std=bands)
+    images = ImageList(list(np.zeros((3, 40, 40, 5), dtype=np.uint8)))
+    found = calibration_images(build_model(config, preprocessing=preprocessing), images)
+    assert [each.shape for each in found] == [(1, 5, 32, 32)] * 3

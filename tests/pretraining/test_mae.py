@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from vitreous.data.dataset import ArrayImages, DataSummary
+from vitreous.data.image_list import ImageList
 from vitreous.data.sources import summarize
 from vitreous.errors import InputError
 from vitreous.layers.embedding import sincos_of_mae
@@ -135,3 +136,14 @@ def test_the_target_follows_the_share_of_flat_patches(spread, normalized):
     assert chosen["pretraining"]["mae"]["normalize_pixels"] is normalized
     assert config.model.position.kind == "sincos-2d"
     assert config.augmentation.flip == 0.5
+
+
+def test_flat_patches_are_counted_in_images_of_many_bands():
+    rng = np.random.default_rng(0)
+    pixels = np.clip(128 + 50 * rng.standard_normal((4, 64, 64, 5)), 0, 255).astype(np.uint8)
+    pixels[:, :32] = 7
+    images = ImageList(list(pixels))
+    summary = summarize(images)
+    assert summary.channels == 5
+    config = task_named("mae").rules(summary)
+    assert flat_share(images, config, config.model.patch_size) == pytest.approx(0.5, abs=0.02)
