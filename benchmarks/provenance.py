@@ -10,6 +10,7 @@ TensorFlow that `provenance_tensorflow.py` keeps. big_vision's models and optimi
 Settings: `provenance_settings.py` reads what the sources set out of their own configurations and parsers.
 
 Quantities:
+    (a recipe is beside its source, or beside a `peer`: another library that has the same model)
     weights    Kolmogorov-Smirnov distance of the initial values of a tensor, the largest of all tensors
     crops      the same for height, width, area and place of 20,000 crops
     colors     mean difference of the pixels (0 ... 255) after an operation of RandAugment, the largest
@@ -31,6 +32,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import MagicMock, patch
@@ -74,6 +76,7 @@ class Row(NamedTuple):
     source: str  # what was run
     limit: float  # what chance or rounding explains
     why: str = ""  # the reason where it is more
+    peer: str = ""  # another library with the same model, for which the recipe was not written
 
 
 # Distributions
@@ -104,6 +107,10 @@ def chance(draws: int) -> float:
 
 
 WHY = {
+    "transformers weights": "transformers draws the patch projection from N(0, 0.02), as all "
+    "matrices; timm leaves it as PyTorch draws convolutions",
+    "vit-pytorch weights": "vit-pytorch draws positions and tokens from N(0, 1), and leaves matrices as "
+    "PyTorch draws linear layers",
     "mae weights": "as vit_jax: query, key and value are three matrices, patches LeCun normal, tokens zero",
     "vit5 weights": "as timm: the class token and the registers begin near zero, and not from N(0, 0.02)",
     "colors": "TensorFlow shears about the center of the first pixel, Pillow about its corner",
@@ -524,29 +531,103 @@ def from_timm(sources: Path | None) -> Iterator[Row]:
     peer = timm.models.vision_transformer.VisionTransformer(img_size=32, patch_size=8, **options)
     yield Row(name, "weights", *with_source(initial(build(config, training), vt.load(peer)), source))
     nn.init.normal_(peer.head.weight, std=0.02)
-    data = batches(32)
-    ours = follow(vt.load(peer), training, data)
     factory = importlib.import_module("timm.optim")
     optimizer = factory.create_optimizer_v2(peer, opt="adamw", lr=1e-3, weight_decay=0.05)
-    before, losses, gradient, after = copied(vt.load(peer)), [], {}, {}
+    yield from beside(Peer(name, "", source), peer, peer, vt.load, optimizer, training, STEPS)
+
+
+class Peer(NamedTuple):
+    """What a recipe is beside, where its own source is not the only one."""
+
+    recipe: str
+    name: str
+    source: str
+
+
+def beside(
+    about: Peer,
+    peer: nn.Module,
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    loaded: Callable[[nn.Module], nn.Module],
+    optimizer: torch.optim.Optimizer,
+    training: TrainingConfig,
+    steps: int = SHORT,
+) -> Iterator[Row]:
+    """Train a peer with its optimizer from its weights, at the recipe's rates, and ours from the same.
+
+    Args:
+        forward: gives its logits.
+        loaded: makes our model of it.
+        steps: of the whole training; the losses of a short one are not compared.
+    """
     from vitreous.training.learner import learning_rate
 
+    data = batches(32, steps)
+    ours = follow(loaded(peer), training, data)
+    before, losses, gradient, after = copied(loaded(peer)), [], {}, {}
     for number, batch in enumerate(data):
         for group in optimizer.param_groups:
-            group["lr"] = 1e-3 * learning_rate(number, STEPS, training.schedule)
+            group["lr"] = 1e-3 * learning_rate(number, steps, training.schedule)
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(peer(batch.images), batch.targets)
+        loss = nn.functional.cross_entropy(forward(batch.images), batch.targets)
         loss.backward()
         if number == 0:
             kept = {key: value.clone() for key, value in peer.state_dict().items()}
             peer.load_state_dict({n: p.grad for n, p in peer.named_parameters()}, strict=False)
-            gradient = copied(vt.load(peer))
+            gradient = copied(loaded(peer))
             peer.load_state_dict(kept)
         losses.append(float(loss))
         optimizer.step()
         if number + 1 == SHORT:
-            after = copied(vt.load(peer))
-    yield from compared(name, source, ours, Follower(gradient, before, after, losses))
+            after = copied(loaded(peer))
+    for row in compared(about.recipe, about.source, ours, Follower(gradient, before, after, losses)):
+        if row.quantity != "loss" or steps == STEPS:
+            yield row._replace(peer=about.name)
+
+
+def from_transformers(sources: Path | None) -> Iterator[Row]:
+    """`deit` beside the DeiT of transformers, with AdamW as its Trainer groups parameters: no decay of biases
+    and of LayerNorm."""
+    import_timm()  # declares the operators that torchvision asks for
+    transformers = importlib.import_module("transformers")
+    trainer = importlib.import_module("transformers.trainer_pt_utils")
+    about = Peer("deit", "transformers", f"transformers {transformers.__version__}")
+    config, training = small(about.recipe, drop_path=0.0)
+    sizes = {"hidden_size": 384, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 1536}
+    torch.manual_seed(0)
+    peer = transformers.ViTForImageClassification(
+        transformers.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=10, layer_norm_eps=1e-6)
+    )
+    found = initial(build(config, training), vt.load(peer))
+    yield Row(about.recipe, "weights", *with_source(found, about.source), peer=about.name)
+    decayed = trainer.get_parameter_names(peer, [nn.LayerNorm], ["bias", "layernorm"])
+    named = dict(peer.named_parameters())
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [named[name] for name in decayed], "weight_decay": 0.05},
+            {"params": [each for name, each in named.items() if name not in decayed], "weight_decay": 0.0},
+        ]
+    )
+    yield from beside(about, peer, lambda x: peer(x).logits, vt.load, optimizer, training)
+
+
+def from_vit_pytorch(sources: Path | None) -> Iterator[Row]:
+    """`deit` beside the ViT of vit-pytorch and plain AdamW, as its README trains."""
+    import_timm()
+    vit_pytorch = importlib.import_module("vit_pytorch")
+    about = Peer("deit", "vit-pytorch", f"vit-pytorch {version('vit-pytorch')}")
+    config, training = small(about.recipe, drop_path=0.0)
+    sizes = {"image_size": 32, "patch_size": 8, "num_classes": 10, "dim": 384, "depth": 2, "heads": 6}
+    torch.manual_seed(0)
+    peer = vit_pytorch.ViT(**sizes, mlp_dim=1536)
+
+    def loaded(model: nn.Module) -> nn.Module:
+        return vt.load(model.state_dict(), heads=6)
+
+    found = initial(build(config, training), loaded(peer), lambda name: "qkv.bias" not in name)
+    yield Row(about.recipe, "weights", *with_source(found, about.source), peer=about.name)
+    optimizer = torch.optim.AdamW(peer.parameters(), weight_decay=0.05)
+    yield from beside(about, peer, peer, loaded, optimizer, training)
 
 
 def from_vit5(sources: Path) -> Iterator[Row]:
@@ -642,15 +723,15 @@ def from_mae(sources: Path) -> Iterator[Row]:
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The table of the documentation: for each recipe the largest difference of each quantity."""
     quantities = list(dict.fromkeys(row["quantity"] for row in rows))
-    found = {(row["recipe"], row["quantity"]): row for row in rows}
+    found = {(row["recipe"], row["peer"], row["quantity"]): row for row in rows}
     lines = [f"| recipe | {' | '.join(quantities)} |", f"|---|{'---|' * len(quantities)}"]
-    for recipe in dict.fromkeys(row["recipe"] for row in rows):
+    for recipe, peer in dict.fromkeys((row["recipe"], row["peer"]) for row in rows):
         cells = []
         for quantity in quantities:
-            row = found.get((recipe, quantity))
+            row = found.get((recipe, peer, quantity))
             mark = "*" if row and row["difference"] > row["limit"] else ""
             cells.append(f"{row['difference']:.2g}{mark}" if row else "")
-        lines.append(f"| `{recipe}` | {' | '.join(cells)} |")
+        lines.append(f"| `{recipe}`{peer and f', {peer}'} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -663,6 +744,7 @@ def main() -> None:
     programs: list[Callable[[], Iterator[Row]]] = [crops_of_tensorflow, crops_of_torchvision]
     programs += [colors_of_big_vision, colors_of_timm, resizing_of_tensorflow]
     programs += [lambda: copies(arguments.sources), lambda: from_timm(arguments.sources)]
+    programs += [lambda: from_transformers(arguments.sources), lambda: from_vit_pytorch(arguments.sources)]
     if arguments.sources:
         programs += [lambda: from_big_vision(arguments.sources), lambda: from_dino(arguments.sources)]
         programs += [lambda: from_mae(arguments.sources), lambda: from_vit5(arguments.sources)]
@@ -672,7 +754,9 @@ def main() -> None:
         for found_row in program():
             row = found_row
             if row.difference > row.limit:
-                row = row._replace(why=WHY.get(f"{row.recipe} {row.quantity}", WHY.get(row.quantity, "")))
+                row = row._replace(
+                    why=WHY.get(f"{row.peer or row.recipe} {row.quantity}", WHY.get(row.quantity, ""))
+                )
             print(f"{row.recipe:28} {row.quantity:24} {row.difference:10.3g}  {row.where}", file=sys.stderr)
             rows.append(row)
             found = {"rows": [row._asdict() for row in rows]}
