@@ -225,3 +225,16 @@ def test_patches_of_several_images_are_named(encoder: Encoder) -> None:
     state, _, _ = encoder
     with pytest.raises(vt.InputError, match=r"patches of several images \(a video\)"):
         vt.load(state | {"patch_embed.proj.weight": torch.ones(192, 3, 2, 16, 16)}, heads=3)
+
+
+def test_a_norm_after_a_layer_is_not_before_a_head(encoder: Encoder) -> None:
+    state, images, features = encoder
+    whole = {f"encoder.{name}": tensor for name, tensor in state.items()}
+    matrix, ones, zeros = torch.randn(192, 192), torch.ones(192), torch.zeros(192)
+    after = {"out.0.weight": matrix, "out.1.weight": ones, "out.1.bias": zeros}
+    with pytest.raises(vt.InputError, match=r"left over weights .*: out\.0\.weight"):
+        vt.load(whole | after, heads=3)
+    before = {"out.0.weight": ones, "out.0.bias": zeros, "out.1.weight": matrix}
+    with torch.no_grad():
+        expected = torch.nn.functional.layer_norm(features, (192,), eps=1e-6) @ matrix.T
+        torch.testing.assert_close(vt.load(whole | before, heads=3)(images), expected, atol=1e-4, rtol=1e-4)

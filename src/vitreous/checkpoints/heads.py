@@ -78,7 +78,9 @@ def with_head(converted: Converted) -> Converted:
         if is_of_layer(name, entry, outside=name not in unknown)
         and not COMPUTED.search(name)
         and (name in unknown or part_of(name, inside) not in maps)  # a decoder of maps
-        and not (elsewhere and (name not in unknown or name.startswith(("head.", "neck."))))
+        and not (
+            elsewhere and (name not in unknown or name.startswith(("head.", "neck.", "visual_projection.")))
+        )
         and (
             (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself
             or not (NO_HEADS.search(name) or name.startswith(networks) or "/" in name)
@@ -154,6 +156,9 @@ def headed(converted: Converted, rest: Mapping[str, Entry]) -> Converted | None:
     sizes = {rest[name].shape for kind, name in kinds.items() if kind != "num_batches_tracked"}
     if len(owner) > 1 or kinds.keys() - set(NORMED) or sizes - {(width,)}:
         return None
+    places = [re.search(r"\d+$", each) for each in (*owner, weight.removesuffix(".weight"))]
+    if len(places) == 2 and all(places) and int(places[0][0]) > int(places[1][0]):  # type: ignore[index]
+        return None  # a norm after the layer, as of GIT's projection
     rows = list(converted.rows)
     before: list[str] = []
     if "running_mean" in kinds:  # BatchNorm1d: an affine map, that the layer absorbs

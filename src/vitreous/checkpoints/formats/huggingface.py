@@ -59,8 +59,8 @@ def read_huggingface(source: Source) -> Converted:
         f"{family.names['stem.projection']}.weight" for family in (families.VIT, families.CLIP, families.TIPS)
     ]
     if not any(name in source.tensors for name in patches):  # recognized by its description: a larger model
-        inner = [n for n in source.tensors if n.endswith(f".{patches[-1]}")]
-        source = source.below(inner[0].removesuffix(patches[-1])) if len(inner) == 1 else source
+        inner = [n.removesuffix(each) for each in patches for n in source.tensors if n.endswith(f".{each}")]
+        source = source.below(inner[0]) if len(inner) == 1 else source
     source.prefix("a transformers checkpoint of a ViT", ("",), *patches)
     if "encoder.layer.0.layernorm_before.weight" in source.left_out:
         source = with_layers_beside(source)
