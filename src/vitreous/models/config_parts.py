@@ -22,7 +22,7 @@ Positive = Annotated[int, Field(gt=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
-def both_sides(size: Any) -> Any:
+def both_sides(size: object) -> object:
     """A single number is a square: 384 means (384, 384)."""
     return (size, size) if isinstance(size, int) and not isinstance(size, bool) else size
 
@@ -31,7 +31,7 @@ Side = Annotated[int, Field(gt=0, le=16_384)]
 Sides = Annotated[tuple[Side, Side], BeforeValidator(both_sides)]  # (H, W) in pixels
 
 
-def in_words(value: Any) -> Any:
+def in_words(value: object) -> object:
     """None means "none" where a field has that choice: settings cannot tell them apart."""
     return "none" if value is None else value
 
@@ -45,7 +45,7 @@ def setting(default: Any, description: str, **limits: Any) -> Any:
     return Field(default=default, description=description, **limits)
 
 
-def kinds_of(annotation: Any) -> set[Any]:
+def kinds_of(annotation: object) -> set[object]:
     """Return the types among the alternatives of an annotation; of a Literal those of its values."""
     inner = get_args(annotation)
     if get_origin(annotation) is Literal:
@@ -66,7 +66,7 @@ class Config(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_are_not_truth_values(cls, given: Any) -> Any:
+    def _numbers_are_not_truth_values(cls, given: object) -> object:
         """Refuse true and false where a number belongs, which they would count as."""
         for name, value in given.items() if isinstance(given, Mapping) else ():
             field = cls.model_fields.get(name)
@@ -186,7 +186,7 @@ def with_kind(part: str, default: str | None = None) -> BeforeValidator:
     """Accept a kind alone where a part has choices: "mean" means {"kind": "mean"}. A part without a kind is
     of the default kind, or is refused in words that a user understands."""
 
-    def check(value: Any) -> Any:
+    def check(value: object) -> object:
         if value is None or isinstance(value, str):
             return {"kind": in_words(value)}
         if not isinstance(value, Mapping):
@@ -355,7 +355,7 @@ Pooling = Annotated[
 ]
 
 
-def in_order(places: Any) -> Any:
+def in_order(places: object) -> object:
     """Places where a norm can be, each once and in the order of the forward pass."""
     known = get_args(NormPlace)
     if not isinstance(places, list | tuple) or not set(places) <= set(known):
@@ -367,7 +367,7 @@ NormPlace = Literal["tokens", "attention", "mlp"]
 NormPlaces = Annotated[tuple[NormPlace, ...], BeforeValidator(in_order)]
 
 
-def from_zero(rates: Any) -> Any:
+def from_zero(rates: object) -> object:
     """A single rate is that of the last layer; that of the first is 0."""
     return (0.0, rates) if isinstance(rates, int | float) and not isinstance(rates, bool) else rates
 

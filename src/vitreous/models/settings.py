@@ -53,10 +53,13 @@ def names_and_kind(
     return names, kind
 
 
-def kinds_of(models: list[type[BaseModel]]) -> list[Any]:
+def kinds_of(models: list[type[BaseModel]]) -> list[object]:
     """The kinds that parts of these types can be of."""
-    fields = [each.model_fields["kind"] for each in models if "kind" in each.model_fields]
-    return [kind for field in fields for kind in get_args(field.annotation)]
+    kinds: list[object] = []
+    for model in models:
+        if "kind" in model.model_fields:
+            kinds += get_args(model.model_fields["kind"].annotation)
+    return kinds
 
 
 def known_fields(kind: type[BaseModel]) -> list[str]:
@@ -64,11 +67,14 @@ def known_fields(kind: type[BaseModel]) -> list[str]:
     names: list[str] = []
     for name, field in kind.model_fields.items():
         inner = nested(field.annotation)
-        names += [f"{name}.{leaf}" for each in inner for leaf in known_fields(each)] if inner else [name]
+        for kind_of_part in inner:
+            names += [f"{name}.{leaf}" for leaf in known_fields(kind_of_part)]
+        if not inner:
+            names.append(name)
     return names
 
 
-def nested(annotation: Any) -> list[type[BaseModel]]:
+def nested(annotation: object) -> list[type[BaseModel]]:
     """The configurations among the alternatives of a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
@@ -91,7 +97,7 @@ def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def set_leaf(tree: dict[str, Any], name: str, value: Any) -> None:
+def set_leaf(tree: dict[str, Any], name: str, value: object) -> None:
     """tree["model"]["width"] = value for "model.width"; the branches on the way are made. Raises InputError:
     a branch on the way was set to a value before."""
     *branches, leaf = name.split(".")
@@ -103,7 +109,7 @@ def set_leaf(tree: dict[str, Any], name: str, value: Any) -> None:
     tree[leaf] = value
 
 
-def parse_value(text: str) -> Any:
+def parse_value(text: str) -> object:
     """A value as TOML writes it; a bare word is a string, "none" is None."""
     if text.lower() in ("none", "null"):
         return None
@@ -115,12 +121,12 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def check_names(tree: Mapping[str, Any], model: type[BaseModel]) -> None:
+def check_names(tree: Mapping[str, object], model: type[BaseModel]) -> None:
     """Raise InputError for the first setting of `tree` that `model` does not have."""
     known = known_fields(model)
     branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}
 
-    def walk(branch: Mapping[str, Any], prefix: str) -> None:
+    def walk(branch: Mapping[str, object], prefix: str) -> None:
         for key, value in branch.items():
             name = prefix + key
             kind_alone = isinstance(value, str) and (value == "none" or f"{name}.kind" in known)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import base64
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -111,7 +110,7 @@ def write_learn_page(
     if half:
         model = model.half().float()
         rounding = float((probabilities(model, prepared(shown)) - before).abs().max())
-    tensors = {name: each for name, each in tensors_of(model) if not recorded or is_small(name)}
+    tensors = {name: each for name, each in tensors_of(model) if not (recorded and is_matrix(name))}
     factor, shift = prepared.factor_and_shift()
     data = {
         "version": __version__,
@@ -172,9 +171,11 @@ def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str,
     return "learn.html", words("learn.beside-report")
 
 
-def bundled_samples(model: Any) -> list[tuple[Image.Image, str]]:
+def bundled_samples(model: object) -> list[tuple[Image.Image, str]]:
     """Return the images that come with a bundled model, with their labels: 3-animal.png is an animal."""
-    paths = sorted(model.glob("*.png")) if isinstance(model, Path) and model in BUNDLED.values() else []
+    if not isinstance(model, Path) or model not in BUNDLED.values():
+        return []
+    paths = sorted(model.glob("*.png"))
     return [(Image.open(path), path.stem.partition("-")[2]) for path in paths]
 
 
@@ -249,34 +250,30 @@ def reads_digits(config: ViTConfig) -> bool:
     return config.image_size == (8, 8) and config.channels == 1 and config.num_classes == 10
 
 
-def practice_of(model: ViT) -> dict[str, Any] | None:
+def practice_of(model: ViT) -> dict[str, dict[str, str]] | None:
     """Return the bundled digits, for a model of their size to be trained on in the page: each pixel, 0 to 16,
     is a letter from "a". None for a model of another size."""
     if not reads_digits(model.config):
         return None
     digits = open_data("digits", DataConfig())
     assert digits.test is not None
-    parts = {"train": digits.train, "test": digits.test}
-    return {
-        part: {
-            "pixels": "".join(
-                chr(ord("a") + round(int(value) * 16 / 255))
-                for row in range(len(images))
-                for value in np.asarray(images.image(row)).flatten()
-            ),
-            "labels": "".join(map(str, images.targets.strata())),
-        }
-        for part, images in parts.items()
-    }
+    parts = {}
+    for part, images in {"train": digits.train, "test": digits.test}.items():
+        pixels = []
+        for row in range(len(images)):
+            levels = np.rint(np.asarray(images.image(row)).flatten() * (16 / 255)).astype(int)
+            pixels.append("".join(chr(ord("a") + level) for level in levels.tolist()))
+        labels = "".join(map(str, images.targets.strata()))
+        parts[part] = {"pixels": "".join(pixels), "labels": labels}
+    return parts
 
 
-def is_small(name: str) -> bool:
-    """Return whether a tensor is in the page of a model whose matrix products are recorded."""
-    matrix = name.endswith("weight") and "norm" not in name and "stem" not in name
-    return not matrix
+def is_matrix(name: str) -> bool:
+    """Return whether a tensor is a matrix of the encoder, whose products can be recorded in its place."""
+    return name.endswith("weight") and "norm" not in name and "stem" not in name
 
 
-def encoded(tensors: Any, half: bool) -> str:
+def encoded(tensors: Iterable[Tensor], half: bool) -> str:
     """Return the numbers of tensors, one after the other, as base64 of fp16 or fp32."""
     numbers = torch.cat([each.detach().flatten() for each in tensors]).to(
         torch.float16 if half else torch.float32
@@ -285,7 +282,7 @@ def encoded(tensors: Any, half: bool) -> str:
 
 
 @torch.inference_mode()
-def recording(model: ViT, image: Tensor) -> dict[str, Any]:
+def recording(model: ViT, image: Tensor) -> dict[str, object]:
     """Return the results of each matrix product of the encoder on an image, as many layers as fit: all, or
     the first, the middle and the last; the tokens after the others; and the logits after every layer."""
     config = model.config
@@ -295,18 +292,16 @@ def recording(model: ViT, image: Tensor) -> dict[str, Any]:
         layers = {0, config.depth // 2, config.depth - 1}
     results: dict[str, Tensor] = {}
 
-    def keep(name: str, _: nn.Module, __: Any, result: Tensor) -> None:
+    def keep(name: str, _: nn.Module, __: object, result: Tensor) -> None:
         results[name] = result[0]
 
     z = model.embed(image)
     after = [z]
     for number, block in enumerate(model.blocks):
-        matrices = block.named_modules() if number in layers else ()
-        hooks = [
-            module.register_forward_hook(partial(keep, f"blocks.{number}.{name}"))
-            for name, module in matrices
-            if isinstance(module, nn.Linear)
-        ]
+        hooks = []
+        for name, module in block.named_modules() if number in layers else ():
+            if isinstance(module, nn.Linear):
+                hooks.append(module.register_forward_hook(partial(keep, f"blocks.{number}.{name}")))
         z = block(z)
         after.append(z)
         for hook in hooks:
@@ -322,9 +317,9 @@ def recording(model: ViT, image: Tensor) -> dict[str, Any]:
     }
 
 
-def code_of(model: ViT) -> dict[str, dict[str, Any]]:
+def code_of(model: ViT) -> dict[str, dict[str, str | int]]:
     """Return the lines of the source that compute each step, read from the source itself."""
-    lines: dict[str, tuple[Callable[..., Any], str]] = {
+    lines: dict[str, tuple[Callable[..., object], str]] = {
         "patches": (to_patches, "cells.permute"),
         "embed": (ViT.embed, "self.stem("),
         "stem": (type(model.stem).forward, "return"),
@@ -348,7 +343,7 @@ def code_of(model: ViT) -> dict[str, dict[str, Any]]:
     return {key: line_of(*where) for key, where in lines.items()}
 
 
-def line_of(function: Callable[..., Any], part: str) -> dict[str, Any]:
+def line_of(function: Callable[..., object], part: str) -> dict[str, str | int]:
     """Return the line of a function's source that contains `part`, its file and its number."""
     source, first = inspect.getsourcelines(function)
     number = next(number for number, line in enumerate(source) if part in line.partition("#")[0])

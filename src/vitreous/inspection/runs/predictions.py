@@ -9,7 +9,7 @@ import base64
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -111,7 +111,7 @@ def predictions_figure(
     )
 
 
-def packed(name: str, answers: Answers, rows: np.ndarray) -> dict[str, Any]:
+def packed(name: str, answers: Answers, rows: np.ndarray) -> dict[str, object]:
     """Return the answers of a model to some images, for the page."""
 
     def rounded(values: Float[np.ndarray, " N"] | None) -> list[float | None] | None:
