@@ -23,6 +23,9 @@ from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import read_text
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    import openvino
     from torch import nn
 
 GRAPH, DESCRIPTION = "model.xml", "about.json"  # in a folder
