@@ -500,9 +500,31 @@ def timm_seq_head():
 
 @case
 def perception_encoder():
+    return metas_perception_encoder("vit_pe_core_base_patch16_224", "visual.", num_classes=7)
+
+
+@case
+def perception_encoder_spatial():
+    return metas_perception_encoder("vit_pe_spatial_tiny_patch16_512", "", num_classes=0)
+
+
+@case
+def perception_encoder_lang():
+    return metas_perception_encoder("vit_pe_lang_large_patch14_448", "visual.", num_classes=0)
+
+
+@case
+def perception_encoder_without_class_token():
+    return metas_perception_encoder("vit_pe_spatial_gigantic_patch14_448", "", num_classes=0)
+
+
+def metas_perception_encoder(architecture, tower, num_classes):
     timm = pytest.importorskip("timm")
-    m = rnd(timm.create_model("vit_pe_core_base_patch16_224", depth=2, img_size=64, num_classes=7))
-    m.head.bias.data.zero_()  # theirs is a projection
+    size = 64 if "16" in architecture else 56
+    m = rnd(timm.create_model(architecture, depth=2, img_size=size, num_classes=num_classes))
+    pooled = m.attn_pool is not None
+    if num_classes:
+        m.head.bias.data.zero_()  # theirs is a projection
     state = m.state_dict()
     names = {
         "patch_embed.proj": "conv1",
@@ -522,8 +544,10 @@ def perception_encoder():
         "attn_pool.norm": "attn_pool.layernorm",
         "cls_token": "class_embedding",
     }
-    found = {"logit_scale": torch.ones(()), "transformer.resblocks.0.ln_1.weight": torch.ones(3)}
-    for kind in ("weight", "bias"):
+    found = (
+        {"logit_scale": torch.ones(()), "transformer.resblocks.0.ln_1.weight": torch.ones(3)} if tower else {}
+    )
+    for kind in ("weight", "bias") if pooled else ():
         packed = [state.pop(f"attn_pool.{part}.{kind}") for part in ("q", "kv")]
         found[f"visual.attn_pool.attn.in_proj_{kind}"] = torch.cat(packed)
     for name, tensor in state.items():
@@ -535,9 +559,11 @@ def perception_encoder():
         if name == "head.weight":
             name, tensor = "proj", tensor.T
         if name != "head.bias":
-            found[f"visual.{name}"] = tensor
-    images = torch.randn(2, 3, 64, 64)
-    return found, {}, lambda w: (w(images), m(images))
+            found[f"{tower}{name}"] = tensor
+    images = torch.randn(2, 3, size, size)
+    if pooled:
+        return found, {}, lambda w: (w(images), m(images))
+    return found, {}, lambda w: (w.tokens(images), m.forward_features(images))
 
 
 @case

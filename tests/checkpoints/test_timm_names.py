@@ -161,3 +161,29 @@ def test_every_architecture_that_is_refused(name: str, timm: Any, tmp_path: Path
     (tmp_path / "config.json").write_text(json.dumps({"architecture": name}))
     with pytest.raises(vt.InputError, match=f"{name} of timm has a part that is not known here"):
         vt.load(tmp_path)
+
+
+OTHER_ARCHITECTURES = {
+    "xcit_nano_12_p16_224": "an XCiT",
+    "mixer_s32_224": "an MLP-Mixer",
+    "levit_128s": "a LeViT",
+    "maxvit_pico_rw_256": "a MaxViT",
+    "pvt_v2_b0": "a PVT",
+    "volo_d1_224": "a VOLO",
+    "crossvit_9_240": "a CrossViT",
+    "tnt_s_patch16_224": "a TNT",
+    "coat_tiny": "a CoaT",
+    "mobilevit_xxs": "a MobileViT",
+    "efficientnet_b0": "an EfficientNet",
+    "twins_svt_small": "a Twins",
+    "nest_tiny": "a NesT",
+    "pit_ti_224": "a PiT",
+    "hiera_tiny_224": "a Hiera",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHER_ARCHITECTURES)
+def test_a_state_dict_of_another_architecture_is_called_by_its_name(name: str, timm: Any) -> None:
+    with pytest.raises(vt.InputError, match=f"this is {OTHER_ARCHITECTURES[name]}"):
+        vt.load(timm.create_model(name).state_dict(), heads=4)

@@ -178,6 +178,8 @@ def most_probable(source: Source, found: Sequence[Found]) -> Found:
 UNKNOWN_PARTS = {
     r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv)$|_packed_params": "a quantized model: give "
     "its weights before quantization",
+    r"^pixel_embed\.": "a TNT, whose pixels are tokens, too, which is not known here",
+    r"^blocks\.\d+\.proj\.weight$": "a Hiera, whose layers pool their tokens, which is not known here",
     r"blocks_token_only\.": "a CaiT, whose class attention is not known here",
     r"(?<!\w)tokens_to_token\.": "a T2T-ViT, whose tokens are made by attention: it is not known here",
     r"(^|\.)channel_embed$": "a model of groups of channels, as SatMAE: its channel_embed is not known here",
@@ -191,9 +193,18 @@ OTHERS = {
     r"layers\.\d\.(blocks\.\d+\.attn\.(relative_position|logit_scale)|downsample\.)|"
     r"features\.\d\.\d+\.attn\.(relative_position|logit_scale)": "a Swin Transformer",
     r"\.local_mp\.|^cls_attn_blocks\.": "an XCiT (cross-covariance attention)",
-    r"block1\.\d+\.attn\.(sr|kv)\.|stages\.\d\.blocks\.\d+\.attn\.sr\.": "a PVT (a pyramid of maps)",
+    r"block1\.\d+\.attn\.(sr|kv)\.|stages\.\d\.blocks\.\d+\.attn\.(sr|kv)\.": "a PVT (a pyramid of maps)",
     r"attn_grid\.|attn_block\.": "a MaxViT",
     r"MixerBlock_\d|mlp_tokens\.": "an MLP-Mixer",
+    r"^stem\.conv1\.linear\.|\.attention_biases$": "a LeViT",
+    r"^network\.\d\.\d+\.attn\.": "a VOLO",
+    r"^cls_token_0$": "a CrossViT",
+    r"^cls_token1$": "a CoaT",
+    r"^stages\.\d\.\d\.transformer\.\d": "a MobileViT",
+    r"^conv_stem\.weight$": "an EfficientNet or a MobileNet",
+    r"^patch_embeds\.\d": "a Twins",
+    r"^levels\.\d\.transformer_encoder\.": "a NesT",
+    r"^transformers\.\d\.blocks\.": "a PiT",
     r"layer[1-4]\.\d+\.conv\d\.weight|resnet\.encoder\.": "a ResNet",
     r"stages\.\d\.(blocks\.|layers\.)?\d+\.(gamma|dwconv|conv_dw)|convnext": "a ConvNeXt",
     r"lora_[AB]\.|lora_(down|up)\.": "a LoRA adapter, which is not a model: merge it into its model "

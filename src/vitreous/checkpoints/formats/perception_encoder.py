@@ -1,6 +1,6 @@
-"""Meta's Perception Encoder (PE-Core, arXiv 2504.13181) as its own code stores it: the image tower of a CLIP
-with attention pooling, read under timm's names. Its rotary positions are those of timm's architecture of the
-same width, since no weight shows them."""
+"""Meta's Perception Encoders (arXiv 2504.13181) as their own code stores them, read under timm's names: the
+image tower of PE-Core, a CLIP with attention pooling; PE-Lang and PE-Spatial, without pooling. Their rotary
+positions are those of timm's architecture of the same width, since no weight shows them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
 
 TOWER = "visual."
-# By width.
-ARCHITECTURES = {
+# By width, with attention pooling and without; of the latter PE-Lang has the positions of PE-Spatial.
+CORE = {
     192: "vit_pe_core_tiny_patch16_384",
     384: "vit_pe_core_small_patch16_384",
     768: "vit_pe_core_base_patch16_224",
     1024: "vit_pe_core_large_patch14_336",
     1536: "vit_pe_core_gigantic_patch14_448",
+}
+WITHOUT_POOLING = {
+    192: "vit_pe_spatial_tiny_patch16_512",
+    384: "vit_pe_spatial_small_patch16_512",
+    768: "vit_pe_spatial_base_patch16_512",
+    1024: "vit_pe_spatial_large_patch14_448",
+    1536: "vit_pe_spatial_gigantic_patch14_448",
 }
 NAMES = {
     "conv1.": "patch_embed.proj.",
@@ -43,28 +50,31 @@ NAMES = {
 
 
 def read_perception_encoder(source: Source) -> Converted:
-    width = source.size(f"{TOWER}conv1.weight", 0, ndim=4)
+    tower_name = source.prefix("a Perception Encoder", (TOWER, ""), "conv1.weight")
+    pooled = f"{tower_name}attn_pool.probe" in source.tensors
+    known = CORE if pooled else WITHOUT_POOLING
+    width = source.size(f"{tower_name}conv1.weight", 0, ndim=4)
     described = source.config
     if "architecture" not in described:
-        if width not in ARCHITECTURES:
+        if width not in known:
             raise InputError(
                 f"{source.where}: a Perception Encoder of width {width} is not one of Meta's: pass "
                 "like='timm:NAME' with the architecture whose rotary positions it has"
             )
-        described = description_of(ARCHITECTURES[width])
-        source.assumed.append(f"rotary positions and heads of timm's {ARCHITECTURES[width]}")
+        described = description_of(known[width])
+        source.assumed.append(f"rotary positions and heads of timm's {known[width]}")
 
     def rename(name: str) -> str | None:
-        if not name.startswith(TOWER):
+        if not name.startswith(tower_name):
             return None
-        name = name.removeprefix(TOWER)
+        name = name.removeprefix(tower_name)
         for theirs, ours in NAMES.items():
             name = name.replace(theirs, ours)
         return name
 
     tower = source.renamed(rename)
     entries = dict(tower.tensors.entries)
-    for kind in ("weight", "bias"):
+    for kind in ("weight", "bias") if pooled else ():
         query, key_value = halves(entries.pop(f"attn_pool.attn.qkv.{kind}"))
         entries |= {f"attn_pool.q.{kind}": query, f"attn_pool.kv.{kind}": key_value}
     changes = {"class_embedding": ("cls_token", (1, 1, width)), "positional_embedding": ("pos_embed", None)}
@@ -94,7 +104,12 @@ def reshaped(entry: Entry, shape: tuple[int, ...]) -> Entry:
 
 PERCEPTION_ENCODER = Format(
     name="perception-encoder",
-    about="Meta's Perception Encoder (PE-Core): a state dict of the CLIP",
-    keys=(r"visual\.attn_pool\.probe", r"visual\.conv1\.weight"),
+    about="Meta's Perception Encoder: a state dict of PE-Core, PE-Lang or PE-Spatial",
+    # of the latter two no norm follows the layers, as one does in every CLIP
+    keys=(
+        r"(?:visual\.)?(?:attn_pool\.probe|conv1\.weight(?![\s\S]*^(?:visual\.)?ln_post\.))",
+        r"(?:visual\.)?transformer\.resblocks\.0\.attn\.in_proj_weight",
+        r"(?:visual\.)?ln_pre\.weight",
+    ),
     read=read_perception_encoder,
 )
