@@ -156,7 +156,7 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
     "stage",
     [
         "vitreous.training.run.TensorBoard",
-        "vitreous.tasks.images.starting_model",
+        "vitreous.tasks.classification.starting_model",
         "vitreous.training.trainer.Trainer.run_epoch",
         "vitreous.tasks.running.write_card",
     ],

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 import transformers_forms
 
 pytestmark = pytest.mark.slow

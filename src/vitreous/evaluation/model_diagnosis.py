@@ -102,15 +102,14 @@ def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None =
         return
     shorter, side = float(np.median(sides)), min(height, width)
     fit = min(usual) if usual else SMALLEST
-    kind, better = None, fit
     if shorter * 3 < side and side > fit:
-        kind = "image size.small"
         better = fit if usual else max(16, round(shorter / 16) * 16)
-    elif usual and side * 2 <= min(*usual, shorter):
-        kind = "image size.large"
-    if kind:
         yield from finding(
-            kind, better=better, shorter=shorter, height=height, width=width, severity="warning"
+            "image size.small", better=better, shorter=shorter, height=height, width=width, severity="warning"
+        )
+    elif usual and side * 2 <= min(*usual, shorter):
+        yield from finding(
+            "image size.large", better=fit, shorter=shorter, height=height, width=width, severity="warning"
         )
 
 

@@ -1,6 +1,6 @@
 """Tiny models of transformers in every form in which their files are published, read by vitreous.
 
-    python tests/checkpoints/transformers_forms.py [MODEL_TYPE...]
+    python tests/transformers_forms.py [MODEL_TYPE...]
 
 prints a table: model type, class, form, outcome. The forms come from transformers' own tables of what was
 renamed: as a new model is saved, as `conversion_mapping.py` says that published files name their weights, as
