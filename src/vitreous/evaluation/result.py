@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -115,7 +115,7 @@ class Evaluation(Result):
         """The metrics, the most important first."""
         raise NotImplementedError
 
-    def subset(self, rows: Sequence[int] | np.ndarray) -> Self:
+    def subset(self, rows: Sequence[int] | np.ndarray) -> Evaluation:
         """Return the evaluation of some of the examples alone, in the order of `rows`."""
         chosen: dict[str, Any] = {}
         for name in ("names", "indices", *self.per_example):

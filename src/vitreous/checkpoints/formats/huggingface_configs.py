@@ -61,18 +61,17 @@ INTERNVIT = {"num_attention_heads": 25, "hidden_act": "gelu", "layer_norm_eps": 
 
 
 @cache
-def registry() -> dict[str, dict[str, Any]]:
+def registry() -> dict[str, Any]:
     """What transformers' own classes say: "configs", by model_type the fields with their defaults;
     "processors", the same of image processors; "usual", by model_type its image processor."""
-    table: dict[str, dict[str, Any]] = json.loads(
-        Path(__file__).with_name("huggingface_configs.json").read_bytes()
-    )
+    table: dict[str, Any] = json.loads(Path(__file__).with_name("huggingface_configs.json").read_bytes())
     return table | {"configs": table["configs"] | {"intern_vit_6b": INTERNVIT}}
 
 
 def defaults() -> Mapping[str, dict[str, Any]]:
     """The fields of each model_type that is known here, with transformers' defaults."""
-    return registry()["configs"]
+    configs: dict[str, dict[str, Any]] = registry()["configs"]
+    return configs
 
 
 def towers(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
