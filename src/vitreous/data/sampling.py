@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ ROUNDS = 6  # of the Feistel network; four make a permutation that is hard to te
 POOL = 64  # batches whose rows are sorted by length together: sorting all would make every epoch alike
 
 
+@runtime_checkable
 class Computed(Protocol):
     """An array that is computed where it is sliced."""
 

@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 import torch
 from pydantic import ValidationError
@@ -77,6 +77,7 @@ def measured(data: DataSummary) -> Tree:
     return {"preprocessing": found} if found else {}
 
 
+@runtime_checkable
 class ImageParts(Parts, Protocol):
     """Images in parts."""
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, Unpack, runtime_checkable
 
 import torch
 from torch import nn
@@ -33,6 +33,7 @@ from vitreous.training.step import Objective
 Measure = Callable[[nn.Module], Mapping[str, float]]
 
 
+@runtime_checkable
 class Parts(Iterable[object], Protocol):
     """Data in parts, of images, of texts or of both: a tuple of them."""
 

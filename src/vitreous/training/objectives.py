@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -172,6 +172,7 @@ def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) ->
     ) * (t * t)
 
 
+@runtime_checkable
 class KnowsBatches(Protocol):
     """A teacher."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, TypeGuard, TypeVar
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from PIL import Image
@@ -36,6 +36,7 @@ KINDS = (
 ImageT = TypeVar("ImageT")
 
 
+@runtime_checkable
 class Indexed(Protocol):
     """What numbers its items from 0: a list, an array, a torch Dataset of the user."""
 

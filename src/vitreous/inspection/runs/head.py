@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Protocol, TypedDict
+from typing import Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 from torch import nn
@@ -47,6 +47,7 @@ for addon in addons().values():
         COMMANDS[command] = COMMANDS.get(command, {}) | dict(added)
 
 
+@runtime_checkable
 class TrainedModel(Protocol):
     """What the head asks of a model of any kind."""
 
