@@ -32,8 +32,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: .venv/train
 	$(BIN)/vitreous train
 
-# The shapes and types of signatures are checked while the tests of the model run; every night in all tests.
+# The shapes and types of signatures are checked while the tests of the model run; those of layers every night in
+# all tests (elsewhere beartype knows neither generic named tuples nor that an int is a float).
 CHECK_TYPES := --jaxtyping-packages=vitreous,beartype.beartype
+CHECK_LAYERS := --jaxtyping-packages=vitreous.layers,beartype.beartype
 
 test: .venv/dev lint
 	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" --ignore=tests/layers --ignore=tests/golden
@@ -43,7 +45,7 @@ test: .venv/dev lint
 # --with-deps chromium`, or CHROMIUM=/path/to/it. Ubuntu's package is a snap, which does not see files in /tmp.
 test-slow: .venv/slow
 	$(BIN)/python -m pytest -rs -m slow --timeout 3600
-	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(CHECK_TYPES)
+	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(CHECK_LAYERS)
 	$(MAKE) test-lowest
 
 # A selection on the oldest PyTorch, in an environment of its own: what touches torch's own interfaces.
