@@ -32,9 +32,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: .venv/train
 	$(BIN)/vitreous train
 
-# The shapes and types of signatures are checked while the tests of the model run; those of layers every night in
-# all tests (elsewhere beartype knows neither generic named tuples nor that an int is a float).
-CHECK_TYPES := --jaxtyping-packages=vitreous,beartype.beartype
+# The shapes and types of the model's signatures are checked while its tests run; those of layers every night in all
+# tests (elsewhere beartype knows neither generic named tuples nor that an int is a float).
+CHECK_TYPES := --jaxtyping-packages=vitreous.layers,vitreous.models,vitreous.checkpoints,beartype.beartype
 CHECK_LAYERS := --jaxtyping-packages=vitreous.layers,beartype.beartype
 
 test: .venv/dev lint
