@@ -160,3 +160,24 @@ def test_equals_what_peft_merges(name: str, timm: Any, tmp_path: Path) -> None:
     else:
         pair = ours.tokens(images), found.last_hidden_state
     assert (pair[0] - pair[1]).abs().max() < 2e-5 * max(1.0, pair[1].abs().max().item())
+
+
+@pytest.mark.parametrize(
+    ("part", "shape", "words"),
+    [
+        ("lora_A.weight", (3, 7), "two matrices of .* do not fit"),
+        ("lora_A.weight", (5,), "two matrices of .* do not fit"),
+        ("lora_B.weight", (32, 77), "two matrices of .* do not fit"),
+        ("lora_B.bias", (99,), "has no bias for that of this adapter"),
+    ],
+)
+def test_matrices_that_do_not_fit_are_named(
+    kept: Path, part: str, shape: tuple[int, ...], words: str
+) -> None:
+    file = kept / "adapter_model.safetensors"
+    weights = load_file(file)
+    layer = next(name for name in weights if name.endswith("lora_A.weight")).removesuffix("lora_A.weight")
+    weights[layer + part] = torch.zeros(shape)
+    save_file(weights, file)
+    with pytest.raises(vt.InputError, match=words):
+        vt.load(kept)

@@ -83,11 +83,12 @@ def check_description(folder: Path, described: Mapping[str, Any]) -> None:
             f"LoRA is merged here; {WITH_PEFT}"
         )
     beginning = described.get("init_lora_weights")
-    strange = [f"{name}={described[name]!r}" for name in UNKNOWN_FIELDS if described.get(name)]
-    strange += [] if beginning in KNOWN_BEGINNINGS else [f"init_lora_weights={beginning!r}"]
-    if strange:
+    unsupported = [f"{name}={described[name]!r}" for name in UNKNOWN_FIELDS if described.get(name)]
+    if beginning not in KNOWN_BEGINNINGS:
+        unsupported.append(f"init_lora_weights={beginning!r}")
+    if unsupported:
         raise InputError(
-            f"{folder} is a LoRA adapter with {listing(strange)}, which is not merged here: {WITH_PEFT}"
+            f"{folder} is a LoRA adapter with {listing(unsupported)}, which is not merged here: {WITH_PEFT}"
         )
 
 
@@ -133,12 +134,15 @@ def changes_of(
     for layer, parts in low_rank.items():
         if not {"A.weight", "B.weight"} <= parts.keys():
             raise InputError(f"{folder}: the adapter has only one of the two matrices of {layer}")
-        rank = parts["A.weight"].shape[0]
+        down, up = parts["A.weight"], parts["B.weight"]
+        if len(down.shape) < 2 or up.shape[1:] != (down.shape[0], *(1 for _ in down.shape[2:])):
+            raise InputError(f"{folder}: the two matrices of {layer} do not fit: {down.shape} and {up.shape}")
+        rank = down.shape[0]
         alpha = pattern_of(described.get("alpha_pattern"), layer, described.get("lora_alpha", 8))
         if not isinstance(alpha, int | float) or not rank:
             raise InputError(f"{folder}: lora_alpha={alpha!r} and a rank of {rank} are not understood")
         scale = alpha / (rank**0.5 if described.get("use_rslora") else rank)
-        changes[layer] = LowRank(parts["A.weight"], parts["B.weight"], scale, parts.get("B.bias"))
+        changes[layer] = LowRank(down, up, scale, parts.get("B.bias"))
     return changes, instead
 
 
@@ -174,6 +178,8 @@ def merge(source: Source, changes: Mapping[str, LowRank], instead: Mapping[str, 
             missing = f"{first}."
         if (more := changes[layer].bias) is not None:
             bias = place.removesuffix("weight") + "bias"
+            if bias not in entries or entries[bias].shape != more.shape:
+                raise InputError(f"{source.where} has no bias for that of this adapter in {layer}")
             entries[bias] = Entry(more.shape, partial(added, entries[bias], more, changes[layer].scale))
     for name, entry in instead.items():
         entries[place_of(name, entries) or name] = entry
