@@ -18,6 +18,7 @@ of loader.py.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import tempfile
 import time
@@ -143,7 +144,9 @@ def main() -> None:
         try:
             readers[name] = make()
         except (ImportError, OSError, RuntimeError) as error:
-            missing[name] = " ".join(str(error).split())[-300:]
+            library = importlib.util.find_spec(name)
+            folder = str(Path(library.origin).parent.parent) + "/" if library and library.origin else ""
+            missing[name] = " ".join(str(error).split()).replace(folder, "")[-300:]
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         for size, (count, height, width, batch) in SIZES.items():
