@@ -308,21 +308,8 @@ def from_deit(sources: Path) -> Iterator[Setting]:
             (None, 0, 1, 2), commands(folder / "README_revenge.md", "run_with_submitit.py"), strict=False
         ):
             args = arguments(parse, line)
-            drop = {"model.drop_path": [args.drop_path] * 2}
-            if row is not None:
-                yield from rows_of("deit3", f"README_revenge.md, {args.model}", drop, row)
-                continue
-            found = deit_of(args)
-            del found["augmentation.rand_augment.magnitude"], found["augmentation.rand_augment.magnitude_std"]
-            found |= drop | {
-                "model.layer_scale": init,
-                "preprocessing.crop_fraction": args.eval_crop_ratio,
-                "augmentation.three_augment": args.ThreeAugment,
-                "augmentation.color_jitter.brightness": args.color_jitter,
-                "training.loss": "sigmoid" if args.bce_loss else "softmax",
-                "training.optimizer.kind": args.opt,
-            }
-            yield from rows_of("deit3", f"README_revenge.md, {args.model}", found)
+            found = deit3_of(args, init) if row is None else {"model.drop_path": [args.drop_path] * 2}
+            yield from rows_of("deit3", f"README_revenge.md, {args.model}", found, row)
 
 
 def deit_of(args: Any) -> dict[str, Any]:
@@ -349,6 +336,21 @@ def deit_of(args: Any) -> dict[str, Any]:
     }
 
 
+def deit3_of(args: Any, init: float) -> dict[str, Any]:
+    """DeiT III's, which draws from three augmentations in the place of RandAugment; so does ViT-5."""
+    found = deit_of(args)
+    del found["augmentation.rand_augment.magnitude"], found["augmentation.rand_augment.magnitude_std"]
+    return found | {
+        "model.drop_path": [args.drop_path] * 2,
+        "model.layer_scale": init,
+        "preprocessing.crop_fraction": args.eval_crop_ratio,
+        "augmentation.three_augment": args.ThreeAugment,
+        "augmentation.color_jitter.brightness": args.color_jitter,
+        "training.loss": "sigmoid" if args.bce_loss else "softmax",
+        "training.optimizer.kind": args.opt,
+    }
+
+
 def from_vit5(sources: Path) -> Iterator[Setting]:
     """The first three commands of the README, of S, B and L, on 8 GPUs."""
     folder = sources / "ViT-5"
@@ -360,16 +362,7 @@ def from_vit5(sources: Path) -> Iterator[Setting]:
         for row, (processes, line) in zip((None, 0, 1), lines, strict=False):
             args = arguments(parser.parse_args, line)
             args.nodes, args.ngpus = 1, int(processes)
-            found = deit_of(args)
-            del found["augmentation.rand_augment.magnitude"], found["augmentation.rand_augment.magnitude_std"]
-            found |= {
-                "model.drop_path": [args.drop_path] * 2,
-                "model.layer_scale": init,
-                "preprocessing.crop_fraction": args.eval_crop_ratio,
-                "augmentation.three_augment": args.ThreeAugment,
-                "augmentation.color_jitter.brightness": args.color_jitter,
-                "training.loss": "sigmoid" if args.bce_loss else "softmax",
-                "training.optimizer.kind": args.opt,
+            found = deit3_of(args, init) | {
                 "training.ema_decay": args.model_ema_decay if args.model_ema else None,
             }
             yield from rows_of("vit5", f"README.md, {args.model}", found, row)
