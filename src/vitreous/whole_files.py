@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -20,12 +21,15 @@ from vitreous.errors import InputError
 @contextmanager
 def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
     """A name in the same folder, to write a file or a folder to. When the block ends nothing is left of it.
-    Other threads, and processes with the same number in other containers, have other names.
+    Other threads, and processes with the same number in other containers, have other names. For a folder that
+    is there in one that takes no files, as where a volume is mounted, it is a name inside.
 
     Args:
         ending: of the name, for those who write by it.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{token_hex(4)}.tmp{ending}")
+    inside = path.is_dir() and not os.access(path.parent, os.W_OK)
+    name = f".{path.name}.{os.getpid()}-{token_hex(4)}.tmp{ending}"
+    beside = path / name if inside else path.with_name(name)
     try:
         yield beside
     finally:
@@ -37,13 +41,15 @@ def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
 
 @contextmanager
 def whole(path: Path, ending: str = "", *, new: bool = False) -> Iterator[Path]:
-    """The same; what was written becomes `path` when the block ends, unless it fails.
+    """The same; what was written becomes `path`, or what a link of this name leads to, when the block ends,
+    unless it fails.
 
     Of several in one `with`, all are complete before the first takes its name, and the last takes it first.
 
     Args:
         new: replace nothing, not even what another process has put there meanwhile, but raise InputError.
     """
+    path = Path(os.path.realpath(path))
     with unfinished(path, ending) as beside:
         yield beside
         if new:
@@ -58,7 +64,7 @@ def take_new_name(beside: Path, path: Path) -> None:
     """Give a file or a folder a name that only an empty folder may have. Raises InputError: it is taken."""
     try:
         if beside.is_dir():
-            os.rename(beside, path)
+            give_name_of_folder(beside, path)
             return
         with suppress(OSError):
             path.rmdir()
@@ -77,6 +83,23 @@ def take_new_name(beside: Path, path: Path) -> None:
                 "another name"
             ) from None
         raise
+
+
+def give_name_of_folder(beside: Path, path: Path) -> None:
+    """Let a folder take the place of an empty one, or fill that where it cannot be replaced (a volume that is
+    mounted there). Raises OSError: it is not empty."""
+    try:
+        if beside.parent != path:
+            os.rename(beside, path)
+            return
+    except OSError as error:
+        if error.errno not in (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM):
+            raise
+    others = [each for each in path.iterdir() if not each.match(f".{glob.escape(path.name)}.*.tmp*")]
+    if others:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(others[0]))
+    for each in list(beside.iterdir()):
+        shutil.move(each, path / each.name)
 
 
 @contextmanager
@@ -116,10 +139,10 @@ def write_text(path: Path, text: str, *, new: bool = False) -> None:
         beside.write_text(text, encoding="utf-8")
 
 
-def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a table whose texts may be names of files that are not UTF-8."""
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], *, new: bool = False) -> None:
+    """Write a table whose texts may be names of files that are not UTF-8. new: as in `whole`."""
     with (
-        whole(path) as beside,
+        whole(path, new=new) as beside,
         beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
     ):
         table = csv.writer(text)

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from vitreous.errors import InputError
+from vitreous.training.config import RunConfig
+from vitreous.training.run import Run
+
 OPTIONS = Path(__file__).with_name("options.txt")
 WRITING = r"--(out|report|draw|quarantine|figure|save)$|(OUT|DESTINATION|TARGET)$"
 # How each is called; {} is where it writes.
@@ -76,7 +80,10 @@ def test_what_is_there_stays(line, command, workplace, there):
     assert contents(workplace / "broken") == images
 
 
-RACED = ("convert DESTINATION", "data pack OUT", "describe --draw", "embed --out", "predict --out")
+RACED = (
+    *("calibrate --out", "compare --out", "convert DESTINATION", "data pack OUT", "describe --draw"),
+    *("embed --out", "export --out", "inspect --out", "learn --out", "predict --out"),
+)
 
 
 @pytest.mark.parametrize("line", RACED)
@@ -88,7 +95,7 @@ def test_what_another_process_writes_meanwhile_stays(line, command, workplace, t
             monkeypatch.setattr(module, "check_free", lambda *_: None)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file").write_text("kept", encoding="utf-8")
-    for name in ("file.csv", "file.svg", "file.npz", "file.pth"):
+    for name in ("file.csv", "file.svg", "file.npz", "file.pth", "file.onnx", "file.html"):
         (tmp_path / name).write_text("kept", encoding="utf-8")
     before = contents(tmp_path)
     refused = []
@@ -100,3 +107,22 @@ def test_what_another_process_writes_meanwhile_stays(line, command, workplace, t
         refused.append("was written by another process meanwhile" in done.err)
         assert contents(tmp_path) == before, name
     assert any(refused)
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_of_two_trainings_one_makes_the_run(tmp_path, monkeypatch):
+    """Both have seen that nothing is there."""
+    config = RunConfig(source="digits")
+    Run.create(tmp_path / "run", config)
+    before = contents(tmp_path)
+    monkeypatch.setattr("vitreous.training.run.check_free", lambda *_: None)
+    with pytest.raises(InputError, match="was written by another process meanwhile"):
+        Run.create(tmp_path / "run", config)
+    assert contents(tmp_path) == before
+
+
+def test_a_page_without_a_name_replaces_nothing(command, workplace, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "learn.html").write_text("kept", encoding="utf-8")
+    done = command("learn")
+    assert (done.code, (tmp_path / "learn.html").read_text(encoding="utf-8")) == (2, "kept")

@@ -49,6 +49,15 @@ def test_parquet_folder_without_a_test_split(tmp_path):
     assert len(splits.train) + len(splits.test) == 30
 
 
+def test_a_folder_without_tables_is_not_searched(tmp_path, monkeypatch):
+    """The library would list all that is below it: of hf:/ that is the whole machine."""
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: pytest.fail("it is searched"))
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    for spec in (f"hf:{tmp_path}", f"hf:{tmp_path / 'images'}", "hf:/", "hf:../.."):
+        with pytest.raises(InputError, match="for a folder of images leave out hf:"):
+            open_data(spec, DataConfig())
+
+
 def test_mistakes(tmp_path):
     with pytest.raises(InputError, match="cannot be loaded"):
         open_data(f"hf:{tmp_path / 'nothing'}", DataConfig())

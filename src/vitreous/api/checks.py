@@ -16,6 +16,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule, nearest, require_packages, utf8_name, writing_to
 from vitreous.extensions import added_tasks, imported
 from vitreous.languages import speaking
+from vitreous.outside import read_regular, read_text
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.whole_files import checksum, write_csv
 
@@ -89,6 +90,7 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     with speaking(language), writing_to(page, "name another file for `report`"):
         page.parent.mkdir(parents=True, exist_ok=True)
         table = page.with_suffix(".csv")
+        check_replaceable(table, data, Action._fields, page)  # it may be there since
         write_csv(table, Action._fields, actions(evidence))
         data_report.write_data_report(page, splits.name, evidence, found, table)
         with page.open("a", encoding="utf-8") as written:
@@ -100,7 +102,7 @@ def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path)
     """Raise InputError where a page would replace one of another kind, which does not end with its table's
     hash; or a table DATA, a file that is not such a table, or one that was edited since its page."""
     with writing_to(page, "name another file for `report`"):
-        written = page.read_text(encoding="utf-8", errors="replace")[-80:] if page.exists() else ""
+        written = read_text(page, errors="replace")[-80:] if page.exists() else ""
         mark = re.search(r"<!-- ([0-9a-f]{64}) -->\s*$", written)
         if page.exists() and not mark:
             raise InputError(
@@ -108,7 +110,7 @@ def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path)
             )
         if not table.exists():
             return
-        start = table.read_bytes()[: len(",".join(header))].decode(errors="replace")
+        start = read_regular(table)[: len(",".join(header))].decode(errors="replace")
     if start != ",".join(header) or (
         isinstance(data, str | Path) and Path(data).resolve() == table.resolve()
     ):

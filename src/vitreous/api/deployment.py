@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,14 @@ from vitreous.deployment.export import (
 )
 from vitreous.deployment.export import export as write_export
 from vitreous.deployment.programs import check_weights, format_named
-from vitreous.errors import InputError, check_free
+from vitreous.errors import InputError, check_free, writing_to
 from vitreous.evaluation.calibration import calibrate_model
 from vitreous.languages.terminal import said
 from vitreous.outside import local_path
 from vitreous.results import Result
 from vitreous.tasks.answerer import open_answerer, task_of, task_or_classification
 from vitreous.tasks.classification import Classification
+from vitreous.whole_files import folder_for, whole
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,15 @@ def calibrate(
     with progress_bar("calibrating", progress) as advance:
         how |= {"learned": held.learned, "progress": advance}
         before, after = calibrate_model(answerer.to(how["device"]), held.examples, **how)
-    save_native(answerer, folder)
-    errors, thresholds = (before.calibration.ece, after.calibration.ece), write_thresholds(folder, after)
+    with ExitStack() as writing:
+        place = folder
+        if out is not None:
+            writing.enter_context(writing_to(folder))
+            writing.enter_context(folder_for(folder))
+            place = writing.enter_context(whole(folder, new=True))
+        save_native(answerer, place)
+        thresholds = write_thresholds(place, after)
+    errors = before.calibration.ece, after.calibration.ece
     facts = held.source, held.part, after.count, answerer.temperature, *errors, folder, thresholds
     return Calibrated(spec, *facts)
 
@@ -158,6 +167,7 @@ def export(
     if progress:
         say(said("tracing the model and writing {path} ...", path=path))
     how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
+    how["new"] = True
     return write_export(opened, path, format, **how)
 
 

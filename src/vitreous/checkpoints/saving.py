@@ -108,6 +108,7 @@ def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
     """A name to write a file or a folder to, which then becomes `path`; a folder that exists gets the files
     one by one. Raises InputError: nothing can be written there, or with `new` something is there; nothing is
     left then."""
+    path = Path(os.path.realpath(path))
     with writing_to(path, "make room, or choose another path"), unfinished(path, path.suffix) as beside:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside

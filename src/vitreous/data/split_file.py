@@ -81,7 +81,7 @@ def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
         return
     if sum(map(len, parts.values())) > MOST_LISTED:
         return
-    write_csv(file, SplitRow._fields, rows_of_parts(parts))
+    write_csv(file, SplitRow._fields, rows_of_parts(parts), new=True)
 
 
 def read_split(file: Path) -> dict[str, SplitRow]:

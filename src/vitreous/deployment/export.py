@@ -98,6 +98,7 @@ def export(
     precision: str = "fp32",
     samples: Sequence[NDArray[Any]] = (),
     with_preprocessing: bool = False,
+    new: bool = False,
 ) -> ExportedFile:
     """Write `model` as a file.
 
@@ -108,6 +109,7 @@ def export(
         samples: what a lower precision is calibrated on: prepared images (1, C, H, W), or pixels
             (1, H, W, C).
         with_preprocessing: take pixels, uint8 (B, H, W, C), and give probabilities.
+        new: replace nothing, as in `whole`; else an exported model of this format alone.
 
     Raises:
         InputError: another ending, format or precision, a package is missing, the model is too large for the
@@ -124,7 +126,13 @@ def export(
     about |= {"inputs": PIXELS} if with_preprocessing else {}
     ending = path.suffix or (f".{format}" if holds else "")
     outputs = (FromPixels if with_preprocessing else Outputs)(copied)
-    with evaluation_mode(outputs), torch.no_grad(), quiet(), writing_to(path), whole(path, ending) as beside:
+    with (
+        evaluation_mode(outputs),
+        torch.no_grad(),
+        quiet(),
+        writing_to(path),
+        whole(path, ending, new=new) as beside,
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         difference = writer.write(outputs, beside, about, samples)
     size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))

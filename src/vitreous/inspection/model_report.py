@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vitreous.errors import InputError, check_free, nearest
+from vitreous.errors import InputError, check_free, nearest, writing_to
 from vitreous.evaluation.outputs import Progress
 from vitreous.extensions import imported, kinds
 from vitreous.inspection import survey_figures as figures
@@ -36,6 +36,7 @@ from vitreous.languages import phrase, speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
+from vitreous.whole_files import folder_for, whole
 
 MOST_NAMED = 30  # classes in a sentence
 CLOSE = 8  # images that are shown; the others enter the averages
@@ -74,13 +75,21 @@ def write_inspection(
     answerer: object, examples: Sequence[object], folder: Path, request: InspectionRequest
 ) -> Inspection:
     """Write the page of `vitreous inspect` on images with their names, or on texts, for a model of any kind.
-    Raises InputError: a request that cannot be answered, or `folder` is not empty."""
+    Raises InputError: a request that cannot be answered, or `folder` is not empty, now or at the end."""
     model = getattr(answerer, "model", answerer)
     kind = kinds().get(type(model).__name__)
     write: Callable[..., Inspection] = write_model_report
     if kind and kind.inspect:
         write = imported(kind.inspect)
-    return write(answerer, examples, folder, request)
+    check_free(folder)
+    with writing_to(folder), folder_for(folder), whole(folder, new=True) as beside:
+        found = write(answerer, examples, beside, request)
+    return replace(
+        found,
+        report=folder / found.report.name,
+        arrays=folder / found.arrays.name,
+        drawings=tuple(folder / drawing.name for drawing in found.drawings),
+    )
 
 
 def write_model_report(

@@ -77,7 +77,7 @@ class Run(Generic[ConfigT]):
         with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
             write_split(path / SPLIT, parts or {})
-            write_text(path / "config.toml", text)
+            write_text(path / "config.toml", text, new=True)  # of two processes one makes the run
         return Run(path, config)
 
     @classmethod

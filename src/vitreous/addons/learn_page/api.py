@@ -63,11 +63,14 @@ def learn(
     fields = model_fields(settings_tree(settings, config), image_size)
     opened = resolve_model(model, **fields)
     run = Path(model_name(model))
-    page = Path("learn.html")
-    if out:
-        check_free(page := Path(out))
-    elif not own:
-        page = (run if (run / "config.toml").is_file() else default_folder(model)) / "learn.html"
+    of_run = not out and (run / "config.toml").is_file()  # whose page is replaced
+    page = Path(out or "learn.html")
+    if of_run:
+        page = run / page
+    elif not out and not own:
+        page = default_folder(model) / page
+    if not of_run:
+        check_free(page)
     with speaking(language), writing_to(page):
         samples, failed = samples_of(model, opened, images)
         found = write_learn_page(
@@ -79,6 +82,7 @@ def learn(
             ask_browser=language is None,
             credit=CREDITS.get(model, "") if own and images is None else "",
             bundled=named if own else "",
+            new=not of_run,
         )
     return replace(found, failed=failed)
 

@@ -84,6 +84,7 @@ def write_learn_page(
     ask_browser: bool = False,
     credit: str = "",
     bundled: str = "",
+    new: bool = False,
 ) -> LearnPage:
     """Write the page atomically. It has all languages, and opens in the one that is spoken.
 
@@ -94,6 +95,7 @@ def write_learn_page(
         ask_browser: whether the page opens in the language of the browser instead, where it has that.
         credit: where the images are from, and their license.
         bundled: the name of a model that comes with the package: digits or emoji.
+        new: replace nothing, as in `whole`.
 
     Raises:
         InputError: the page cannot run this model.
@@ -149,7 +151,7 @@ def write_learn_page(
         )
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page)
+    write_text(path, page, new=new)
     return LearnPage(path, parameters, recorded, rounding)
 
 

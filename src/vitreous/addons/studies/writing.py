@@ -69,6 +69,7 @@ def atomic_files(folder: Path) -> Iterator[Path]:
 def write_results(folder: Path, table: str, numbers: Mapping[str, Any], plot: Chart) -> tuple[Path, ...]:
     """Write table.md, results.json, plot.svg and plot.png into `folder`: all of them or none."""
     with atomic_files(folder) as beside:
+        check_replaceable(folder)
         written = [beside / "table.md", beside / "results.json"]
         written[0].write_text(table, encoding="utf-8")
         content = json.dumps(numbers, indent=2, ensure_ascii=False)

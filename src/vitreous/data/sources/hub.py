@@ -184,6 +184,13 @@ def load_tables(spec: str) -> dict[str, Dataset]:
     name, _, config = spec.partition("@")
     if not name:
         raise InputError(f"hf:{spec} names no dataset: write hf:NAME, or hf:FOLDER")
+    if (folder := local_path(name)).is_dir():
+        name = str(folder)
+        if not is_saved(folder) and not holds_parquet(folder):  # the library would look through all below it
+            raise InputError(
+                f"hf:{spec} is a folder without a dataset of the datasets library or Parquet files: for a "
+                "folder of images leave out hf:"
+            )
     try:
         if is_saved(Path(name)):
             loaded = datasets.load_from_disk(name)
@@ -198,6 +205,11 @@ def load_tables(spec: str) -> dict[str, Dataset]:
 def is_saved(folder: Path) -> bool:
     """Return whether a folder was written by `save_to_disk`."""
     return (folder / "dataset_dict.json").exists() or (folder / "state.json").exists()
+
+
+def holds_parquet(folder: Path) -> bool:
+    """Return whether a folder has Parquet files, or one of its folders, as a repository of the Hub does."""
+    return any(any(folder.glob(pattern)) for pattern in ("*.parquet", "*/*.parquet"))
 
 
 def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> Columns:

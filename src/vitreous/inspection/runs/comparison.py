@@ -28,7 +28,7 @@ class Shown(NamedTuple):
 
 
 def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | None) -> Comparison:
-    """Write the page of a comparison.
+    """Write the page of a comparison; it replaces nothing.
 
     Args:
         curves: the kind of the runs' panels, in the catalog.
@@ -46,6 +46,7 @@ def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | 
         path,
         "comparison.html.j2",
         parts=parts,
+        new=True,
         title=phrase("titles.comparison", names=", ".join(names)),
         names=names,
         notes=found.notes(),
