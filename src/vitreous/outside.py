@@ -58,7 +58,10 @@ def read_text(path: str | Path, encoding: str = "utf-8", *, errors: str = "stric
 
 def local_path(path: str | Path) -> Path:
     """Return a path with the user's home for ~ (one of an unknown user is a name like any other), and the
-    form of its name that is there."""
+    form of its name that is there. Raises InputError: there is no name, which would be
+    the current folder."""
+    if path == "":
+        raise InputError("a name is empty: is a variable not set? Name a file or a folder")
     found = Path(os.path.expanduser(path))
     return found if str(found).isascii() else same_path(found) or found
 

@@ -4,6 +4,7 @@ one sentence and its exit code, never with a traceback or a hang."""
 import contextlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import vitreous as vt
 from vitreous import cli
 from vitreous.cli import COMMANDS, run
+from vitreous.errors import InputError
 
 ERRORS = {
     "permission": (
@@ -117,6 +120,29 @@ def test_paths_that_cannot_be_are_one_sentence(subject, capsys, tmp_path, monkey
         assert "Traceback" not in found.err
         assert "defect" not in last, (command, last)
     assert not list(tmp_path.iterdir())
+
+
+EMPTY = [
+    ["predict", "vitreous:small", "photos", "--out", ""],
+    ["predict", "", "photos"],
+    ["embed", "vitreous:small", "photos", "--out="],
+    ["convert", "vitreous:small", ""],
+    ["describe", ""],
+]
+
+
+@pytest.mark.parametrize("words", EMPTY)
+def test_an_empty_argument_is_not_the_current_folder(words, capsys, tmp_path, monkeypatch, workplace):
+    """Where that has a model and images: `predict "$MODEL" photos --out "$OUT"` without such variables."""
+    shutil.copytree(workplace / "runs" / "mine" / "model", tmp_path, dirs_exist_ok=True)
+    shutil.copytree(workplace / "photos", tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert run(words) == 2
+    assert "is empty: is a variable not set?" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(InputError, match="is empty: is a variable not set"):
+        vt.load("")
 
 
 def call(*arguments, timeout=100, **options):

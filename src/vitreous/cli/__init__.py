@@ -117,6 +117,7 @@ def run(arguments: Sequence[str]) -> int:
             raise InputError(said("--quiet and --verbose contradict each other: give one of them"))
         if words and not words[0].startswith("-") and words[0] not in app:
             raise InputError(unknown_command(words[0], [name for name in app if name[0] != "-"]))
+        check_none_is_empty(words)
         with own_warnings(), printed(quiet, verbose), speaking(None):
             result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except (InputError, CycloptsError) as error:
@@ -146,6 +147,17 @@ def run(arguments: Sequence[str]) -> int:
             print(printable(f"vitreous: {note}"), file=sys.stderr)
         return 130
     return result if isinstance(result, int) else 0
+
+
+def check_none_is_empty(words: Sequence[str]) -> None:
+    """Raise InputError for an empty argument: as a path it would be the current folder."""
+    before = ""
+    for given in words:
+        unset = given.startswith("--") and given.endswith("=")
+        if unset or not given:
+            named = given[:-1] if unset else before if before.startswith("--") else said("an argument")
+            raise InputError(said("{name} is empty: is a variable not set?", name=named))
+        before = given
 
 
 # Parameters of the Python API whose options have other names.
