@@ -202,18 +202,12 @@ def left_out(name: str, because: str, **values: object) -> LeftOut:
 
 
 def write_page(
-    path: Path,
-    template: str | Template,
-    *,
-    parts: Sequence[Exhibit | LeftOut] = (),
-    new: bool = False,
-    **contents: object,
+    path: Path, template: str | Template, *, parts: Sequence[Exhibit | LeftOut] = (), **contents: object
 ) -> Path:
     """Render a template, by its name one of this package, and write it atomically.
 
     Args:
         parts: exhibits in their order, and what is left out.
-        new: replace nothing, as in `whole`.
         contents: what else the template asks for.
     """
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
@@ -225,7 +219,7 @@ def write_page(
         version=__version__,
         **contents,
     )
-    write_text(path, page, new=new)
+    write_text(path, page)
     return path
 
 

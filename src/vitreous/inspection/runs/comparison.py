@@ -15,6 +15,7 @@ from vitreous.inspection.runs.evaluation_figures import compared_curves
 from vitreous.inspection.runs.predictions import predictions_figure
 from vitreous.languages import percentage, phrase
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.whole_files import whole
 
 MOST_DIFFERING = 5000  # examples in the page
 MOST_TEXTS = 200
@@ -42,17 +43,17 @@ def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | 
         *(disagreements(found, shown) if found.common else ()),
     ]
     names = [run.name for run in found.runs]
-    write_page(
-        path,
-        "comparison.html.j2",
-        parts=parts,
-        new=True,
-        title=phrase("titles.comparison", names=", ".join(names)),
-        names=names,
-        notes=found.notes(),
-        verdicts=found.verdicts(),
-        command="vitreous compare " + " ".join(str(run.path) for run in found.runs),
-    )
+    with whole(path, new=True) as beside:
+        write_page(
+            beside,
+            "comparison.html.j2",
+            parts=parts,
+            title=phrase("titles.comparison", names=", ".join(names)),
+            names=names,
+            notes=found.notes(),
+            verdicts=found.verdicts(),
+            command="vitreous compare " + " ".join(str(run.path) for run in found.runs),
+        )
     return replace(found, report=path)
 
 
