@@ -47,7 +47,7 @@ OTHERS = (
     *("pixtral", "mistral3", "yolos", "vitdet", "vitmatte", "sam", "swin", "hiera", "videomae", "vivit"),
     *("timesformer", "levit", "vilt", "segformer", "mobilevit", "layoutlmv3", "mgp-str", "groupvit", "xclip"),
     *("qwen2_vl", "qwen2_5_vl", "mllama", "vitpose_backbone", "seggpt", "glpn", "focalnet", "eomt", "pixio"),
-    *("kosmos-2.5", "got_ocr2"),
+    *("kosmos-2.5", "got_ocr2", "vitpose", "phi4_multimodal"),
 )
 SMALL = {
     **dict.fromkeys(("hidden_size", "d_model", "embed_dim", "encoder_hidden_size", "hidden_dim"), 32),
@@ -83,6 +83,7 @@ FIELDS: dict[str, dict[str, Any]] = {
         }
     },
     "vitpose_backbone": {"image_size": [32, 32], "patch_size": [8, 8]},
+    "vitpose": {"backbone_config": {"image_size": [32, 32], "patch_size": [8, 8]}},
     "dpt": DEPTH,
     "beit": {"use_relative_position_bias": True},
     "data2vec-vision": {"use_relative_position_bias": True},
@@ -295,6 +296,7 @@ def outcomes(model_type: str) -> Iterator[Outcome]:
 
 
 def main() -> None:
+    sys.path.insert(0, str(Path(__file__).parent / "checkpoints"))
     from timm_registry import import_timm
 
     import_timm()  # transformers asks for its torchvision

@@ -73,6 +73,29 @@ def test_a_field_that_changes_the_function_is_refused_by_its_name(tmp_path: Path
         vt.load(changed)
 
 
+def test_a_field_of_an_unknown_kind_is_read_or_refused_by_its_name(tiny: Any, tmp_path: Path) -> None:
+    vt.save(tiny(num_classes=None), tmp_path / "m", format="huggingface")
+    own = described(tmp_path / "m", tmp_path / "own", model_type="my_vit")
+    with pytest.raises(vt.InputError, match="pass format='huggingface'"):
+        vt.load(own)
+    assert vt.load(own, format="huggingface").config.heads == 4
+    changed = described(own, tmp_path / "changed", experts=4)
+    with pytest.raises(vt.InputError, match=r"experts=4 of config\.json, of a my_vit, is not known here"):
+        vt.load(changed, format="huggingface")
+    contradicting = described(own, tmp_path / "contradicting", model_type="vit", num_channels=1)
+    with pytest.raises(vt.InputError, match=r"images of 3 channels, and config\.json says num_channels=1"):
+        vt.load(contradicting)
+
+
+def test_labels_of_a_configuration_of_timm_before_0_8(tiny: Any, tmp_path: Path) -> None:
+    vt.save(tiny(num_classes=2), tmp_path / "m.safetensors", format="timm")
+    (tmp_path / "config.json").write_text(
+        json.dumps({"architecture": "vit_tiny_patch16_224", "labels": ["cat", "dog"], "num_classes": 2})
+    )
+    (tmp_path / "m.safetensors").rename(tmp_path / "model.safetensors")
+    assert vt.load(tmp_path, heads=4).labels == ["cat", "dog"]
+
+
 def test_every_field_of_the_table_is_read_or_shown_by_the_weights() -> None:
     """A field of a newer transformers is neither until someone has decided."""
     assert not set(READ) & set(SHOWN)

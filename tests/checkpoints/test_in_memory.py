@@ -12,6 +12,7 @@ from torch import nn
 
 import vitreous as vt
 from vitreous.addons.text.layers import causal_mask, padding_mask
+from vitreous.checkpoints.live import check_outputs
 from vitreous.checkpoints.resizing import with_head
 
 META = torch.device("meta")
@@ -250,6 +251,46 @@ def test_a_live_text_model_of_transformers_is_compared(kind: str) -> None:
     another_activation(theirs)
     with pytest.raises(vt.InputError, match="has a part that is not known here: its outputs differ"):
         vt.load(theirs)
+
+
+class Peer(nn.Module):
+    """A module whose outputs are those of a model, but for one, which is a tenth larger."""
+
+    def __init__(self, model: vt.ViT, wrong: str = "") -> None:
+        super().__init__()
+        self.model, self.wrong = model, wrong
+
+    def forward(self, images: torch.Tensor) -> dict[str, Any]:
+        model = self.model
+        outputs: dict[str, Any] = {"logits": model(images), "pooler_output": model.features(images)}
+        outputs |= {"last_hidden_state": model.tokens(images), "hidden_states": model.intermediates(images)}
+        outputs["feature_maps"] = model.intermediates(images, maps=True)
+        return {name: enlarged(each) if name == self.wrong else each for name, each in outputs.items()}
+
+
+def enlarged(output: Any) -> Any:
+    return [output[0], 1.1 * output[1]] if isinstance(output, list) else 1.1 * output
+
+
+OUTPUTS = ("logits", "pooler_output", "last_hidden_state", "hidden_states", "feature_maps")
+
+
+@pytest.mark.parametrize("wrong", OUTPUTS)
+def test_every_output_of_a_live_module_is_compared(wrong: str, tiny: Any) -> None:
+    model = tiny()
+    check_outputs(Peer(model), model)
+    with pytest.raises(vt.InputError, match=rf"its outputs differ by .* \({wrong}"):
+        check_outputs(Peer(model, wrong), model)
+
+
+def test_a_live_module_that_does_not_take_images_is_named(tiny: Any) -> None:
+    class Deaf(Peer):
+        def forward(self, images: torch.Tensor) -> Any:
+            raise KeyError("input_ids")
+
+    model = tiny()
+    with pytest.raises(vt.InputError, match=r"the Deaf does not take images of shape \(2, 3, 32, 32\)"):
+        check_outputs(Deaf(model), model)
 
 
 def test_formats_are_listed() -> None:

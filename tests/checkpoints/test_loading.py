@@ -255,6 +255,19 @@ def old_vit_pytorch(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return old
 
 
+def test_vit_pytorch_with_patch_dropout(tmp_path: Path) -> None:
+    """Its class token has no position."""
+    state = torch.load(weights_of("vitpytorch_vit_cls"), weights_only=True)
+    rows, token = state["pos_embedding"], state["cls_token"]
+    changed = {"pos_embedding": rows[1:], "cls_token": token + rows[:1]}
+    torch.save(state | changed, tmp_path / "m.pt")
+    images = torch.randn(2, 3, 32, 32)
+    one, other = (
+        vt.load(path, heads=3)(images) for path in (weights_of("vitpytorch_vit_cls"), tmp_path / "m.pt")
+    )
+    torch.testing.assert_close(one, other, atol=2e-5, rtol=0)
+
+
 @pytest.mark.parametrize("pooling", ["class", "mean-all"])
 @torch.no_grad()
 def test_old_releases_of_vit_pytorch(pooling: str, tmp_path: Path) -> None:

@@ -70,8 +70,10 @@ def changed(described: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_no_description_of_an_image_processor_is_misread(
     name: str, timm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    from conftest import program
+
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    from test_preprocessing import photograph
+    photograph = program("test_preprocessing").photograph
 
     sizes = {"image_size": 224, "patch_size": 32, "depth": 1, "width": 32, "heads": 2, "mlp_dim": 32}
     vt.save(vt.create("ViT-Ti/16", **sizes), tmp_path / "m", format="huggingface")

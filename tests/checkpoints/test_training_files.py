@@ -120,6 +120,52 @@ def test_a_head_beside_a_prefixed_body_is_kept(model: Any, state: State, tmp_pat
     assert same(tmp_path / "m.pth", model)
 
 
+def test_a_matrix_of_whole_numbers_beside_the_weights_is_a_counter(
+    model: Any, state: State, tmp_path: Path
+) -> None:
+    named = {f"model.{name}": each for name, each in state.items()}
+    counters = {"val_cm.confmat": torch.zeros(5, 5, dtype=torch.long)}
+    torch.save({"state_dict": named | counters}, tmp_path / "m.ckpt")
+    assert same(tmp_path / "m.ckpt", model)
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"), [("base_encoder", "momentum_encoder"), ("visual_encoder", "visual_encoder_m")]
+)
+def test_a_momentum_encoder_gives_keys_and_is_not_the_model(
+    taken: str, left: str, model: Any, state: State, tmp_path: Path
+) -> None:
+    """MoCo's and ALBEF's own evaluations take the other."""
+    named = {f"module.{taken}.{name}": each for name, each in state.items()}
+    named |= {f"module.{left}.{name}": each + 1 for name, each in state.items()}
+    torch.save({"state_dict": named}, tmp_path / "m.pth")
+    loaded = vt.load(tmp_path / "m.pth", **TOLD)
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(loaded.features(images), model.features(images), atol=2e-5, rtol=0)
+
+
+def test_an_adapter_in_the_state_dict_of_its_model_is_named(state: State, tmp_path: Path) -> None:
+    weights = {name.replace(".proj.", ".proj.base_layer."): each for name, each in state.items()}
+    weights["blocks.0.attn.proj.lora_A.default.weight"] = torch.ones(2, 32)
+    weights["blocks.0.attn.proj.lora_B.default.weight"] = torch.ones(32, 2)
+    torch.save({f"base_model.model.{name}": each for name, each in weights.items()}, tmp_path / "m.pth")
+    with pytest.raises(vt.InputError, match="beside a LoRA adapter that is not merged into it"):
+        vt.load(tmp_path / "m.pth", **TOLD)
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "mlx"}])
+def test_patches_with_the_colors_last_are_named(
+    metadata: dict[str, str] | None, state: State, tmp_path: Path
+) -> None:
+    """They would load as a model of eight channels."""
+    weights = state | {"patch_embed.proj.weight": state["patch_embed.proj.weight"].permute(0, 2, 3, 1)}
+    save_file(
+        {n: each.contiguous() for n, each in weights.items()}, tmp_path / "m.safetensors", metadata=metadata
+    )
+    with pytest.raises(vt.InputError, match="MLX"):
+        vt.load(tmp_path / "m.safetensors", **TOLD)
+
+
 def test_averaged_weights_are_taken_and_said(
     model: Any, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -178,9 +178,13 @@ def most_probable(source: Source, found: Sequence[Found]) -> Found:
 UNKNOWN_PARTS = {
     r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv)$|_packed_params": "a quantized model: give "
     "its weights before quantization",
+    r"\.base_layer\.|\.lora_[AB]\.\w+\.weight$": "a model beside a LoRA adapter that is not merged into "
+    "it, and its state dict does not tell the scale: merge it (peft: merge_and_unload), or save the adapter "
+    "with save_pretrained",
     r"^pixel_embed\.": "a TNT, whose pixels are tokens, too, which is not known here",
     r"^blocks\.\d+\.proj\.weight$": "a Hiera, whose layers pool their tokens, which is not known here",
-    r"blocks_token_only\.": "a CaiT, whose class attention is not known here",
+    r"blocks_token_only\.|^patch_transformer\.layers\.": "a CaiT, whose class attention is not known here",
+    r"\.reattn_(norm|weights)": "a DeepViT, whose heads are mixed after the softmax, which is not known here",
     r"(?<!\w)tokens_to_token\.": "a T2T-ViT, whose tokens are made by attention: it is not known here",
     r"(^|\.)channel_embed$": "a model of groups of channels, as SatMAE: its channel_embed is not known here",
     r"^((model|module)\.)?token_type_embeddings\.weight$": "a ViLT: one encoder of text and images",

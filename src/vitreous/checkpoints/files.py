@@ -248,16 +248,17 @@ def weights_of_folder(folder: Path) -> Path:
 
 
 # Where training code puts the weights among the rest of its state, the likelier first: averages of them, then
-# the model itself, then what is trained beside an average.
+# the model itself, then what is trained beside an average. Of MoCo, ALBEF and BLIP the momentum encoder only
+# gives the keys, and their own code goes on with the other.
 LIKELIER = (
-    re.compile(r"ema|averag|swa|teacher|target|momentum|_m\b", re.IGNORECASE),
+    re.compile(r"ema|averag|swa|teacher|target", re.IGNORECASE),
     re.compile(r"^$|state_dict|model|net|module|weights|params|encoder|backbone", re.IGNORECASE),
 )
 
 
 def likelihood(name: str) -> int:
     """The place of a state dict, or of a prefix, in `LIKELIER`; less for a likelier one."""
-    if re.search("optim|student|online|discriminator|sched", name, re.IGNORECASE):
+    if re.search(r"optim|student|online|discriminator|sched|momentum|encoder_k|_m\b", name, re.IGNORECASE):
         return len(LIKELIER) + 1
     return next((i for i, pattern in enumerate(LIKELIER) if pattern.search(name)), len(LIKELIER))
 

@@ -184,6 +184,17 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
             "not known here"
         )
     width, channels, p, q = (source.size(patches, axis, ndim=4) for axis in range(4))
+    if q in (1, 3) and channels == p != q:
+        raise InputError(
+            f"{source.where}: {patches} has shape {source.shape(patches)}, with the colors last, as MLX and "
+            "TensorFlow have them: it should be (width, colors, rows, columns)"
+        )
+    stated = source.config.get("num_channels", channels)
+    if type(stated) is int and stated != channels:
+        raise InputError(
+            f"{source.where}: {patches} is for images of {channels} channels, and config.json says "
+            f"num_channels={stated}"
+        )
     mlp_dim = source.size(theirs["blocks.{}.mlp.contract.weight"].replace("{}", "0"), 1, ndim=2)
     expand, gate = (first(f"blocks.{{}}.mlp.{name}.weight") for name in ("expand", "gate_expand"))
     swiglu = bool(gate) and (gate != expand or source.size(gate, 0, ndim=2) == 2 * mlp_dim)

@@ -26,6 +26,7 @@ NO_HEADS = re.compile(
     r"|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
     r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|\w*queue\w*|itm_head|vision_proj|criterion|loss\w*|center"
     r"|multi_modal_projector|mlp1|connector|neck|local_cls_norm"
+    r"|enc_to_dec|patch_to_emb|to_pixels|to_bits|last_teacher_centers|teacher_centers"  # of vit-pytorch
     r"|head\.(mlp\.\d|last_layer)|layernorm|pooler|qformer|query_tokens|language_projection"
     r"|fc\.(fc|bn)\d|class_predictor|box_predictor)(\.|_|$)"
 )
@@ -88,6 +89,8 @@ def with_head(converted: Converted) -> Converted:
     }
     if HEADS_OF_VIEWS.search(source.inside):
         rest = {name: entry for name, entry in rest.items() if not name.startswith("head.")}
+    # a matrix of whole numbers is a counter: a confusion matrix, a queue of labels
+    rest = {n: entry for n, entry in rest.items() if n in unknown or entry.read().is_floating_point()}
     if not rest or ("num_classes" in source.overrides and wishes_no_head(source)):
         return converted._replace(source=source)
     if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +21,19 @@ from vitreous.checkpoints.formats import formats, timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
+from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
 log = logging.getLogger(__name__)
 TOLERANCE = 2e-5  # of the largest output
-OUTPUTS = ("logits", "image_embeds", "pooler_output")  # of transformers, what our model gives
+OF_TRAINING = (
+    "loss",
+    "attentions",
+    "mask",
+    "ids_restore",
+)  # outputs of transformers that are not of the model's layers
 HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
 
 
@@ -163,61 +169,130 @@ def modes_restored(*models: Any) -> Iterator[None]:
             part.training = mode
 
 
+class Compared(NamedTuple):
+    """An output of a module, and those of the model made from it of which one must equal it."""
+
+    name: str
+    ours: Sequence[Tensor]
+    theirs: Tensor
+
+
 @torch.no_grad()
 def check_outputs(module: Any, model: nn.Module) -> None:
-    """Compare what a module and the model made from it make of the same images, vectors or tokens. Raises
-    InputError: their outputs differ: the module has a part that this package does not know."""
+    """Compare everything that a module and the model made from it make of the same images, vectors or tokens:
+    logits, features, tokens, and the tokens after each layer. Raises InputError: one differs, or the model
+    has nothing like it: the module has a part that this package does not know."""
     ours, theirs = next(model.parameters()), next(module.parameters())
     if ours.is_meta:
         return
-    with modes_restored(module):
-        outputs = list(outputs_of_both(module.eval(), model, ours, theirs))
     share = TOLERANCE if {ours.dtype, theirs.dtype} == {torch.float32} else 0.05
-    for one, other in outputs:
-        if not isinstance(other, Tensor):
-            continue
-        if one.shape != other.shape:
-            raise InputError(
-                f"the {type(module).__name__} has a part that is not known here: its outputs have shape "
-                f"{tuple(other.shape)}, those of the model that was made from it {tuple(one.shape)}; if that "
-                "is its head, replace it with nn.Identity() and load the encoder"
+    unknown = f"the {type(module).__name__} has a part that is not known here: its"
+    with modes_restored(module):
+        module.eval()
+        for name, several, other in outputs_of_both(module, model, ours, theirs):
+            fitting = [each for each in several if each.shape == other.shape]
+            if not fitting:
+                raise InputError(
+                    f"{unknown} outputs ({name}) have shape {tuple(other.shape)}, those of the model that "
+                    f"was made from it {tuple(several[0].shape)}; if that is its head, give the encoder "
+                    "inside it, or put nn.Identity() in the place of the head"
+                )
+            difference = min(
+                (each.float().cpu() - other.float().cpu()).abs().max().item() for each in fitting
             )
-        difference = (one.float().cpu() - other.float().cpu()).abs().max().item()
-        if not difference <= share * other.abs().max().item() + 1e-7:
-            raise InputError(
-                f"the {type(module).__name__} has a part that is not known here: its outputs differ by "
-                f"{difference:.1e} from those of the model that was made from it"
-            )
+            if not difference <= share * other.abs().max().item() + 1e-7:
+                raise InputError(
+                    f"{unknown} outputs differ by {difference:.1e} ({name}) from those of the model that was "
+                    "made from it"
+                )
 
 
-def outputs_of_both(
-    module: Any, model: nn.Module, ours: Tensor, theirs: Tensor
-) -> Iterator[tuple[Tensor, Any]]:
-    """Pairs of outputs of a model and a module, of which `ours` and `theirs` are a weight."""
+def outputs_of_both(module: Any, model: nn.Module, ours: Tensor, theirs: Tensor) -> Iterator[Compared]:
+    """Every output of a module, of which `theirs` is a weight, beside what could equal it of the model, of
+    which `ours` is one. Raises InputError: the module does not take images that the model takes."""
     rng = torch.Generator().manual_seed(0)
     if own := getattr(model, "outputs_beside", None):
-        yield from own(module, ours, theirs, rng)
+        for one, other in own(module, ours, theirs, rng):
+            if isinstance(other, Tensor):
+                yield Compared("output", [one], other)
         return
     assert isinstance(model, Model)  # there is no other
     images = images_for(model.config, rng)
+    try:
+        found = dict(their_outputs(module, model, images.to(theirs)))
+    except InputError:
+        raise
+    except Exception as error:  # of code that is not ours, which may raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"the {type(module).__name__} does not take images of shape {tuple(images.shape)}, for which the "
+            f"model that was made from it is: {reason}"
+        ) from None
+    images = images.to(ours)
+    answer, features = model(images), model.features(images)
+    answers = {"logits": answer, "image_embeds": answer}
+    if isinstance(model, ViT) and isinstance(model.head, DistilledHead):
+        answers |= dict(zip(("cls_logits", "distillation_logits"), model.head.both(features), strict=True))
+    tokens: list[Tensor] = []
+    if isinstance(model, ViT):
+        layers = range(model.config.depth + 1)
+        after = model.intermediates(images, layers=[*layers])
+        tokens = [model.tokens(images), *after, *model.intermediates(images, layers=[*layers], norm=True)]
+        patches = [each[:, model.config.num_prefix_tokens :] for each in tokens]
+        maps = [each.mT.unflatten(2, model.config.grid) for each in patches]
+        tokens += patches + maps
+    for name, other in found.items():
+        kind = name.partition("[")[0]
+        if kind in answers or (kind == "output" and other.ndim == answer.ndim):
+            yield Compared(name, [answers.get(kind, answer)], other)
+        elif kind in ("pooler_output", "features"):
+            yield Compared(name, [answer, features], other)
+        else:
+            yield Compared(name, tokens or [answer], other)
+
+
+def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What a module makes of images, by its name: the fields of an output of transformers, or what the
+    methods of timm give."""
+    options: dict[str, Any] = {"output_hidden_states": True} if hasattr(module, "save_pretrained") else {}
+    known = signature(module.forward).parameters
+    if "noise" in known and isinstance(model, ViT):  # a masked autoencoder, which then drops no patch
+        masked, (rows, columns) = module.config.mask_ratio, model.config.grid
+        options["noise"] = torch.arange(float(rows * columns), device=images.device).expand(len(images), -1)
+        module.config.mask_ratio = 0.0
+        try:
+            yield from tensors_in("output", module(images, **options))
+        finally:
+            module.config.mask_ratio = masked
     # flat patches, of images of any shape
-    if isinstance(model, ViT) and "spatial_shapes" in signature(module.forward).parameters:
-        flat, grid = to_patches(images, model.config.patch_size).to(theirs), model.config.grid
-        found = module(flat, flat.new_ones(flat.shape[:2]), torch.tensor([grid] * 2, device=theirs.device))
+    elif "spatial_shapes" in known and isinstance(model, ViT):
+        flat, grid = to_patches(images, model.config.patch_size), model.config.grid
+        shapes = torch.tensor([grid] * len(images), device=images.device)
+        yield from tensors_in("output", module(flat, flat.new_ones(flat.shape[:2]), shapes, **options))
     else:  # without the text of a model with two towers
-        found = getattr(module, "get_image_features", module)(images.to(theirs))
-    named = [each for name in OUTPUTS if (each := getattr(found, name, None)) is not None]
-    if not named and getattr(found, "last_hidden_state", None) is not None:
-        yield model.tokens(images.to(ours)), found.last_hidden_state
-        return
-    output = named[0] if named else found
-    mine = model(images.to(ours))
-    if getattr(output, "ndim", 2) == 3 and mine.ndim == 2:  # a module that does not pool
-        mine = model.tokens(images.to(ours))
-    yield mine, output
+        yield from tensors_in("output", getattr(module, "get_image_features", module)(images, **options))
     # the head of a fresh model may be zero
     if hasattr(module, "forward_features"):
-        yield model.tokens(images.to(ours)), module.forward_features(images.to(theirs))
+        after = module.forward_features(images)
+        yield from tensors_in("forward_features", after)
+        if hasattr(module, "forward_head") and isinstance(after, Tensor) and not hasattr(module, "head_dist"):
+            yield from tensors_in("features", module.forward_head(after, pre_logits=True))
+    if hasattr(module, "forward_intermediates"):
+        given = module.forward_intermediates(images, intermediates_only=True, output_fmt="NLC")
+        yield from tensors_in("forward_intermediates", given)
+
+
+def tensors_in(name: str, output: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of an output, by the names of its fields and their numbers."""
+    if isinstance(output, Tensor) and output.is_floating_point():
+        yield name, output
+    elif isinstance(output, Mapping):
+        for field, value in output.items():
+            if field not in OF_TRAINING:
+                yield from tensors_in(field, value)
+    elif isinstance(output, list | tuple):
+        for number, each in enumerate(output):
+            yield from tensors_in(f"{name}[{number}]", each)
 
 
 def images_for(config: Any, rng: torch.Generator) -> Tensor:

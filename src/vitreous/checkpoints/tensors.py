@@ -92,7 +92,13 @@ def read_safetensors(path: Path) -> Tensors:
         raise InputError(f"{path}: the safetensors header is damaged") from None
     if not isinstance(header, dict):
         raise InputError(f"{path}: the safetensors header is damaged")
-    checksums = stored_checksums(header.pop("__metadata__", None))
+    metadata = header.pop("__metadata__", None)
+    if isinstance(metadata, dict) and metadata.get("format") == "mlx":
+        raise InputError(
+            f"{path} is a file of MLX, whose convolutions have their axes in another order: give the model "
+            "that it was converted from"
+        )
+    checksums = stored_checksums(metadata)
     entries = {
         name: header_entry(path, name, fields, 8 + length, size, checksums.get(name))
         for name, fields in header.items()
@@ -127,10 +133,14 @@ def header_entry(path: Path, name: str, fields: Any, start: int, size: int, chec
         dtype, shape = SAFETENSORS_TYPES[fields["dtype"]], tuple(fields["shape"])
         begin, end = fields["data_offsets"]
         fits = len(shape) <= 8 and all(type(n) is int and n >= 0 for n in (*shape, begin, end))
-        fits = fits and start + end <= size
         fits = fits and prod(shape) * dtype.itemsize == end - begin
     except (KeyError, TypeError, ValueError):
         fits = False
+    if fits and start + end > size:
+        raise InputError(
+            f"{path}: {name!r} is damaged: it ends {start + end - size} bytes after the file does, whose "
+            "download may have been broken off"
+        )
     if not fits:
         raise InputError(f"{path}: {name!r} is damaged: its type, shape or place in the file is not right")
 

@@ -1,7 +1,10 @@
 """Parity with the encoder-decoders of PyTorch and Hugging Face: vectors, logits, attention, decoded ids."""
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 from vitreous.addons.text.decoding import beam_search, greedy
@@ -160,3 +163,19 @@ def test_foreign_formats_are_recognized(golden):
         vt.load(golden("hf_trocr").folder, format="timm")
     with pytest.raises(vt.InputError, match="holds a Transformer, where a Captioner is needed"):
         vt.load(golden("hf_marian").folder, kind=vt.Captioner)
+
+
+def test_the_encoder_of_a_captioner_with_another_decoder(golden, tmp_path):
+    """ViT with GPT-2, as nlpconnect/vit-gpt2-image-captioning: the tower is read, as of others."""
+    folder = golden("hf_trocr").folder
+    state = load_file(folder / "model.safetensors")
+    encoder = {name: each for name, each in state.items() if name.startswith("encoder.")}
+    other = {"decoder.transformer.h.0.ln_1.weight": torch.ones(8), "decoder.lm_head.weight": torch.ones(9, 8)}
+    save_file(encoder | other, tmp_path / "model.safetensors")
+    described = json.loads((folder / "config.json").read_text())
+    described["decoder"] = {"model_type": "gpt2"}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    loaded = vt.load(tmp_path)
+    images = torch.randn(1, 3, *loaded.config.image_size)
+    whole = vt.load(folder)
+    torch.testing.assert_close(loaded.tokens(images), whole.encoder.tokens(images), atol=2e-5, rtol=0)

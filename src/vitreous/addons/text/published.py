@@ -142,7 +142,10 @@ def read_trocr(source: Source) -> Converted:
             described.get("model_type") != "vision-encoder-decoder"
             or described["decoder"].get("model_type") != "trocr"
         ):
-            raise InputError(f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise")
+            raise InputError(
+                f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise; pass "
+                "format='huggingface' for the encoder alone"
+            )
         decoder, encoder_config = decoder_config(source), dict(described["encoder"])
     # the pooler is not read by the decoder
     images = source.renamed(
@@ -199,7 +202,7 @@ MARIAN = Format(
 TROCR = Format(
     name="trocr",
     about="transformers' VisionEncoderDecoderModel of a ViT and TrOCR's decoder: microsoft/trocr-*",
-    entries=(("model_type", "vision-encoder-decoder"),),
+    keys=(r"decoder\.model\.decoder\.layers\.0\.encoder_attn\.k_proj\.weight", r"encoder\..+"),
     overridable=None,
     read=read_trocr,
 )

@@ -51,6 +51,23 @@ IRRELEVANT = (
     *("neck_ignore_stages", "depth", "num_image_tokens", "hidden_stride", "num_visual_indicator_tokens"),
     *("tokenize_function", "video_temporal_patch_size", "video_patch_dim", "image_token_id", "feature_layer"),
 )
+# Fields of every configuration, of parts of the library and not of the model.
+OF_THE_LIBRARY = (
+    *(
+        "architectures",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "problem_type",
+        "license",
+        "model_type",
+        "dtype",
+    ),
+    *("torch_dtype", "transformers_version", "auto_map", "return_dict", "output_attentions", "use_cache"),
+    *("output_hidden_states", "torchscript", "use_bfloat16", "finetuning_task", "chunk_size_feed_forward"),
+    *("is_encoder_decoder", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"),
+    *("attn_implementation", "gradient_checkpointing", "name_or_path"),
+)
 # The entries of a larger model's config.json that may describe its image tower.
 TOWERS = ("vlm_config", "vision_config", "backbone_config", "image_config", "encoder")
 
@@ -103,7 +120,8 @@ def with_tower(source: Source) -> Source:
     """The checkpoint, described as its image tower is, with transformers' defaults.
 
     Raises:
-        InputError: a field of it differs from its default, and is not known here.
+        InputError: a field of it differs from its default, and is not known here; of a model_type that is
+            not known, any field that no other has.
     """
     config, kind = source.config, kind_of(source.config)
     inner, known = next(towers(config), None), defaults().get(kind, {})
@@ -112,6 +130,13 @@ def with_tower(source: Source) -> Source:
         if name not in (*READ, *SHOWN) and stated.get(name, default) != default:
             raise InputError(
                 f"{source.where}: {name}={stated[name]!r} of config.json is not known here, only {default!r}"
+            )
+    for name, value in stated.items() if kind and not known else ():
+        understood = (*READ, *SHOWN, *IRRELEVANT, *OF_THE_LIBRARY)
+        if value and name not in understood and not name.startswith("_"):
+            raise InputError(
+                f"{source.where}: {name}={value!r} of config.json, of a {kind}, is not known here: remove it "
+                "there if it changes nothing of what the model computes"
             )
     whole = {} if inner is None else config
     if inner is not None:  # the labels, and the class, are of the whole

@@ -240,11 +240,30 @@ JANUS = SIGLIP._replace(
 CONVOLUTIONS = "convolutions instead of attention"
 # Of transformers' other models of images: the part that is not known here, and their model_types.
 UNKNOWN_PARTS = {
-    "rotary positions of another kind": ("pixtral",),
+    "rotary positions of another kind": ("pixtral", "llama4_vision_model", "qwen2_vl_vision"),
     "detection tokens": ("yolos",),
-    "windowed attention": ("vitdet", "sam", "sam_vision_model", "swin", "swinv2"),
-    CONVOLUTIONS: ("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
-    "tubes of several images": ("videomae", "vjepa2", "timesformer"),
+    "windowed attention": (
+        *("vitdet", "sam", "sam_vision_model", "sam_hq", "swin", "swinv2", "maskformer-swin", "donut-swin"),
+        *("got_ocr2_vision", "qwen2_5_vl_vision"),
+    ),
+    CONVOLUTIONS: (
+        *("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
+        *("bit", "mobilenet_v1", "mobilenet_v2"),
+    ),
+    "tubes of several images": ("videomae", "vjepa2", "timesformer", "vivit", "xclip_vision_model"),
+    "patches with borders around the image (padding)": ("vitpose", "vitpose_backbone"),
+    "layers that pool their tokens": ("hiera", "mvit"),
+    "a pyramid of maps": ("segformer", "glpn", "pvt", "pvt_v2", "focalnet", "poolformer"),
+    "convolutions between its layers": ("levit", "mobilevit", "mobilevitv2", "cvt", "efficientformer"),
+    "one encoder of text and images": ("vilt", "layoutlmv2", "layoutlmv3", "bridgetower"),
+    "tokens of groups": ("groupvit_vision_model",),
+    "tiles of one image with gated layers": ("mllama_vision_model",),
+    "positions of rows and columns": ("pix2struct_vision_model", "kosmos_2_5_vision_model"),
+    "queries among the tokens": ("eomt", "eomt_dinov3", "mgp-str"),
+    "several class tokens": ("pixio",),
+    "a prompt of images": ("seggpt",),
+    "crops of one image with fractional positions": ("phi4_multimodal_vision",),
+    "patches of a spectrogram": ("audio-spectrogram-transformer",),
 }
 
 

@@ -157,7 +157,7 @@ def read_timm(source: Source) -> Converted:
     fields, embedded = timm_fields(source, known)
     config = configured(ViTConfig, source, fields)
     rows = timm_rows(config, embedded=embedded, layers=layers_of(source))
-    labels = source.config.get("label_names")
+    labels = source.config.get("label_names", source.config.get("labels"))  # before timm 0.8
     names = [str(name) for name in labels] if isinstance(labels, list) else None
     if config.position.kind == "relative-bias":
         interpolation = "beit"

@@ -7,7 +7,7 @@ tokens, no projection out of it.
 from __future__ import annotations
 
 import re
-from math import isqrt, sqrt
+from math import isqrt, prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
+    POSITIONED,
     Converted,
     Format,
     as_pair,
@@ -65,10 +66,13 @@ def current_name(name: str, *, simple: bool) -> str:
     return re.sub(r"^(mlp|linear)_head\.1\.", r"\1_head.", name)
 
 
-def vit_pytorch_rows(config: ViTConfig, *, simple: bool, projected: bool) -> list[Row]:
+def vit_pytorch_rows(
+    config: ViTConfig, *, simple: bool, projected: bool, positioned: bool = True
+) -> list[Row]:
     """The whole table.
 
     Args:
+        positioned: the class token has a row among the positions.
         simple: SimpleViT: computed positions, no class token, no bias after the heads.
         projected: there is a projection out of the heads.
     """
@@ -97,7 +101,14 @@ def vit_pytorch_rows(config: ViTConfig, *, simple: bool, projected: bool) -> lis
         identity = torch.eye(config.width)
         out = [fixed(f"{ATTENTION_OUT}.weight", identity, part="a projection out of one head"), no_bias]
     return [
-        tokens_and_positions(config, TOKENS, "pos_embedding", axes=2, table_axes=2),
+        tokens_and_positions(
+            config,
+            TOKENS,
+            "pos_embedding",
+            axes=2,
+            table_axes=2,
+            positioned=POSITIONED if positioned else (),
+        ),
         *pairs(names),
         *pairs(layer, "blocks.{}.", LAYER),
         *out,
@@ -134,7 +145,7 @@ def read_vit_pytorch(source: Source) -> Converted:
     heads = asked_heads(source, inner) if projected else 1
     channels = int(source.overrides.get("channels", 3))
     patch = patch_size(source, patch_dim, channels)
-    class_token = "cls_token" in source.tensors
+    class_token, positioned = "cls_token" in source.tensors, True
     pooled_norm = "pooled_norm.weight" in source.tensors
     fields: dict[str, Any] = {
         "width": width,
@@ -157,10 +168,14 @@ def read_vit_pytorch(source: Source) -> Converted:
     if simple:
         fields |= {"image_size": asked_image_size(source), "position": {"kind": "sincos-2d"}}
     else:
-        patches = source.positions("pos_embedding") - int(class_token)
-        fields["image_size"] = image_size_of(source, patch, patches)
+        rows_of_table = source.positions("pos_embedding")
+        counts = (rows_of_table - int(class_token), rows_of_table)
+        fields["image_size"] = image_size_of(source, patch, *counts)
+        # with patch dropout the class token has no position
+        grid = zip(fields["image_size"], patch, strict=True)
+        positioned = prod(side // p for side, p in grid) < rows_of_table
     config = configured(ViTConfig, source, fields)
-    rows = vit_pytorch_rows(config, simple=simple, projected=projected)
+    rows = vit_pytorch_rows(config, simple=simple, projected=projected, positioned=positioned)
     if class_token and pooled_norm and "pooling" not in source.overrides:
         source.assumed.append("pooling by the class token (pass pooling='mean-all' for pool='mean')")
     return reading_as("vit-pytorch's examples", source, config, rows, interpolation="bilinear")
