@@ -131,6 +131,10 @@ def test_counters_beside_an_encoder_are_not_a_head(tmp_path: Path) -> None:
     [
         (b"\x08\x08\x12\x07pytorch" + bytes(50), "an ONNX program: vitreous.predict takes it"),
         (b"\x81\xa6params\x80", "a file of msgpack, as Flax writes its weights"),
+        (b"", "is empty: its download may have failed"),
+        (b"\xff\xd8\xff\xe0" + bytes(20), "a JPEG image, not a checkpoint"),
+        (b'{"model_type": "vit"}', "text in JSON, which may describe a model"),
+        (b"\x1c\0\0\0TFL3" + bytes(20), "a program of TensorFlow Lite"),
         (b"<!DOCTYPE html><html></html>", "a web page, not a checkpoint: the download failed"),
         (b'<?xml version="1.0"?><net/>', "an XML file, as exported programs have it"),
         (b"\x1f\x8b\x08" + bytes(20), "compressed with gzip: unpack it"),
@@ -172,6 +176,9 @@ def test_checkpoints_of_tensorflow_are_named(name: str, tmp_path: Path) -> None:
         (("block1.0.attn.sr.weight", "patch_embed2.proj.weight"), "a PVT"),
         (("stages.0.blocks.0.attn_grid.attn.qkv.weight",), "a MaxViT"),
         (("MixerBlock_0.token_mixing.Dense_0.kernel",), "an MLP-Mixer"),
+        (("params/vit/encoder/layer/0/output/dense/kernel",), "a model of Flax under other names"),
+        (("blocks.0.attn.qkv.zero_point", "cls_token"), "a quantized model"),
+        (("transformer.layers.0.0.reattn_weights",), "a DeepViT"),
     ],
 )
 def test_other_networks_are_called_by_their_names(names: tuple[str, ...], kind: str) -> None:

@@ -166,6 +166,25 @@ def test_patches_with_the_colors_last_are_named(
         vt.load(tmp_path / "m.safetensors", **TOLD)
 
 
+@pytest.mark.parametrize("name", ["decoder", "predictor", "projector"])
+def test_a_layer_named_as_a_part_of_pre_training_is_a_head_where_nothing_else_is(
+    name: str, model: Any, state: State, tmp_path: Path
+) -> None:
+    headless = {f"vit.{key}": each for key, each in state.items() if not key.startswith("head.")}
+    head = {f"{name}.{kind}": state[f"head.{kind}"] for kind in ("weight", "bias")}
+    torch.save(headless | head, tmp_path / "m.pth")
+    assert same(tmp_path / "m.pth", model)
+    torch.save(headless | head | {"queue": torch.ones(32, 9)}, tmp_path / "m.pth")
+    assert vt.load(tmp_path / "m.pth", **TOLD).config.num_classes is None
+    several = {f"{name}.{i}.weight": torch.ones(n, 32) for i, n in ((0, 32), (2, 1))}
+    torch.save(headless | several, tmp_path / "m.pth")
+    if name == "projector":  # of views
+        assert vt.load(tmp_path / "m.pth", **TOLD).config.num_classes is None
+    else:
+        with pytest.raises(vt.InputError, match=rf"left over .* {name}\.0\.weight"):
+            vt.load(tmp_path / "m.pth", **TOLD)
+
+
 def test_averaged_weights_are_taken_and_said(
     model: Any, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

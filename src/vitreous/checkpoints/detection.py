@@ -176,8 +176,8 @@ def most_probable(source: Source, found: Sequence[Found]) -> Found:
 
 # What files are that a format may recognize, and that have a part which is not known here.
 UNKNOWN_PARTS = {
-    r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv)$|_packed_params": "a quantized model: give "
-    "its weights before quantization",
+    r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv|zero_point)$|_packed_params": "a quantized "
+    "model: give its weights before quantization",
     r"\.base_layer\.|\.lora_[AB]\.\w+\.weight$": "a model beside a LoRA adapter that is not merged into "
     "it, and its state dict does not tell the scale: merge it (peft: merge_and_unload), or save the adapter "
     "with save_pretrained",
@@ -215,6 +215,8 @@ OTHERS = {
     "(peft: merge_and_unload), or give the folder with its adapter_config.json",
     r"model\.diffusion_model\.|down_blocks\.\d": "a diffusion model",
     r"features\.\d+\.\d?\.?weight": "a convolutional network of torchvision",
+    r"^params/.*/kernel$": "a model of Flax under other names than those of vit_jax and big_vision: write it "
+    "with PyTorch's names (transformers 4: from_pretrained(..., from_flax=True))",
     r"/vars/\d+$": "a model of Keras other than the ViT of keras-hub",
     r":0$": "the weights of TensorFlow",
     r"(transformer\.h|model\.layers)\.\d+\.|encoder\.layer\.\d+\.attention\.self\.query": "a language model",

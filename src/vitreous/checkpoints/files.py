@@ -207,6 +207,9 @@ OTHER_BEGINNINGS = {
     b"<!doctype": "a web page, not a checkpoint: the download failed, perhaps for want of a login",
     b"<html": "a web page, not a checkpoint: the download failed, perhaps for want of a login",
     b"<?xml": "an XML file, as exported programs have it: give the model that it was made from",
+    b"\xff\xd8\xff": "a JPEG image, not a checkpoint",
+    b"\x89PNG": "a PNG image, not a checkpoint",
+    b"{": "text in JSON, which may describe a model: give the file of its weights",
     b"\x1f\x8b": "compressed with gzip: unpack it",
     b"BZh": "compressed with bzip2: unpack it",
     b"\xfd7zXZ": "compressed with xz: unpack it",
@@ -276,6 +279,8 @@ def read_weights(path: Path) -> Parts:
             start = file.read(9)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
+    if not start:
+        raise InputError(f"{path} is empty: its download may have failed, or the disk was full")
     if start[8:9] == b"{" and start[:2] != b"PK":
         return {"": read_safetensors(path)}
     if start[:8] == SIGNATURE or (start[:2] == b"PK" and is_keras_archive(path)):
@@ -284,6 +289,8 @@ def read_weights(path: Path) -> Parts:
         return {"": read_npz(path)}
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return read_torch(path)
+    if start[4:8] == b"TFL3":
+        raise InputError(f"{path} is a program of TensorFlow Lite: give the model that it was made from")
     if start == b"version h":
         raise InputError(f"{path} is a Git-LFS pointer and not the file itself: fetch that with git lfs pull")
     if re.match(rb"[\x81-\x8f][\xa1-\xbf]", start):  # a mapping whose first key is a short text

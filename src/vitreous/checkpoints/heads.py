@@ -22,14 +22,16 @@ log = logging.getLogger(__name__)
 # Parts of larger models and of training that are not a head, anywhere in a name: other towers and what
 # couples them, the decoders and heads of pre-training, losses, averages and counters.
 NO_HEADS = re.compile(
-    r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head|decode\w*"
-    r"|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
+    r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head"
+    r"|decode[dr]?_\w+|decoder|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
     r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|\w*queue\w*|itm_head|vision_proj|criterion|loss\w*|center"
     r"|multi_modal_projector|mlp1|connector|neck|local_cls_norm"
     r"|enc_to_dec|patch_to_emb|to_pixels|to_bits|last_teacher_centers|teacher_centers"  # of vit-pytorch
     r"|head\.(mlp\.\d|last_layer)|layernorm|pooler|qformer|query_tokens|language_projection"
     r"|fc\.(fc|bn)\d|class_predictor|box_predictor)(\.|_|$)"
 )
+# Of these, what may be a head as well: where nothing else of pre-training or of a larger model is beside it.
+PERHAPS_HEADS = re.compile(r"^(decoder|predictor|projector)\.")
 # Buffers that are computed again, wherever they are.
 COMPUTED = re.compile(r"(^|\.)(relative_position_index|position_ids)$")
 # The classes of transformers whose heads give something else than one vector of an image, and of those around
@@ -73,6 +75,11 @@ def with_head(converted: Converted) -> Converted:
         for name, entry in source.left_out.items()
         if name not in unknown and len(entry.shape) > 3 and entry.shape[0] != config.channels
     }
+    perhaps = perhaps_heads(name for name in source.left_out if name not in unknown)
+
+    def is_no_head(name: str) -> bool:
+        return name not in perhaps and bool(NO_HEADS.search(name))
+
     rest = {
         name: entry
         for name, entry in source.left_out.items()
@@ -84,7 +91,7 @@ def with_head(converted: Converted) -> Converted:
         )
         and (
             (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself
-            or not (NO_HEADS.search(name) or name.startswith(networks) or "/" in name)
+            or not (is_no_head(name) or name.startswith(networks) or "/" in name)
         )
     }
     if HEADS_OF_VIEWS.search(source.inside):
@@ -98,6 +105,19 @@ def with_head(converted: Converted) -> Converted:
     left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
     tensors = Tensors(source.tensors.entries | rest)  # which are refused with what is missing
     return converted._replace(source=replace(source, tensors=tensors, left_out=left_out))
+
+
+def perhaps_heads(names: Iterable[str]) -> set[str]:
+    """The weights outside of an encoder that are named as parts of pre-training, and are all that is there: a
+    decoder or a predictor, or one projector, which of several layers compares views.
+
+    Args:
+        names: of all weights outside of the encoder.
+    """
+    outside = set(names)
+    if not all(PERHAPS_HEADS.search(name) for name in outside) or any(map(LAYERS.search, outside)):
+        return set()
+    return set() if any(re.match(r"projector\.\w+\.", name) for name in outside) else outside
 
 
 def is_of_layer(name: str, entry: Entry, *, outside: bool) -> bool:

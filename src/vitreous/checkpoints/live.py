@@ -239,7 +239,7 @@ def outputs_of_both(module: Any, model: nn.Module, ours: Tensor, theirs: Tensor)
         after = model.intermediates(images, layers=[*layers])
         tokens = [model.tokens(images), *after, *model.intermediates(images, layers=[*layers], norm=True)]
         patches = [each[:, model.config.num_prefix_tokens :] for each in tokens]
-        maps = [each.mT.unflatten(2, model.config.grid) for each in patches]
+        maps = [each.mT.reshape(*each.mT.shape[:2], *model.config.grid) for each in patches]
         tokens += patches + maps
     for name, other in found.items():
         kind = name.partition("[")[0]
