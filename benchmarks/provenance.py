@@ -5,7 +5,7 @@
     python benchmarks/provenance.py --sources FOLDER --out src/vitreous/training/recipes/provenance.json
 
 FOLDER has the clones. What needs none runs without `--sources`: it asks timm, torchvision, and the numbers of
-TensorFlow that `provenance_tensorflow.py` keeps. big_vision's models and optimizer run in JAX (flax, optax).
+TensorFlow that `provenance_tensorflow.py` keeps. The models and optimizers of big_vision and vit_jax run in JAX (flax, optax).
 
 Settings: `provenance_settings.py` reads what the sources set out of their own configurations and parsers.
 
@@ -438,7 +438,6 @@ def from_big_vision(sources: Path) -> Iterator[Row]:
     sys.path.insert(0, str(sources / "big_vision"))
     vit = importlib.import_module("big_vision.models.vit")
     optim = importlib.import_module("big_vision.optax")
-    import optax
 
     name, source = "s16-baseline", f"big_vision in JAX {jax.__version__}"
     config, training = small(name, drop_path=0.0)
@@ -488,6 +487,87 @@ def from_big_vision(sources: Path) -> Iterator[Row]:
         logits, _ = net.apply({"params": weights}, images)
         return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
 
+    yield from compared(name, source, ours, followed_in_jax(loss_of, tx, params, data, ours_of))
+
+
+def from_vit_jax(sources: Path) -> Iterator[Row]:
+    """The initial weights of vit_jax's ViT and hybrid, and fine-tuning with SGD as its train.py does."""
+    import jax
+    import jax.numpy as jnp
+    import ml_collections
+
+    sys.meta_path.insert(0, NoTensorFlow())
+    sys.path.insert(0, str(sources / "vision_transformer"))
+    vit = importlib.import_module("vit_jax.models_vit")
+    rates = importlib.import_module("vit_jax.utils").create_learning_rate_schedule
+    import optax
+
+    source, example = f"vit_jax in JAX {jax.__version__}", jnp.zeros((1, 32, 32, 3))
+    blocks = {"num_layers": 2, "mlp_dim": 1536, "num_heads": 6, "dropout_rate": 0.0}
+    sizes = {"num_classes": 10, "hidden_size": 384, "transformer": {**blocks, "attention_dropout_rate": 0.0}}
+
+    def params_of(net: Any) -> Any:
+        return net.init(jax.random.PRNGKey(0), example, train=False)["params"]
+
+    def ours_of(tree: Any) -> nn.Module:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        flat = {"/".join(key.key for key in path): np.asarray(value) for path, value in leaves}
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(Path(folder, "weights.npz"), **flat)
+            return vt.load(Path(folder, "weights.npz"), image_size=(32, 32), heads=6)
+
+    patches = ml_collections.ConfigDict({"size": (8, 8)})
+    net = vit.VisionTransformer(patches=patches, representation_size=384, **sizes)
+    mine = build(*small("paper-imagenet21k", width=384, mlp_dim=1536, heads=6, representation_size=384))
+    found = initial(mine, ours_of(params_of(net)))
+    yield Row("paper-imagenet21k", "weights", *with_source(found, source))
+
+    stem = {"num_layers": (1, 1), "width_factor": 1.0}
+    net = vit.VisionTransformer(
+        patches=ml_collections.ConfigDict({"size": (1, 1)}), resnet=ml_collections.ConfigDict(stem), **sizes
+    )
+    hybrid = {"kind": "resnet", "layers": (1, 1), "width_factor": 1.0}
+    config, training = small("augreg", width=384, mlp_dim=1536, heads=6, stem=hybrid)
+    found = initial(build(config, training), ours_of(params_of(net)))
+    yield Row("augreg", "weights", *with_source(found, f"{source}, a hybrid"))
+
+    net = vit.VisionTransformer(patches=patches, **sizes)
+    params = dict(params_of(net))  # with a head that is drawn: a zero one hides the gradients below it
+    kernel = jax.random.normal(jax.random.PRNGKey(1), params["head"]["kernel"].shape) * 0.02
+    params["head"] = {**params["head"], "kernel": kernel}
+    data, name = batches(32), "paper-fine-tuning"
+    training = small(name)[1]
+    model = ours_of(params)
+    ours = follow(model, training, data)
+    tx = optax.chain(
+        optax.clip_by_global_norm(1.0),
+        optax.sgd(
+            learning_rate=rates(STEPS, training.peak_lr, "cosine", 0),
+            momentum=0.9,
+            accumulator_dtype="bfloat16",
+        ),
+    )
+
+    def loss_of(weights: Any, images: Any, labels: Any) -> Any:
+        logits = net.apply({"params": weights}, images, train=False)
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=1))
+
+    yield from compared(name, source, ours, followed_in_jax(loss_of, tx, params, data, ours_of))
+
+
+def followed_in_jax(
+    loss_of: Callable[..., Any], tx: Any, params: Any, data: list[Batch], ours_of: Callable[[Any], nn.Module]
+) -> Follower:
+    """Train in JAX with an optimizer of optax.
+
+    Args:
+        loss_of: of parameters, images (B, H, W, 3) and labels (B,).
+        ours_of: makes our model of a tree like the parameters'.
+    """
+    import jax
+    import jax.numpy as jnp
+    import optax
+
     @jax.jit
     def step(weights: Any, state: Any, images: Any, labels: Any) -> Any:
         loss, gradient = jax.value_and_grad(loss_of)(weights, images, labels)
@@ -501,13 +581,11 @@ def from_big_vision(sources: Path) -> Iterator[Row]:
         losses.append(float(loss))
         if number == 0:
             norm = math.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(raw)))
-            share = min(1.0, 1.0 / norm)
-            clipped = jax.tree.map(partial(jnp.multiply, share), raw)
+            clipped = jax.tree.map(partial(jnp.multiply, min(1.0, 1.0 / norm)), raw)
             gradient = copied(ours_of(clipped))
         if number + 1 == SHORT:
             after = copied(ours_of(weights))
-    theirs = Follower(gradient, copied(ours_of(params)), after, losses)
-    yield from compared(name, source, ours, theirs)
+    return Follower(gradient, copied(ours_of(params)), after, losses)
 
 
 def build(config: Any, training: TrainingConfig) -> nn.Module:
@@ -746,7 +824,8 @@ def main() -> None:
     programs += [lambda: copies(arguments.sources), lambda: from_timm(arguments.sources)]
     programs += [lambda: from_transformers(arguments.sources), lambda: from_vit_pytorch(arguments.sources)]
     if arguments.sources:
-        programs += [lambda: from_big_vision(arguments.sources), lambda: from_dino(arguments.sources)]
+        programs += [lambda: from_big_vision(arguments.sources), lambda: from_vit_jax(arguments.sources)]
+        programs += [lambda: from_dino(arguments.sources)]
         programs += [lambda: from_mae(arguments.sources), lambda: from_vit5(arguments.sources)]
     rows: list[Row] = []
     packages = ("timm", "torchvision", "jax", "flax", "optax")

@@ -501,3 +501,19 @@ def test_names_that_jax_gives_the_leaves_of_a_tree(named: Any, tiny: Any, tmp_pa
     images = torch.randn(1, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(vt.load(tmp_path / "tree.npz")(images), model(images))
+
+
+def test_files_that_the_flax_of_today_writes(tiny: Any, tmp_path: Path) -> None:
+    """A block's parts are counted by kind, where the published files of vit_jax number them through."""
+    model = tiny(mlp="gelu_tanh", representation_size=24)
+    vt.save(model, tmp_path / "m.npz", format="google")
+    today = {"MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0", "MlpBlock_3": "MlpBlock_0"}
+    today["LayerNorm_2"] = "LayerNorm_1"
+    renamed = {}
+    with np.load(tmp_path / "m.npz") as arrays:
+        for name in arrays.files:
+            renamed["/".join(today.get(part, part) for part in name.split("/"))] = arrays[name]
+    np.savez(tmp_path / "today.npz", **renamed)
+    images = torch.randn(1, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(vt.load(tmp_path / "today.npz")(images), model(images))

@@ -1,14 +1,14 @@
 """Google's .npz: vit_jax (google-research/vision_transformer) and big_vision, with hybrids, BiT, attention
 pooling and the scanned layout. Kernels are (in, out), convolutions (row, column, in, out), q, k and v have an
-axis of heads. vit_jax numbers a block's parts through and gives the class token a position; big_vision does
-neither.
+axis of heads. vit_jax gives the class token a position, and its published files number a block's parts
+through; big_vision does neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,15 +70,30 @@ POSITIONS = "Transformer/posembed_input/pos_embedding"  # of vit_jax, with a row
 PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/", "target/")
 
 
+class Layout(NamedTuple):
+    """What differs between the files of one model.
+
+    Attributes:
+        numbered: a block's parts are numbered through, as flax did before its module `linen`.
+        positioned: the class token has a position.
+        scanned: each array holds all layers.
+    """
+
+    numbered: bool
+    positioned: bool
+    scanned: bool = False
+
+
 def read_google(source: Source) -> Converted:
     source = source.below(
         source.prefix("one of Google's checkpoints", PREFIXES, "embedding/kernel", HYBRID.root)
     )
     if "embedding/kernel" not in source.tensors:
         return read_big_vision_bit(source)
-    config, scanned, numbered = google_config(source)
-    rows = vit_rows(config, numbered=numbered, scanned=scanned)
-    return reading_as("vit_jax", source, config, rows, resize="squash", interpolation="bilinear")
+    config, layout = google_config(source)
+    return reading_as(
+        "vit_jax", source, config, vit_rows(config, layout), resize="squash", interpolation="bilinear"
+    )
 
 
 def read_big_vision_bit(source: Source) -> Converted:
@@ -88,8 +103,7 @@ def read_big_vision_bit(source: Source) -> Converted:
     return read_resnet(source, POST_ACTIVATION, image_size=(224, 224), **fields)
 
 
-def google_config(source: Source) -> tuple[ViTConfig, bool, bool]:
-    """The configuration, whether all layers are in one array, and whether parts are numbered through."""
+def google_config(source: Source) -> tuple[ViTConfig, Layout]:
     p, q, channels, width = (source.size("embedding/kernel", axis, ndim=4) for axis in range(4))
     scanned = "Transformer/encoderblock/LayerNorm_0/scale" in source.tensors
     block = "Transformer/encoderblock" if scanned else BLOCK.format(0)
@@ -127,7 +141,8 @@ def google_config(source: Source) -> tuple[ViTConfig, bool, bool]:
     else:
         patches = rows - int(class_token and table == POSITIONS)
         fields["image_size"] = image_size_of(source, fields["patch_size"], patches, stride=stride)
-    return configured(ViTConfig, source, fields), scanned, numbered
+    layout = Layout(numbered, positioned=POSITIONS in source.tensors, scanned=scanned)
+    return configured(ViTConfig, source, fields), layout
 
 
 def norm_rows(ours: str, theirs: str) -> list[Row]:
@@ -170,17 +185,11 @@ def mlp_rows(ours: str, theirs: str) -> list[Row]:
     ]
 
 
-def vit_rows(config: ViTConfig, *, numbered: bool, scanned: bool = False) -> list[Row]:
-    """The whole table of a ViT or a hybrid.
-
-    Args:
-        numbered: a block's parts are numbered through, where big_vision counts each kind, and the class token
-            has a position.
-        scanned: each array holds all layers.
-    """
-    position, positioned = (POSITIONS, POSITIONED) if numbered else ("pos_embedding", ())
-    attention, norm, mlp = (1, 2, 3) if numbered else (0, 1, 0)
-    layer = "Transformer/encoderblock" if scanned else BLOCK
+def vit_rows(config: ViTConfig, layout: Layout) -> list[Row]:
+    """The whole table of a ViT or a hybrid."""
+    position, positioned = (POSITIONS, POSITIONED) if layout.positioned else ("pos_embedding", ())
+    attention, norm, mlp = (1, 2, 3) if layout.numbered else (0, 1, 0)
+    layer = "Transformer/encoderblock" if layout.scanned else BLOCK
     inner = f"{layer}/MultiHeadDotProductAttention_{attention}"
     pool = "MAPHead_0/MultiHeadDotProductAttention_0"
     return [
@@ -216,7 +225,9 @@ def write_google(model: Model, path: Path) -> None:
         config, weights = held(model, "google", LIMITS)
         if config.class_token != (config.pooling.kind == "class"):
             raise InputError("google cannot hold a class token that is not what is pooled")
-        tensors = write_rows(vit_rows(config, numbered=config.pooling.kind != "attention"), weights)
+        published = config.pooling.kind != "attention"
+        rows = vit_rows(config, Layout(numbered=published, positioned=published))
+        tensors = write_rows(rows, weights)
     write_npz(tensors, path)
 
 
