@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+import tomllib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -125,6 +126,21 @@ def check_kind(name: str, value: Any, annotation: str) -> None:
         raise InputError(f"`{name}` {value!r:.60} is not {what}")
 
 
+def said_of(error: InputError, file: Path, settings: Mapping[str, Any] | None) -> bool:
+    """Return whether a sentence names a setting that comes from this TOML file."""
+
+    def names(tree: Mapping[str, Any], group: str = "") -> Iterator[str]:
+        for name, value in tree.items():
+            yield from names(value, f"{group}{name}.") if isinstance(value, Mapping) else (f"{group}{name}",)
+
+    try:
+        known = set(names(tomllib.loads(file.read_text(encoding="utf-8-sig")))) - set(names(settings or {}))
+    except (OSError, ValueError, RecursionError):
+        return False
+    mentioned = set(re.findall(r"[A-Za-z_]\w*(?:\.\w+)*", str(error)))
+    return bool(known & mentioned) and str(file) not in str(error)
+
+
 def with_checked_names(function: Any) -> Any:
     """Return a public function that says which parameter is meant where one that it does not have is given;
     a class, and a function that takes any name, as it is."""
@@ -143,7 +159,14 @@ def with_checked_names(function: Any) -> Any:
                 raise UnknownParameter(f"vitreous.{function.__name__} has no parameter {name!r}: {meant}")
         for name, value in (*zip(known, arguments, strict=False), *options.items()):
             check_kind(name, value, str(known[name].annotation))
-        return function(*arguments, **options)
+        try:
+            return function(*arguments, **options)
+        except InputError as error:
+            if not (
+                options.get("config") and said_of(error, Path(options["config"]), options.get("settings"))
+            ):
+                raise
+            raise InputError(f"{options['config']}: {error}") from None
 
     checked.__module__ = "vitreous"  # where it is found again, by pickle too
     return checked

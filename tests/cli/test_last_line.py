@@ -233,6 +233,24 @@ def test_numbers_without_sense_are_refused(words, capsys, tmp_path, monkeypatch)
     assert not Path("run").exists()
 
 
+CONFIGS = {
+    "[training]\nepochz = 2": "own.toml: unknown setting training.epochz",
+    "[model]\ndepth = 'two'": "own.toml: model.depth",
+    "foo = 1": "own.toml: unknown setting foo",
+    "[training": "own.toml is not TOML",
+}
+
+
+@pytest.mark.parametrize("text", CONFIGS)
+def test_a_setting_that_is_wrong_is_named_with_its_file(text, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.toml").write_text(text, encoding="utf-8")
+    assert run(["train", "digits", "--out", "run", "--config", "own.toml"]) == 2
+    assert CONFIGS[text] in capsys.readouterr().err
+    assert run(["train", "digits", "--out", "run", "--config", "own.toml", "--set", "training.epochs=x"]) == 2
+    assert "own.toml: training.epochs" not in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_current_folder_that_was_removed(tmp_path):
     shell = (

@@ -10,12 +10,15 @@ import pytest
 from PIL import Image
 
 import vitreous as vt
+from vitreous.addons.text.task import absolute_sources
+from vitreous.api.data_source import data_source
 from vitreous.data.config import DataConfig
 from vitreous.data.decoding import read_file
 from vitreous.data.image_list import image_list
 from vitreous.data.sources import open_data
 from vitreous.evaluation.outputs import class_columns, class_labels
 from vitreous.outside import looks, same_name
+from vitreous.training.initial_model import absolute_source
 
 NAMES = ("고양이", "강아지", "café", "ガード")
 FORMS = ("NFC", "NFD")
@@ -119,3 +122,17 @@ def test_a_path_that_is_not_there_stays_as_it_is(tmp_path):
 def test_bytes_of_other_encodings_stay_apart():
     assert same_name("\udcb0\udcad") == "\udcb0\udcad"
     assert same_name(np.str_("e\u0301")) == "é"
+
+
+def test_a_folder_with_the_name_of_a_dataset(tmp_path, monkeypatch, caplog):
+    """The name means what comes with the package; with ./ or as a path it is the folder."""
+    folder(tmp_path / "digits", "NFC")
+    monkeypatch.chdir(tmp_path)
+    assert open_data("digits", DataConfig()).train.classes == tuple("0123456789")
+    assert "write ./digits for what is here" in caplog.text
+    assert absolute_source("digits") == "digits"
+    for spec in ("./digits", Path("digits"), data_source(Path("digits"))):
+        assert len(open_data(spec, DataConfig()).train.classes) == 2
+    assert absolute_source("./digits") == str(tmp_path / "digits")
+    Path("numbers").touch()
+    assert absolute_sources("numbers") == "numbers"

@@ -304,6 +304,16 @@ def test_a_run_that_has_only_begun_is_not_blamed_for_it(broken: Broken) -> None:
     assert set(found(path)) == {"course"}
 
 
+@pytest.mark.parametrize("damage", [lambda file: file.write_text(""), Path.unlink])
+def test_a_course_that_was_lost_is_not_a_loss_that_was_never_finite(broken: Broken, damage: Any) -> None:
+    path = broken({"training": {"epochs": 1}})
+    (path / "report.html").touch()  # which a run has that came to its end
+    damage(path / "metrics.jsonl")
+    findings = found(path)
+    assert "lost course" in findings
+    assert not {"not finite", "course"} & set(findings)
+
+
 def test_a_loss_that_was_never_finite_is_named(broken: Broken) -> None:
     findings = found(broken({"preprocessing": {"std": [1e-300]}}))
     assert "before the first line" in findings["not finite"][0]

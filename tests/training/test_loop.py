@@ -292,7 +292,7 @@ def test_a_loss_that_stays_bad_stops_training_with_good_weights(trained: Fit, tm
     assert all(torch.isfinite(tensor).all() for tensor in newest.tensors.values())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_the_state_and_gives_the_handlers_back(
     trained: Fit, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -313,6 +313,18 @@ def test_a_signal_saves_the_state_and_gives_the_handlers_back(
     assert stopped.value.step == 4
     assert Checkpointer(tmp_path).steps() == [0, 4]
     assert signal.getsignal(number) is before
+
+
+def test_nohup_lets_a_training_go_on(trained: Fit) -> None:
+    class Close(Rows):
+        def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        trained({"training": {"log_every": 4}}, callbacks=[Close()])
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_soft_and_hard_targets_agree() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage, EncodedImage, is_gray
-from vitreous.data.sources import open_data
+from vitreous.data.sources import open_data, path_spec
 from vitreous.errors import InputError, cache_folder, writing_to
 from vitreous.whole_files import whole
 
@@ -34,8 +34,10 @@ def data_source(data: Any, targets: TargetKind = "classes") -> str:
     """
     if isinstance(data, str) and not data:
         raise InputError("DATA is empty: is a variable not set? Name one, or leave it out")
-    if isinstance(data, str | Path):
-        return str(data)
+    if isinstance(data, str):
+        return data
+    if isinstance(data, Path):
+        return path_spec(data)
     if is_frame(data):
         return frame_manifest(data)
     unsplit = DataConfig(test_fraction=0.0, validation_fraction=0.0)

@@ -230,6 +230,7 @@ def course(run: AnyRun, classes: int | None = None, usual: TrainingConfig | None
         run.config.training,
         rows,
         kept=finished,
+        ended=(run.path / "report.html").is_file(),
         classes=classes,
         data=data,
         usual=usual,

@@ -357,17 +357,17 @@ def plan_line(trainer: Training, step_seconds: float) -> str:
     """Return the steps to come, the time that they will take and the memory that they need."""
     left = trainer.total - trainer.learner.step
     epochs = trainer.total / trainer.loader.steps_per_epoch
+    shown = f"{epochs:,.0f}" if epochs > 100 else f"{epochs:.3g}"
     minutes, peak = trainer.config.minutes, byte_size(peak_bytes(trainer.learner.device))
-    values = {"steps": trainer.total, "epochs": epochs, "step": duration(step_seconds), "peak": peak}
+    values = {"steps": trainer.total, "epochs": shown, "step": duration(step_seconds), "peak": peak}
     if minutes:
         return said(
-            "plan: about {steps} steps ({epochs:.3g} epochs), {time} in all at {step} a step, peak memory "
-            "{peak}",
+            "plan: about {steps} steps ({epochs} epochs), {time} in all at {step} a step, peak memory {peak}",
             time=duration(60 * minutes),
             **values,
         )
     return said(
-        "plan: {steps} steps ({epochs:.3g} epochs), about {time} at {step} a step, peak memory {peak}",
+        "plan: {steps} steps ({epochs} epochs), about {time} at {step} a step, peak memory {peak}",
         time=duration(left * step_seconds),
         **values,
     )

@@ -39,6 +39,7 @@ def course_findings(
     rows: Rows,
     *,
     kept: bool = False,
+    ended: bool = False,
     classes: int | None = None,
     data: DataConfig | None = None,
     usual: TrainingConfig | None = None,
@@ -48,6 +49,7 @@ def course_findings(
 
     Args:
         kept: whether there is a model, which a run writes at its end or where its loss is not finite.
+        ended: whether the run came to its end, and so has had lines.
         classes: that each image is one of; None where something else is learned.
         data: how images are loaded, where they are.
         usual: the training as the recipe has it.
@@ -56,7 +58,9 @@ def course_findings(
     if not rows and training.steps == 0:  # nothing was to be learned: the model is what it began with
         return
     if not rows:
-        if kept:
+        if ended:
+            yield from finding("lost course", severity="warning")
+        elif kept:
             yield from finding("not finite.start")
         else:
             yield from finding("course", severity="warning")

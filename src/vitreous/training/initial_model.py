@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitreous.checkpoints.runs import check_finished
+from vitreous.data.config import BUNDLED
 from vitreous.errors import InputError, nearest
 from vitreous.layers.initialization import init_weights
 from vitreous.models.names import Model, build_model
@@ -163,8 +164,11 @@ def without_prefix_positions(model: Model) -> None:
 
 
 def absolute_source(source: str) -> str:
-    """Return DATA with an absolute path, so that config.toml runs from any folder."""
+    """Return DATA with an absolute path, so that config.toml runs from any folder. The name of data that come
+    with the package stays, also where this folder has a file of that name."""
     kind, colon, path = source.partition(":")
+    if source in BUNDLED:
+        return source
     if Path(source).exists():
         return str(Path(source).resolve())
     if colon and Path(path).exists():

@@ -27,6 +27,7 @@ from vitreous.training.time_budget import TimeBudget
 SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
 SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
+STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
 
 
@@ -178,7 +179,8 @@ class Trainer:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within this context the first Ctrl-C or SIGTERM sets `interrupted`; another Ctrl-C ends it."""
+        """Within this context the first Ctrl-C, SIGTERM or SIGHUP (a terminal that closes, unless nohup lets
+        it be) sets `interrupted`; another Ctrl-C ends it."""
 
         def note(number: int, frame: FrameType | None) -> None:
             if self.interrupted and number == signal.SIGINT:  # torchrun sends a scheduler's SIGTERM again
@@ -187,7 +189,9 @@ class Trainer:
 
         before: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
-            before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+            for number in STOPPING:
+                if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) != signal.SIG_IGN:
+                    before[number] = signal.signal(number, note)
         try:
             yield
         finally:

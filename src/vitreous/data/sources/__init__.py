@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
@@ -11,7 +13,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.config import DataConfig, TargetKind
+from vitreous.data.config import BUNDLED, DataConfig, TargetKind
 from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
@@ -44,6 +46,7 @@ BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
 ADDED = dict[str, DataKind]()
 for addon in addons().values():
     ADDED.update(addon.sources)
+log = logging.getLogger(__name__)
 SAMPLE = 64  # images whose size and color are looked at
 LOOKED_AT = 65_536  # pixels of an image of more than 8 bits
 LEVELS = 4  # times as many stored as are left
@@ -70,7 +73,7 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
         InputError: DATA is not one of the known forms, or an option has no effect on it.
     """
     if isinstance(spec, Path):
-        spec = str(spec)
+        spec = path_spec(spec)
     if isinstance(spec, str) and not spec:
         raise InputError("DATA is empty: is a variable not set? Name one")
     check_form(spec, config, targets)
@@ -85,6 +88,11 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
         if part is not None:
             part.value_range = summary.value_range
     return Splits(*parts, name, summary)
+
+
+def path_spec(path: Path) -> str:
+    """Return DATA that means a path, never the dataset of the same name."""
+    return os.path.join(os.curdir, path) if str(path) in BUNDLED else str(path)
 
 
 def form_of(spec: object) -> str:
@@ -127,7 +135,9 @@ def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
 def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     """Return (train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
-    if spec == "digits":
+    if spec in BUNDLED:
+        if os.path.lexists(spec):
+            log.warning("%s is the dataset that comes with vitreous: write ./%s for what is here", spec, spec)
         return open_digits(config)
     if "://" in spec:
         if kind.lower() == "file" and not spec.endswith(".tar"):
