@@ -5,7 +5,8 @@
     python benchmarks/provenance.py --sources FOLDER --out src/vitreous/training/recipes/provenance.json
 
 FOLDER has the clones. What needs none runs without `--sources`: it asks timm, torchvision, and the numbers of
-TensorFlow that `provenance_tensorflow.py` keeps. The models and optimizers of big_vision and vit_jax run in JAX (flax, optax).
+TensorFlow that `provenance_tensorflow.py` keeps. The models and optimizers of big_vision and vit_jax run in
+JAX (flax, optax).
 
 Settings: `provenance_settings.py` reads what the sources set out of their own configurations and parsers.
 
