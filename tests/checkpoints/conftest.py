@@ -58,6 +58,12 @@ def program(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def program_beside() -> Callable[[str], ModuleType]:
+    """Imports a program beside these tests, by its name."""
+    return program
+
+
+@pytest.fixture(scope="session")
 def timm_registry() -> ModuleType:
     """The program that makes the package's table of timm's architectures."""
     return program("timm_registry")

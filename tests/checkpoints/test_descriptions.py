@@ -106,11 +106,9 @@ def test_every_field_of_the_table_is_read_or_shown_by_the_weights() -> None:
 
 
 @pytest.mark.slow
-def test_the_table_is_that_of_transformers() -> None:
+def test_the_table_is_that_of_transformers(timm: Any, program_beside: Any) -> None:
     pytest.importorskip("transformers")
-    from conftest import program
-
-    registry = program("huggingface_registry")
+    registry = program_beside("huggingface_registry")
     assert registry.TABLE.read_text(encoding="utf-8") == registry.as_text(registry.registry())
 
 

@@ -68,12 +68,10 @@ def changed(described: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_description_of_an_image_processor_is_misread(
-    name: str, timm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, timm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, program_beside: Any
 ) -> None:
-    from conftest import program
-
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    photograph = program("test_preprocessing").photograph
+    photograph = program_beside("test_preprocessing").photograph
 
     sizes = {"image_size": 224, "patch_size": 32, "depth": 1, "width": 32, "heads": 2, "mlp_dim": 32}
     vt.save(vt.create("ViT-Ti/16", **sizes), tmp_path / "m", format="huggingface")
@@ -105,3 +103,31 @@ def test_no_description_of_an_image_processor_is_misread(
             assert same or said, described
             equal += same
     assert equal >= 20
+
+
+@pytest.mark.parametrize("name", [*NAMES, "DPT", "DINOv3ViT"])
+def test_a_processor_of_torchvision_rounds_otherwise_and_does_the_same(
+    name: str, timm: Any, tmp_path: Path, program_beside: Any
+) -> None:
+    """transformers 5's own classes resize tensors, where Pillow's arithmetic is followed here: a few of 255
+    gray levels apart, and never a pixel."""
+    photograph = program_beside("test_preprocessing").photograph
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {"image_size": 224, "patch_size": 32, "depth": 1, "width": 32, "heads": 2, "mlp_dim": 32}
+    vt.save(vt.create("ViT-Ti/16", **sizes), tmp_path / "m", format="huggingface")
+    kind = getattr(transformers, f"{name}ImageProcessor")
+    others = [SQUARE] if name in ("Blip", "OwlViT", "DPT", "DINOv3ViT") else [None, {"shortest_edge": 229}]
+    for size in others:
+        given = {"size": size} if size else {}
+        peer = kind(**given)
+        (tmp_path / "m" / "preprocessor_config.json").write_text(peer.to_json_string())
+        try:
+            look: Any = vt.load(tmp_path / "m").preprocessing
+        except vt.InputError:
+            assert size == {"shortest_edge": 229}  # without a crop
+            continue
+        for image in map(photograph, ((333, 500), (640, 427))):
+            pixels = peer(image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
+            if pixels.shape == look(image).shape:
+                assert (look(image) - pixels).abs().max() < 0.1
+                assert (look(image) - pixels).abs().mean() < 0.01

@@ -98,6 +98,7 @@ READ_FAMILIES: dict[str, tuple[str, ...]] = {
     "DeiT": ("openmmlab",),
     "BEiT, BEiT v2": ("openmmlab",),
     "Perception Encoder": ("perception-encoder",),
+    "PE-Lang, PE-Spatial": ("perception-encoder",),
 }
 
 
