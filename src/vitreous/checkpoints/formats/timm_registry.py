@@ -30,7 +30,8 @@ def known_architecture(config: Mapping[str, Any], where: str) -> str:
         hint = nearest(name, list(table["read"]))
         like = f": {hint}" if hint.startswith("did you mean") else ""
         raise InputError(
-            f"{where}: {name} is not among the Vision Transformers of timm {table['timm']}{like}"
+            f"{where}: {name} is not among the Vision Transformers of timm {table['timm']} that are known "
+            f"here{like}"
         )
     return name
 
