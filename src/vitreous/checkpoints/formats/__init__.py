@@ -113,7 +113,8 @@ def list_families() -> dict[str, dict[str, str]]:
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
     """
     image_models = {
-        name: dict.fromkeys(several, "in, out") | dict.fromkeys(READ_FAMILIES.get(name, ()), "in")
-        for name, several in IMAGE_FAMILIES.items()
+        name: dict.fromkeys(IMAGE_FAMILIES.get(name, ()), "in, out")
+        | dict.fromkeys(READ_FAMILIES.get(name, ()), "in")
+        for name in IMAGE_FAMILIES | READ_FAMILIES
     }
     return image_models | {name: {format: "in"} for name, format in added_families().items()}
