@@ -89,7 +89,7 @@ def one_row(way: str, name: str, images: int, seed: int, options: argparse.Names
 
         make, training = vit, config.training
         if way == "cnn":
-            make, training = cnn, changed(config.training, ema_decay=None, peak_lr=CNN_RATE)
+            make, training = cnn, changed(config.training, ema=None, peak_lr=CNN_RATE)
         found = train_and_measure(make, config, splits, budget=options.seconds, training=training)
     return {"set": name, "images": images, "seed": seed, "way": way, "seconds": options.seconds, **found}
 

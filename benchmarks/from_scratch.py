@@ -123,7 +123,7 @@ def one_set(name: str, folder: Path, minutes: float, share: float, models: Seque
         torch.manual_seed(config.seed)
         return SmallCNN(config.preprocessing.channels, len(labels))
 
-    plain = changed(config.training, ema_decay=None, peak_lr=CNN_RATE)
+    plain = changed(config.training, ema=None, peak_lr=CNN_RATE)
     ways = {"vitreous": (vit, config.training), "cnn": (cnn, plain)}
     measured = {
         model: train_and_measure(make, config, splits, budget=budget, training=training)

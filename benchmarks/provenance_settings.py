@@ -40,6 +40,7 @@ WHY = {
     ): "medium1, with which the recommended B/16 was trained; "
     "the configuration names light2 for it, a compromise between 30 and 300 epochs",
     ("augreg", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
+    ("s16-baseline", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
     ("augreg", "training.optimizer.moment_dtype"): MOMENT,
     ("s16-baseline", "training.optimizer.moment_dtype"): MOMENT,
     ("deit3", "training.epochs"): TABLE_1,
@@ -185,12 +186,12 @@ def big_vision_of(config: Any, vit: Any, images: Any, optax: Any) -> dict[str, A
         "training.schedule.kind": config.schedule["decay_type"],
         "training.schedule.warmup": float(config.schedule["warmup_steps"]),
         "training.loss": LOSSES[config.loss],
-        "augmentation.mixup": config.mixup["p"],
+        "augmentation.mix.mixup": config.mixup["p"],
     }
     if config.model.get("rep_size"):
         found["model.representation_size"] = size["width"]
     if config.get("init_head_bias"):
-        found["training.head_bias_init"] = config.init_head_bias
+        found["training.head.bias"] = config.init_head_bias
     return found | crop_of(config.input.pp, images)
 
 
@@ -247,10 +248,11 @@ def from_big_transfer(sources: Path) -> Iterator[Setting]:
         for row, images, side in ((None, 50_000, 224), (0, 19_999, 224), (1, 500_000, 224), (2, 50_000, 95)):
             warmup, *drops, steps = rule.get_schedule(images)
             before, crop = rule.get_resolution((side, side))
+            mixup = rule.get_mixup(images)
             found = {
                 "model.image_size": [crop, crop],
                 "augmentation.random_resized_crop.scale": [round((crop / before) ** 2, 2)] * 2,
-                "augmentation.mixup": rule.get_mixup(images),
+                **({"augmentation.mix.mixup": mixup} if mixup else {"augmentation.mix": None}),
                 "training.steps": steps,
                 "training.peak_lr": rule.get_lr(warmup, images),
                 "training.schedule.warmup": float(warmup),
@@ -299,7 +301,7 @@ def from_deit(sources: Path) -> Iterator[Setting]:
         )
         args = arguments(parse, distilled)
         found = {
-            "training.distillation.form": args.distillation_type,
+            "training.distillation.kind": args.distillation_type,
             "training.distillation.weight": args.distillation_alpha,
         }
         yield from rows_of("deit-distilled", "README_deit.md", deit_of(args) | found)
@@ -320,8 +322,8 @@ def deit_of(args: Any) -> dict[str, Any]:
         "model.drop_path": [0.0, args.drop_path],
         "augmentation.repeated_augmentation": 3 if args.repeated_aug else 1,
         "augmentation.random_erasing": args.reprob,
-        "augmentation.mixup": args.mixup,
-        "augmentation.cutmix": args.cutmix,
+        "augmentation.mix.mixup": args.mixup,
+        "augmentation.mix.cutmix": args.cutmix,
         "augmentation.rand_augment.magnitude": rand_augment(args.aa)["m"],
         "augmentation.rand_augment.magnitude_std": rand_augment(args.aa)["mstd"],
         "training.epochs": float(args.epochs),
@@ -362,9 +364,9 @@ def from_vit5(sources: Path) -> Iterator[Setting]:
         for row, (processes, line) in zip((None, 0, 1), lines, strict=False):
             args = arguments(parser.parse_args, line)
             args.nodes, args.ngpus = 1, int(processes)
-            found = deit3_of(args, init) | {
-                "training.ema_decay": args.model_ema_decay if args.model_ema else None,
-            }
+            found = deit3_of(args, init)
+            if args.model_ema:
+                found["training.ema.decay"] = args.model_ema_decay
             yield from rows_of("vit5", f"README.md, {args.model}", found, row)
 
 
@@ -398,8 +400,8 @@ def from_mae(sources: Path) -> Iterator[Setting]:
                 "model.pooling.kind": "mean" if args.global_pool else "class",
                 "training.optimizer.layer_decay": args.layer_decay,
                 "augmentation.random_erasing": args.reprob,
-                "augmentation.mixup": args.mixup,
-                "augmentation.cutmix": args.cutmix,
+                "augmentation.mix.mixup": args.mixup,
+                "augmentation.mix.cutmix": args.cutmix,
                 "augmentation.rand_augment.magnitude": rand_augment(args.aa)["m"],
                 "augmentation.rand_augment.magnitude_std": rand_augment(args.aa)["mstd"],
                 "training.optimizer.clip_norm": args.clip_grad,
@@ -461,9 +463,8 @@ def from_dino(sources: Path) -> Iterator[Setting]:
             "training.epochs": float(args.epochs),
             "training.batch_size": batch,
             "training.peak_lr": args.lr,
-            "training.optimizer.weight_decay": args.weight_decay,
-            "training.optimizer.weight_decay_end": args.weight_decay_end,
-            "training.optimizer.clip_each": args.clip_grad,
+            "training.optimizer.weight_decay": [args.weight_decay, args.weight_decay_end],
+            "training.optimizer.clip_norm.each": args.clip_grad,
             "training.schedule.warmup": args.warmup_epochs / args.epochs,
             "training.schedule.end": args.min_lr / (args.lr * batch / 256),
             "pretraining.dino.prototypes": args.out_dim,

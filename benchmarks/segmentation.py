@@ -95,7 +95,7 @@ def train_unet(planned: Plan, path: Path, *, seconds: float, width: int, lr: flo
     torch.manual_seed(planned.config.seed)
     run = Run(path, planned.config)  # names the data and the batches; nothing is written
     model = UNet(len(CLASSES), width, planned.config.preprocessing)
-    training = planned.config.training.model_copy(update={"peak_lr": lr, "ema_decay": None})
+    training = planned.config.training.model_copy(update={"peak_lr": lr, "ema": None})
     objective = segmentation(training)
     task = task_named("segmentation")
     loader = task.prepare(run.config, planned.data, device=torch.device("cpu"), world=World()).loader

@@ -37,14 +37,14 @@ from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, Transfor
 from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.checkpoints.resizing import with_head
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
-from vitreous.data.config import AffineConfig, AugmentationConfig
+from vitreous.data.config import AffineConfig, AugmentationConfig, MixConfig
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.outputs import summaries
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.task import self_supervised
-from vitreous.training.config import DistillationConfig, TrainingConfig
+from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Teacher, classification
@@ -225,7 +225,7 @@ def distill(form: str) -> None:
             vt.create("ViT-Ti/8", **TINY, image_size=24, num_classes=7), model.preprocessing, labels
         )
     )
-    config = TrainingConfig(distillation=DistillationConfig(teacher="a", form=form))  # type: ignore[arg-type]
+    config = TrainingConfig(distillation={"teacher": "a", "kind": form})  # type: ignore[arg-type]
     step(model, classification(config, teacher), Batch(images(model), numbers(4), numbers(4)))
 
 
@@ -374,8 +374,8 @@ AUGMENTATIONS: dict[str, dict[str, Any]] = {
     "affine changes": {"affine": AffineConfig(rotate=5, elastic=0.02, fill="darkest")},
     "noise": {"noise": 0.1},
     "random erasing": {"random_erasing": 0.5},
-    "Mixup": {"mixup": 0.2},
-    "CutMix": {"cutmix": 1.0},
+    "Mixup": {"mix": MixConfig(mixup=0.2)},
+    "CutMix": {"mix": MixConfig(cutmix=1.0)},
 }
 for name, settings in AUGMENTATIONS.items():  # of images as they are, before any precision
     if not HALF:

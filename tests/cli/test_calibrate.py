@@ -105,7 +105,7 @@ def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
 @pytest.mark.slow
 def test_without_a_validation_part(command, workplace):
     out = workplace / "runs" / "unvalidated"
-    done = command("train", "--set", "evaluation.temperature=none", "--out", out, *TINY)
+    done = command("train", "--set", "evaluation.calibrate=true", "--out", out, *TINY)
     assert "calibration: none, since there is no validation part" in done.err
     assert "uncalibrated_error" not in json.loads(done.out)["metrics"]
     assert vt.load(out).temperature == 1
@@ -121,8 +121,8 @@ def test_without_a_validation_part(command, workplace):
 @pytest.mark.slow
 def test_a_recipe_may_know_its_temperature(command, workplace):
     out = workplace / "runs" / "known"
-    done = command("train", "--set", "evaluation.temperature=0.5", "--out", out, *TINY)
-    assert "calibration: temperature 0.5, as evaluation.temperature says" in done.err
+    done = command("train", "--set", "evaluation.calibrate=0.5", "--out", out, *TINY)
+    assert "calibration: temperature 0.5, as evaluation.calibrate says" in done.err
     assert vt.load(out).temperature == 0.5
 
 

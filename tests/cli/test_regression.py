@@ -89,8 +89,8 @@ def test_evaluate_repeats_what_training_measured(run, command):
         (("train", "gauges.csv"), "add --task regression"),
         (("train", "--task", "regression"), "needs DATA"),
         (
-            ("train", "gauges.csv", "--task", "regression", "--set", "augmentation.mixup=0.2"),
-            "mixup is for cl",
+            ("train", "gauges.csv", "--task", "regression", "--set", "augmentation.mix.mixup=0.2"),
+            "mix is for cl",
         ),
         (
             ("train", "gauges.csv", "--task", "regression", "--set", "training.loss=sigmoid"),

@@ -9,7 +9,13 @@ import torch
 from PIL import Image, ImageEnhance
 
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, flip, mix, soft
-from vitreous.data.config import AffineConfig, AugmentationConfig, ColorJitterConfig, RandAugmentConfig
+from vitreous.data.config import (
+    AffineConfig,
+    AugmentationConfig,
+    ColorJitterConfig,
+    MixConfig,
+    RandAugmentConfig,
+)
 from vitreous.data.image_augmentation import (
     BIG_VISION,
     LISTS,
@@ -106,7 +112,7 @@ def test_noise_has_its_deviation():
 
 def test_mixup_mixes_neighbors_and_their_targets_alike():
     images, targets = torch.randn(7, 3, 4, 4), soft(torch.arange(7), 7)
-    mixed, labels = mix(images, targets, AugmentationConfig(mixup=1.0), random(size=7))
+    mixed, labels = mix(images, targets, MixConfig(mixup=1.0), random(size=7))
     own = labels[0, 0]
     assert 0 < own < 1
     assert torch.allclose(mixed[0], own * images[0] + (1 - own) * images[1], atol=1e-6)
@@ -118,14 +124,14 @@ def test_mixup_mixes_neighbors_and_their_targets_alike():
 def test_cutmix_weighs_targets_by_area():
     images = torch.arange(8.0)[:, None, None, None].expand(8, 1, 16, 16)
     for step in range(20):
-        mixed, labels = mix(images, soft(torch.arange(8), 8), AugmentationConfig(cutmix=1.0), random(step, 8))
+        mixed, labels = mix(images, soft(torch.arange(8), 8), MixConfig(cutmix=1.0), random(step, 8))
         for index in range(8):
             part = (mixed[index] == index).float().mean()
             assert labels[index, index] == pytest.approx(part.item(), abs=1e-6)
 
 
 def test_both_mixes_take_turns_and_may_be_left_out():
-    config = AugmentationConfig(mixup=0.8, cutmix=1.0, mix_probability=0.5)
+    config = MixConfig(mixup=0.8, cutmix=1.0, probability=0.5)
     images = torch.randn(4, 1, 8, 8)
     kinds = {"none": 0, "mixup": 0, "cutmix": 0}
     for step in range(200):
@@ -139,7 +145,7 @@ def test_both_mixes_take_turns_and_may_be_left_out():
 
 def test_two_processes_draw_what_one_would():
     affine = AffineConfig(rotate=20, translate=0.1, elastic=0.02)
-    config = AugmentationConfig(flip=0.5, affine=affine, mixup=0.8)
+    config = AugmentationConfig(flip=0.5, affine=affine, mix=MixConfig(mixup=0.8))
     images, targets = torch.randint(0, 256, (16, 3, 8, 8), dtype=torch.uint8), torch.arange(16) % 5
 
     def run(rank, world):
@@ -187,7 +193,7 @@ def test_noise_of_a_batch_does_not_grow_with_the_number_of_processes(monkeypatch
 
 
 def test_numbers_to_predict_are_mixed_as_they_are():
-    config = AugmentationConfig(mixup=1.0)
+    config = MixConfig(mixup=1.0)
     images, targets = torch.randn(4, 1, 4, 4), torch.tensor([0.0, 1.0, 2.0, 3.0])
     _, mixed = mix(images, soft(targets, 0), config, random(size=4))
     assert mixed.shape == (4,)

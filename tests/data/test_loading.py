@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig, RandomResizedCropConfig
+from vitreous.data.config import (
+    AugmentationConfig,
+    DataConfig,
+    MixConfig,
+    RandAugmentConfig,
+    RandomResizedCropConfig,
+)
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import ContactSheet, evaluation_loader, image_loader, memory_budget
 from vitreous.data.sources import open_data
@@ -22,7 +28,7 @@ from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
 PREPROCESSING = Preprocessing(size=(16, 24))
-CROPS = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5, mixup=0.2)
+CROPS = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5, mix=MixConfig(mixup=0.2))
 PLAIN = AugmentationConfig()
 
 
@@ -33,7 +39,7 @@ def loader(
     batch_size=4,
     seed=0,
     in_memory=True,
-    strict=False,
+    bad_files=0.01,
     balance=False,
     worker_processes=False,
     **others,
@@ -45,7 +51,7 @@ def loader(
         batch_size=batch_size,
         seed=seed,
         config=DataConfig(
-            in_memory=in_memory, strict=strict, class_balance=balance, worker_processes=worker_processes
+            in_memory=in_memory, bad_files=bad_files, class_balance=balance, worker_processes=worker_processes
         ),
         **others,
     )
@@ -174,11 +180,11 @@ def test_more_than_1_percent_of_bad_files_stops_with_the_list(photos, in_memory)
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_strict_makes_a_bad_file_an_error(photos, in_memory):
+def test_a_bad_file_is_an_error_where_none_is_allowed(photos, in_memory):
     break_files(photos, 1)
     train = open_data(str(photos), DataConfig(test_fraction=0)).train
     with pytest.raises(InputError, match=r"0\.jpg cannot be read"):
-        list(loader(train, in_memory=in_memory, strict=True).epoch(0))
+        list(loader(train, in_memory=in_memory, bad_files=0.0).epoch(0))
 
 
 def test_evaluation_leaves_bad_images_out(photos):
@@ -254,7 +260,7 @@ def test_kept_images_are_decoded_once(train, monkeypatch):
 
 
 def test_the_contact_sheet_shows_what_is_trained_on(train):
-    mixed = AugmentationConfig(mixup=5.0)  # often half and half
+    mixed = AugmentationConfig(mix=MixConfig(mixup=5.0))  # often half and half
     sheet = ContactSheet.of(loader(train, mixed), PREPROCESSING, train.classes, 6)
     assert sheet.images.shape == (6, 3, 16, 24)
     assert sheet.images.dtype == torch.uint8

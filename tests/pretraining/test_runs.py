@@ -35,7 +35,7 @@ from vitreous.training.trainer import NotFinite, Trainer
 CPU = torch.device("cpu")
 TINY = {
     "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
-    "training": {"steps": 4, "batch_size": 32, "save_every": 0.0, "ema_decay": 0.5},
+    "training": {"steps": 4, "batch_size": 32, "save_every": 0.0, "ema": {"decay": 0.5}},
     "evaluation": {"batch_size": 360},
 }
 DINO = {"pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}}}
@@ -189,7 +189,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
     source, settings = given[0]
     config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
     assert (config.training.minutes, config.training.deterministic) == (2, False)
-    assert (config.data.strict, config.data.group_by) == (True, r"\d")
+    assert (config.data.bad_files, config.data.group_by) == (0, r"\d")
     splits = open_unlabeled(source, config.data)
     names = [part.name(row) for part in splits[:3] if part for row in range(len(part))]
     assert len(names) == 9
@@ -248,7 +248,7 @@ def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
     assert config.model.image_size == (32, 32)
     assert config.model.stem.kind == "convolution"
     assert config.augmentation.affine is not None
-    assert not config.augmentation.mixes
+    assert config.augmentation.mix is None
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no images"):
         open_unlabeled(str(tmp_path / "empty"), DataConfig())
@@ -347,7 +347,7 @@ def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
     [
         {"loss": "sigmoid"},
         {"label_smoothing": 0.1},
-        {"distillation": {"form": "soft"}},
+        {"distillation": {"teacher": "a", "kind": "soft"}},
     ],
 )
 def test_what_pre_training_does_not_do_is_refused(asked):
@@ -367,8 +367,8 @@ def test_the_precision_is_decided_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("objective", "settings", "said"),
     [
-        ("mae", {"augmentation": {"mixup": 0.8}}, "augmentation.mixup is not for pre-training"),
-        ("mae", {"augmentation": {"cutmix": 1.0}}, "augmentation.cutmix is not for pre-training"),
+        ("mae", {"augmentation": {"mix": {"mixup": 0.8}}}, "augmentation.mix is not for pre-training"),
+        ("mae", {"augmentation": {"mix": {"cutmix": 1.0}}}, "augmentation.mix is not for pre-training"),
         ("mae", {"data": {"class_balance": True}}, "data.class_balance is not for pre-training"),
         ("mae", {"pretraining": {"dino": {"prototypes": 8}}}, "unknown setting pretraining.dino"),
         ("dino", {"pretraining": {"mae": {"mask_ratio": 0.5}}}, "unknown setting pretraining.mae"),

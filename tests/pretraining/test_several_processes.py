@@ -52,7 +52,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
     runs = {
         (objective, shard): Run.create(
             tmp_path / f"{objective}-{shard}",
-            task_named(objective).plan("digits", settings(shard=shard, ema_decay=0.5)).config,
+            task_named(objective).plan("digits", settings(shard=shard, ema={"decay": 0.5})).config,
         )
         for objective in ("masked-patch", "mae", "dino", "contrastive")
         for shard in (False, True)

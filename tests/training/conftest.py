@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitreous.data.config import AffineConfig, AugmentationConfig, DataConfig
+from vitreous.data.config import AffineConfig, AugmentationConfig, DataConfig, MixConfig
 from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
@@ -47,8 +47,8 @@ def tiny() -> RunConfig:
             drop_path=0.2,
         ),
         preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,)),
-        augmentation=AugmentationConfig(affine=AffineConfig(rotate=10), noise=0.1, mixup=0.2),
-        training=TrainingConfig(epochs=2, batch_size=32, ema_decay=0.9, save_every=0),
+        augmentation=AugmentationConfig(affine=AffineConfig(rotate=10), noise=0.1, mix=MixConfig(mixup=0.2)),
+        training=TrainingConfig(epochs=2, batch_size=32, ema={"decay": 0.9}, save_every=0),
     )
 
 

@@ -79,7 +79,7 @@ def test_losses_for_rare_classes_are_those_of_their_papers() -> None:
     assert loss(loss="logit-adjusted") == pytest.approx(adjusted, rel=1e-5)
     weights = 100 / (3 * torch.tensor([50.0, 30.0, 20.0]))
     weighted = float(F.cross_entropy(logits, targets, weight=weights))
-    assert loss(class_weights="balanced") == pytest.approx(weighted, rel=1e-5)
+    assert loss(loss="balanced") == pytest.approx(weighted, rel=1e-5)
 
 
 def test_what_is_asked_for_rare_classes_is_what_a_run_learns_with(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_what_is_asked_for_rare_classes_is_what_a_run_learns_with(tmp_path: Path
     source = photos(tmp_path / "photos")
     for image in sorted((source / "down").iterdir())[4:]:
         image.unlink()
-    for name, value in (("loss", "focal"), ("loss", "logit-adjusted"), ("class_weights", "balanced")):
+    for name, value in (("loss", "focal"), ("loss", "logit-adjusted"), ("loss", "balanced")):
         settings = {"training": {name: value, "label_smoothing": 0.0}}
         plan = task.plan(str(source), settings)
         counts = plan.data.train.targets.counts().tolist()

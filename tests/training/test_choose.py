@@ -65,8 +65,9 @@ def test_fewer_images_are_seen_more_often_in_smaller_batches(images: int, epochs
 
 
 def test_mixup_comes_with_long_training_alone() -> None:
-    mixup = [choose_recipe("photos", summary(images=n)).config.augmentation.mixup for n in (500, 5000)]
-    assert mixup[0] > 0 == mixup[1]
+    few, many = (choose_recipe("photos", summary(images=n)).config.augmentation.mix for n in (500, 5000))
+    assert few
+    assert many is None
 
 
 def test_tiny_images_are_not_blown_up() -> None:
@@ -109,7 +110,7 @@ def test_a_named_model_is_the_published_one(make_photos: Path) -> None:
         ({"training": {"epochs": 7}}, "300 epochs"),
         ({"training": {"minutes": 7.0}}, "300 epochs"),
         ({"training": {"batch_size": 4}}, "in batches of 8"),
-        ({"augmentation": {"mixup": 0.0}}, "Mixup, as"),
+        ({"augmentation": {"mix": None}}, "Mixup, as"),
         ({"training": {"epochs": 7}}, "Mixup, as"),
         ({"model": {"image_size": 32}}, "64x64"),
         ({"model": {"depth": 1, "stem": {"kind": "patch"}}}, "convolutions"),
@@ -244,17 +245,6 @@ def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None
             Image.new("L", (8, 8), number).save(tmp_path / "streets" / name / f"{number}.png")
     with pytest.raises(InputError, match="data for segmentation: add `task` segmentation"):
         task_named("classification").plan(str(tmp_path / "streets"), {})
-
-
-def test_groups_of_shards_need_shards() -> None:
-    with pytest.raises(InputError, match="shard_group needs sharded weights: add `shard`"):
-        task_named("classification").plan("digits", {"training": {"shard_group": 2}})
-    assert (
-        task_named("classification")
-        .plan("digits", {"training": {"shard_group": 2, "shard": True}})
-        .config.training.shard_group
-        == 2
-    )
 
 
 @pytest.mark.parametrize(

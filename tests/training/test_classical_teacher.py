@@ -64,7 +64,7 @@ def test_it_is_surer_where_it_is_right_more_often(tmp_path: Path) -> None:
 
 def test_a_training_learns_from_it_and_goes_on(tmp_path: Path) -> None:
     data = draw(tmp_path / "data", random_labels=False)
-    settings = SMALL | {"training.distillation.teacher": CLASSICAL, "training.distillation.form": "soft"}
+    settings = SMALL | {"training.distillation.teacher": CLASSICAL, "training.distillation.kind": "soft"}
     run = vt.train(data, settings=settings, init="none", epochs=1, out=tmp_path / "run", progress=False)
     assert all("distillation_loss" in row for row in run.metrics if "loss" in row)
     steps = run.metrics[-1]["step"]

@@ -51,8 +51,8 @@ def broken(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Broken:
 
     def make(settings: dict[str, Any]) -> Path:
         plain = {"dropout": 0.0, "drop_path": 0.0}
-        training = {"epochs": 6, "peak_lr": 5e-3, "save_every": 1e9, "ema_decay": None}
-        data = {"data": {"test_fraction": 0.85}, "augmentation": {"mixup": 0.0}}
+        training = {"epochs": 6, "peak_lr": 5e-3, "save_every": 1e9, "ema": None}
+        data = {"data": {"test_fraction": 0.85}, "augmentation": {"mix": None}}
         config = configure(tiny, {"model": plain, "training": training, **data}, settings)
         run = Run.create(tmp_path / "run", config)
         with suppress(NotFinite):  # one of the runs is broken in just this way
@@ -450,7 +450,7 @@ def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) 
         for each in [
             *settings,
             "training.peak_lr=0.01",
-            "augmentation.mixup=0",
+            "augmentation.mix=none",
             "data.validation_fraction=0.3",
         ]
         for word in ("--set", each)
@@ -466,8 +466,10 @@ def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) 
 def test_the_test_is_compared_with_the_validation_of_the_same_model(
     tiny: RunConfig, splits: Splits, tmp_path: Path, keep_best: bool
 ) -> None:
-    """The last model has forgotten half: with keep_best it is another one that is tested."""
-    run = Run.create(tmp_path / "run", configure(tiny, {"training": {"keep_best": keep_best}}))
+    """The last model has forgotten half: with early stopping it is another one that is tested."""
+    run = Run.create(
+        tmp_path / "run", configure(tiny, {"training": {"early_stopping": {} if keep_best else None}})
+    )
     rows = [{"step": 4 * n, "validation_accuracy": share} for n, share in enumerate((0.2, 0.95, 0.45))]
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     tested = SimpleNamespace(correct=np.repeat([True, False], 200), count=400, findings=tuple)

@@ -24,7 +24,13 @@ from vitreous.tasks.machine import compiles, with_precision
 from vitreous.tasks.running import learn
 from vitreous.tasks.task import Material
 from vitreous.training.callbacks import Tracker
-from vitreous.training.config import DistillationConfig, LoRAConfig, RunConfig, TrainingConfig
+from vitreous.training.config import (
+    HardDistillationConfig,
+    LoRAConfig,
+    RunConfig,
+    SoftDistillationConfig,
+    TrainingConfig,
+)
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
 from vitreous.training.memory import accumulation, activation_checkpointing, saved_bytes
 from vitreous.training.objectives import Teacher, classification, teacher_loss
@@ -172,9 +178,9 @@ def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
 
 def test_a_teacher_that_is_the_student_adds_its_own_entropy(model: nn.Module) -> None:
     logits = torch.randn(5, 3)
-    soft = DistillationConfig(teacher="t", form="soft", temperature=2.0)
+    soft = SoftDistillationConfig(teacher="t", temperature=2.0)
     assert teacher_loss(logits, logits, soft) == pytest.approx(0, abs=1e-6)
-    hard = teacher_loss(logits, logits, DistillationConfig(teacher="t"))
+    hard = teacher_loss(logits, logits, HardDistillationConfig(teacher="t"))
     assert hard == pytest.approx(nn.functional.cross_entropy(logits, logits.argmax(dim=1)).item())
 
 
@@ -185,7 +191,7 @@ def test_each_token_answers_its_own_teacher() -> None:
     teacher = Teacher(create("ViT-Ti/4", **SMALL), Preprocessing(size=(8, 8)), ["a", "b", "c"])
     batch = Batch(torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 0]), torch.arange(4))
     for weight, learning in ((0.0, "classes"), (1.0, "distillation")):
-        config = TrainingConfig(distillation=DistillationConfig(teacher="t", weight=weight))
+        config = TrainingConfig(distillation=HardDistillationConfig(teacher="t", weight=weight))
         student.zero_grad()
         loss, measures = classification(config, teacher)(student, batch, torch.Generator())
         loss.backward()

@@ -164,7 +164,7 @@ def test_speed_is_measured_from_where_training_went_back_to(trained: Fit, tmp_pa
 
 def test_which_optimizers_leave_out_a_step_by_themselves(tiny: RunConfig) -> None:
     def learner(kind: str) -> Learner:
-        config = configure(tiny, {"training": {"optimizer": {"kind": kind}, "ema_decay": None}})
+        config = configure(tiny, {"training": {"optimizer": {"kind": kind}, "ema": None}})
         return Learner.begin(starting_model(config, [str(n) for n in range(10)]), config.training)
 
     able = {kind: skips_on_device(learner(kind)) for kind in ("adamw", "sgd", "muon", "adafactor")}

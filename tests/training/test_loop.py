@@ -54,7 +54,7 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(trained: Fit) -> None:
 
 def test_the_loss_falls_and_every_epoch_has_a_line(trained: Fit) -> None:
     rows = Rows()
-    trained({"training": {"epochs": 8, "peak_lr": 1e-2}, "augmentation": {"mixup": 0.0}}, callbacks=[rows])
+    trained({"training": {"epochs": 8, "peak_lr": 1e-2}, "augmentation": {"mix": None}}, callbacks=[rows])
     assert [row["epoch"] for row in rows.rows] == list(range(1, 9))
     assert rows.rows[-1]["loss"] < 0.9 * rows.rows[0]["loss"]
     assert 0 <= rows.rows[-1]["accuracy"] <= 1
@@ -62,7 +62,7 @@ def test_the_loss_falls_and_every_epoch_has_a_line(trained: Fit) -> None:
 
 
 def test_the_average_follows_the_weights(trained: Fit) -> None:
-    learner = trained({"training": {"steps": 4, "ema_decay": 0.5}})
+    learner = trained({"training": {"steps": 4, "ema": {"decay": 0.5}}})
     assert learner.average is not None
     moved = dict(learner.model.named_parameters())["head.bias"]
     averaged = dict(learner.average.model.named_parameters())["head.bias"]
@@ -89,15 +89,15 @@ def scripted(scores: list[float]) -> Any:
 
 
 def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_path: Path) -> None:
-    settings = {"training": {"epochs": 9, "patience": 2, "save_every": 1e9}}
-    checkpointer = Checkpointer(tmp_path, keep_last=1)
+    settings = {"training": {"epochs": 9, "early_stopping": {"patience": 2}, "save_every": 1e9}}
+    checkpointer = Checkpointer(tmp_path)
     scores = [0.1, 0.5, 0.4, 0.5, 0.9]
     learner = trained(settings, validate=scripted(scores), checkpointer=checkpointer)
     epoch = learner.step // 4
     assert (learner.step, learner.best_step, learner.best_score) == (4 * epoch, 2 * epoch, 0.5)
     assert checkpointer.steps() == [2 * epoch, 4 * epoch]  # best and last
     resumed = trained(
-        {"training": {"epochs": 4, "patience": 2}},
+        {"training": {"epochs": 4, "early_stopping": {"patience": 2}}},
         resume=tmp_path,
         validate=scripted([]),
         checkpointer=Checkpointer(tmp_path),
@@ -110,7 +110,7 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
 
 def test_a_validation_that_is_not_a_number_is_not_the_best(trained: Fit) -> None:
     scores = scripted([math.nan, 0.5, math.nan, 0.6])
-    learner = trained({"training": {"epochs": 4, "patience": 3}}, validate=scores)
+    learner = trained({"training": {"epochs": 4, "early_stopping": {"patience": 3}}}, validate=scores)
     assert (learner.best_score, learner.worse) == (0.6, 0)
     assert score_of({"validation_loss": math.nan}) is None
 
@@ -138,7 +138,7 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
 def test_the_best_model_is_the_result_if_asked_for(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(tiny, {"training": {"epochs": 3, "keep_best": True, "save_every": 1e9}})
+    config = configure(tiny, {"training": {"epochs": 3, "early_stopping": {}, "save_every": 1e9}})
     run = Run.create(tmp_path / "run", config)
     told: list[str] = []
     trained = learn(
@@ -154,7 +154,7 @@ def test_the_best_model_is_the_result_if_asked_for(
     for name, weight in trained.model.named_parameters():
         assert torch.equal(weight, best[f"average/{name}"])
     assert run.states.steps()[-1] == steps[-1]
-    with pytest.raises(InputError, match="need a validation part: set"):
+    with pytest.raises(InputError, match="needs a validation part: set"):
         learn(Run.create(tmp_path / "none", config), splits, device=torch.device("cpu"))
 
 
@@ -182,9 +182,9 @@ def test_one_bad_step_is_skipped_and_counted(trained: Fit) -> None:
 
 def test_the_best_validation_is_one_that_is_saved(trained: Fit, splits: Splits, tmp_path: Path) -> None:
     """Nothing is saved after a bad step, so the validation behind it cannot be the one that is kept."""
-    epoch, states = len(splits.train) // 32, Checkpointer(tmp_path, keep_last=1)
+    epoch, states = len(splits.train) // 32, Checkpointer(tmp_path)
     learner = trained(
-        {"training": {"epochs": 4, "keep_best": True, "save_every": 1e9}},
+        {"training": {"epochs": 4, "early_stopping": {}, "save_every": 1e9}},
         objective=Broken({3 * epoch - 1}),
         validate=scripted([0.1, 0.5, 0.9, 0.3]),
         checkpointer=states,
@@ -199,7 +199,10 @@ def test_the_best_checkpoint_stays_for_each_that_training_may_resume_from(
     trained: Fit, splits: Splits, tmp_path: Path
 ) -> None:
     """The newest, which is the best, is damaged: the best of the one before it is still there."""
-    epoch, settings = len(splits.train) // 32, {"training": {"epochs": 4, "keep_best": True, "save_every": 0}}
+    epoch, settings = (
+        len(splits.train) // 32,
+        {"training": {"epochs": 4, "early_stopping": {}, "save_every": 0}},
+    )
     validate = scripted([0.1, 0.5, 0.3, 0.9])
     trained(settings, validate=validate, checkpointer=Checkpointer(tmp_path))
     assert Checkpointer(tmp_path).steps() == [2 * epoch, 4 * epoch - 1, 4 * epoch]
@@ -233,7 +236,7 @@ def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(
         finish(states)
 
     monkeypatch.setattr(Checkpointer, "finish", removing)
-    settings = {"training": {"epochs": 4, "keep_best": True}}
+    settings = {"training": {"epochs": 4, "early_stopping": {}}}
     trained(settings, validate=scripted([0.1, 0.2, 0.3, 0.4]), checkpointer=Checkpointer(tmp_path))
     assert len(wanted) > 4
     assert all(wanted)

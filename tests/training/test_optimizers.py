@@ -14,6 +14,7 @@ from vitreous.tasks import OBJECTIVES
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import (
     AdamWConfig,
+    ClipEach,
     ConstantScheduleConfig,
     LoRAConfig,
     MuonConfig,
@@ -57,13 +58,6 @@ def test_only_matrices_and_kernels_decay() -> None:
     assert any("gamma" in name for name in resting)
 
 
-def test_independent_decay_does_not_depend_on_the_peak() -> None:
-    """big_vision's w -= rate / peak * decay * w: AdamW, which multiplies by the rate, gets decay / peak."""
-    model = create("ViT-Ti/4", **SMALL)
-    group = parameter_groups(model, AdamWConfig(weight_decay=1e-4, decay_form="independent"), 1e-3)
-    assert max(g["weight_decay"] for g in group) == pytest.approx(0.1)
-
-
 def test_layer_decay_falls_towards_the_stem() -> None:
     model = create("ViT-Ti/4", **SMALL)
     groups = parameter_groups(model, AdamWConfig(layer_decay=0.5), 1.0)
@@ -98,7 +92,7 @@ def test_rates_follow_the_schedule_by_scale() -> None:
 
 
 def test_decay_follows_its_schedule_where_there_is_one() -> None:
-    config = TrainingConfig(optimizer=AdamWConfig(weight_decay=0.04, weight_decay_end=0.4))
+    config = TrainingConfig(optimizer=AdamWConfig(weight_decay=(0.04, 0.4)))
     learner = Learner.begin(create("ViT-Ti/16", width=16, depth=1, heads=2, mlp_dim=16), config)
     learner.step = 50
     learner.set_learning_rate(config, 100)
@@ -108,7 +102,7 @@ def test_decay_follows_its_schedule_where_there_is_one() -> None:
 
 def test_each_gradient_is_clipped_by_itself() -> None:
     model = nn.Linear(2, 2)
-    config = TrainingConfig(optimizer=AdamWConfig(clip_norm=None, clip_each=3.0), peak_lr=1e-9)
+    config = TrainingConfig(optimizer=AdamWConfig(clip_norm=ClipEach(each=3.0)), peak_lr=1e-9)
     learner = Learner.begin(model, config)
 
     def objective(layer: nn.Linear, batch: torch.Tensor, generator: torch.Generator) -> Any:

@@ -207,7 +207,13 @@ def run_groups(folder: Path) -> None:
         {
             "model": {"image_size": 8, "channels": 1, "dropout": 0.1, "drop_path": 0.2, **tiny},
             "preprocessing": {"mean": [0.3], "std": [0.4]},
-            "training": {"steps": 15, "batch_size": 18, "log_every": 11, "save_every": 0, "ema_decay": 0.9},
+            "training": {
+                "steps": 15,
+                "batch_size": 18,
+                "log_every": 11,
+                "save_every": 0,
+                "ema": {"decay": 0.9},
+            },
         },
     )
     subprocess.run(

@@ -34,7 +34,7 @@ def test_config_toml_is_complete(name: str) -> None:
                 {},
                 optional={
                     "steps": st.none() | st.integers(1, 9),
-                    "ema_decay": st.none() | st.floats(0.1, 0.9),
+                    "ema": st.none() | st.fixed_dictionaries({"decay": st.floats(0.1, 0.9)}),
                     "optimizer": st.fixed_dictionaries({"clip_norm": st.none() | st.floats(0.1, 9)}),
                 },
             ),
@@ -176,13 +176,11 @@ def test_every_field_of_every_configuration_is_described() -> None:
 @pytest.mark.parametrize(
     ("training", "sentence"),
     [
-        ({"distillation": {"weight": 0.3}}, "distillation.weight has no effect without a teacher: set"),
-        ({"distillation": {"form": "soft"}}, "distillation.form has no effect without a teacher"),
+        ({"distillation": {"weight": 0.3}}, "distillation.teacher: Field required"),
         (
-            {"lora": {"alpha": 8}},
-            "lora.alpha has no effect without training.lora.rank: set it, too, or leave",
+            {"distillation": {"teacher": "runs/a", "temperature": 2.0}},
+            "distillation.temperature has no effect with training.distillation.kind=hard: leave it out",
         ),
-        ({"lora": {"parts": ["mlp"]}}, "lora.parts has no effect without"),
         (
             {"optimizer": {"kind": "sgd", "betas": [0.8, 0.9]}},
             "betas has no effect with training.optimizer.kind=sgd: leave",
@@ -210,17 +208,6 @@ def test_a_setting_without_effect_is_refused(training: dict[str, Any], sentence:
         task_named("classification").plan("digits", {"training": training})
 
 
-def test_a_temperature_is_refused_where_nothing_is_calibrated() -> None:
-    plan = task_named("classification").plan
-    off = {"evaluation": {"calibrate": False}}
-    with pytest.raises(InputError, match=r"^evaluation\.temperature has no effect with .*calibrate=false"):
-        plan("digits", {"evaluation": {"calibrate": False, "temperature": 2.0}})
-    config = plan("digits", off).config  # the temperature of its recipe goes
-    assert config.evaluation.temperature is None
-    assert plan("digits", tomllib.loads(to_toml(config))).config.evaluation == config.evaluation
-    assert plan("digits", {"evaluation": {"temperature": 2.0}}).config.evaluation.temperature == 2.0
-
-
 def test_settings_with_an_effect_or_of_no_change_are_taken() -> None:
     plan = task_named("classification").plan
     for training in (
@@ -228,7 +215,9 @@ def test_settings_with_an_effect_or_of_no_change_are_taken() -> None:
         {"optimizer": {"kind": "muon", "betas": [0.8, 0.9], "momentum": 0.8}},
         {"schedule": {"kind": "rsqrt", "timescale": 50}},
         {"lora": {"rank": 2, "alpha": 8}},
-        {"lora": {"alpha": 16.0}, "distillation": {"weight": 0.5}},
+        {"lora": {"alpha": 8}},
+        {"distillation": {"teacher": "digits", "kind": "soft", "temperature": 2.0}},
+        {"optimizer": {"clip_norm": {"each": 3.0}}, "early_stopping": {"patience": 3}},
     ):
         config = plan("digits", {"training": training}).config
         tree = tomllib.loads(to_toml(config))

@@ -95,11 +95,10 @@ def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
     return run
 
 
-def copied(run: Run, path: Path, *, shard: bool) -> Run:
+def copied(run: Run, path: Path, *, shard: bool | int) -> Run:
     """The same run elsewhere, which goes on with shards or without."""
     shutil.copytree(run.path, path)
-    training = {"shard": shard} if shard else {"shard": False, "shard_group": None}
-    config = configure(run.config, {"training": training})
+    config = configure(run.config, {"training": {"shard": shard}})
     write_text(path / "config.toml", to_toml(config))
     return Run.open(path)
 
@@ -188,7 +187,7 @@ def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
 @pytest.mark.slow
 def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     """The curve of one process, and states that go on in one process, in shards of all, and in groups."""
-    config = configure(config, {"training": {"steps": 14, "shard_group": 2}})
+    config = configure(config, {"training": {"steps": 14, "shard": 2}})
     whole = alone(config, splits, tmp_path / "whole")
     sgd = configure(config, {"training": {"optimizer": {"kind": "sgd", "clip_norm": 0.1}}})
     one_sgd = alone(sgd, splits, tmp_path / "sgd-1")
@@ -201,10 +200,8 @@ def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, 
     shares = sum(path.stat().st_size for path in groups.path.glob("checkpoints/step-000000010.shards/*"))
     (state,) = (whole.states.folder / "step-000000014.shards").iterdir()
     assert shares < 1.5 * state.stat().st_size  # a copy is written once
-    resumed = [copied(groups, tmp_path / name, shard=shard) for name, shard in (("a", True), ("b", False))]
+    resumed = [copied(groups, tmp_path / name, shard=shard) for name, shard in (("a", 2), ("b", False))]
     all_of_two = copied(groups, tmp_path / "c", shard=True)
-    config_of_all = configure(all_of_two.config, {"training": {"shard_group": None}})
-    write_text(all_of_two.path / "config.toml", to_toml(config_of_all))
     launch(tmp_path, resumed[0].path, processes=4)
     launch(tmp_path, all_of_two.path, resumed[1].path)
     learn(groups, splits, device=torch.device("cpu"))
@@ -276,7 +273,7 @@ def test_what_cannot_be_shared_is_an_input_error(config: RunConfig) -> None:
     with pytest.raises(InputError, match="Adafactor needs sums over rows and columns"):
         shards_for(model, adafactor, world, device)
     assert shards_for(model, config.training, World(), device) is None
-    groups = config.training.model_copy(update={"shard_group": 3})
+    groups = config.training.model_copy(update={"shard": 3})
     with pytest.raises(InputError, match="4 processes cannot be divided into groups of 3"):
         shards_for(model, groups, World(rank=0, size=4), device)
     muon = config.training.optimizer.model_copy(update={"kind": "muon"})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 from rich.console import Console
 from rich.progress import Progress
@@ -17,6 +17,30 @@ from vitreous.errors import InputError
 from vitreous.models.settings import set_leaf
 from vitreous.outside import local_path, read_text
 
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@runtime_checkable
+class RunLike(Protocol):
+    """A run in memory, which has a folder: of `vitreous.train`, or `vitreous.Run.open`."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def resume(self) -> Callable[..., object]: ...
+
+
+@runtime_checkable
+class HasModel(Protocol):
+    """What answers with a model that it has: a `Translator`, for example."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+
+# MODEL: a path or name, a run, or a module of vitreous, timm, transformers ...
+ModelLike: TypeAlias = "str | Path | RunLike | HasModel | nn.Module"
 ImageSize = int | tuple[int, int]
 Settings = Mapping[str, Any]
 Threshold = int | float | str | Mapping[str, float]
@@ -70,17 +94,17 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 
-def is_fresh(model: Any) -> bool:
+def is_fresh(model: object) -> TypeGuard[str]:
     """Return whether MODEL is a mere name, whose weights are fresh."""
     return isinstance(model, str) and not Path(model).exists() and ":" not in model
 
 
-def path_of_run(model: Any) -> Any:
+def path_of_run(model: ModelLike) -> str | Path | HasModel | nn.Module:
     """Return the path of a `Run`; anything else as it is."""
-    return model.path if hasattr(model, "path") and hasattr(model, "resume") else model
+    return model.path if isinstance(model, RunLike) else model
 
 
-def named_path(model: Any) -> str:
+def named_path(model: ModelLike) -> str:
     """Return the name of MODEL, which is opened again later. Raises InputError: a model in memory."""
     path = path_of_run(model)
     if not isinstance(path, str | Path):
@@ -91,7 +115,7 @@ def named_path(model: Any) -> str:
     return str(path)
 
 
-def model_name(model: Any) -> str:
+def model_name(model: ModelLike) -> str:
     """Return what a report calls MODEL."""
     path = path_of_run(model)
     return str(path) if isinstance(path, str | Path) else type(model).__name__
@@ -117,7 +141,7 @@ def check_batch_size(batch_size: int | None) -> None:
         raise InputError(f"batch_size is {batch_size}: give at least 1")
 
 
-def weights_folder(model: Any) -> Path | None:
+def weights_folder(model: ModelLike) -> Path | None:
     """Return the folder that holds the weights of MODEL, where it is a run or a folder."""
     path = path_of_run(model)
     if not isinstance(path, str | Path):
@@ -126,7 +150,7 @@ def weights_folder(model: Any) -> Path | None:
     return next((each for each in folders if (each / "model.safetensors").is_file()), None)
 
 
-def threshold_of(model: Any, threshold: Threshold | None) -> int | float | Mapping[str, float] | None:
+def threshold_of(model: ModelLike, threshold: Threshold | None) -> int | float | Mapping[str, float] | None:
     """Return a threshold of labels, for "best" those that were chosen for MODEL. Raises InputError: there are
     none, or it is not a probability."""
     if threshold == "best":

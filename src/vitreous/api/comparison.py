@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import path_of_run, progress_bar
+from vitreous.api.arguments import RunLike, progress_bar
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation
 from vitreous.checkpoints import load
@@ -29,7 +29,7 @@ else:  # it imports matplotlib, which is not installed everywhere
 
 
 def compare(
-    *runs: Any,
+    *runs: str | Path | RunLike,
     data: Any = None,
     out: str | Path | None = None,
     batch_size: int = 64,
@@ -53,7 +53,7 @@ def compare(
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
     """
     require_packages("matplotlib", extra="train", what="compare")
-    paths = [Path(path_of_run(each)) for each in runs]
+    paths = [each.path if isinstance(each, RunLike) else Path(each) for each in runs]
     if len({path.resolve() for path in paths}) < max(len(paths), 2):
         raise InputError("a comparison needs two or more different runs: vitreous compare RUN OTHER")
     tasks = [task_of_run(path) for path in paths]

@@ -10,6 +10,7 @@ from typing import Any
 
 from vitreous.api.arguments import (
     ImageSize,
+    ModelLike,
     Settings,
     file_stem,
     model_fields,
@@ -68,7 +69,7 @@ class Calibrated(Result):
 
 
 def calibrate(
-    model: Any,
+    model: ModelLike,
     data: Any = None,
     *,
     out: str | Path | None = None,
@@ -118,7 +119,7 @@ def calibrate(
 
 
 def export(
-    model: Any,
+    model: ModelLike,
     out: str | Path | None = None,
     *,
     format: str | None = None,
@@ -181,7 +182,7 @@ def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any])
     return answerer, task.to_calibrate(spec, answerer, source, settings)
 
 
-def calibration_samples(model: Any, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
+def calibration_samples(model: ModelLike, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
     """Return images that a lower precision is calibrated on: of DATA, or a run's validation part."""
     task: Any = task_or_classification(opened)
     source = None if data is None else data_source(data, task.about.targets)

@@ -53,7 +53,7 @@ class Engine:
             say=say,
         )
 
-    def cast(self, model: Any) -> Any:
+    def cast(self, model: Runnable) -> Runnable:
         """Return the model, for bf16 with its weights cast once and not in every batch."""
         if self.precision != "bf16" or isinstance(model, Program):
             return model
@@ -65,7 +65,11 @@ class Engine:
         raise NotImplementedError
 
     def computed(
-        self, model: Any, images: ImageDataset, failed: dict[str, str], compute: Callable[[Tensor], Columns]
+        self,
+        model: Runnable,
+        images: ImageDataset,
+        failed: dict[str, str],
+        compute: Callable[[Tensor], Columns],
     ) -> Iterator[Columns]:
         """Yield what is computed of each batch of prepared images, with their paths."""
         for names, prepared in prepared_batches(model, images, failed, **self.batching):

@@ -8,6 +8,7 @@ from typing import Any
 
 from vitreous.api.arguments import (
     ImageSize,
+    ModelLike,
     Settings,
     model_fields,
     model_name,
@@ -29,7 +30,7 @@ from vitreous.training.precision import computing
 
 
 def evaluate(
-    model: Any,
+    model: ModelLike,
     data: Any = None,
     *,
     tta: bool = False,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vitreous.api.answer_parts import answer_parts
 from vitreous.api.arguments import (
     ImageSize,
+    ModelLike,
     Settings,
     model_fields,
     path_of_run,
@@ -114,7 +115,7 @@ def check_features_file(path: Path) -> None:
 
 
 def embed(
-    model: Any,
+    model: ModelLike,
     images: Any,
     *,
     out: str | Path | None = None,
@@ -176,7 +177,7 @@ def embed(
 
 
 def probe(
-    model: Any,
+    model: ModelLike,
     data: Any = None,
     *,
     shots: Sequence[int] | None = None,
@@ -227,7 +228,7 @@ def probe(
     return beside_baselines(found, opened, splits, **options)
 
 
-def data_of_run(model: Any, settings: Settings) -> tuple[str, dict[str, Any]]:
+def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
     path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():

@@ -17,6 +17,7 @@ from torch import nn
 
 from vitreous.api.arguments import (
     ImageSize,
+    ModelLike,
     Settings,
     is_fresh,
     model_fields,
@@ -110,13 +111,13 @@ class Shown(NamedTuple):
 
 
 def inspect(
-    model: Any,
+    model: ModelLike,
     images: Any = None,
     *,
     out: str | Path | None = None,
     label: str | None = None,
     patch: tuple[int, int] | None = None,
-    compare: Any = None,
+    compare: ModelLike | None = None,
     attributions: int | None = None,
     preprocessing: Preprocessing | None = None,
     image_size: ImageSize | None = None,
@@ -165,7 +166,7 @@ def inspect(
     other = None if compare is None else viewed(compare, None, {})
     for each in (answerer, other):  # a module that is measured as it is stays where it is
         if each is not None and not isinstance(each, live.LiveViT):
-            getattr(each, "model", each).to(here)
+            module_of(each).to(here)
     folder = Path(out) if out else default_folder(model)
     with (
         modes_restored(model, compare),
@@ -192,7 +193,7 @@ def inspect(
 
 
 def attribute(
-    model: Any,
+    model: ModelLike,
     images: Any,
     *,
     label: str | None = None,
@@ -249,7 +250,7 @@ def attribute(
     )
 
 
-def viewed(model: Any, preprocessing: Preprocessing | None, fields: dict[str, Any]) -> Any:
+def viewed(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[str, Any]) -> Any:
     """Return the model that MODEL means, in half precision a copy in float32; a module of another library
     may stay as it is. Raises InputError: as `resolve_model`; or `preprocessing` for a model that has one."""
     own = hasattr(model, "preprocessing") and hasattr(model, "config")
@@ -277,12 +278,12 @@ def as_it_is(answerer: Any) -> str:
     return phrase("inspection.as-it-is", name=type(answerer.module).__name__, p=answerer.preprocessing)
 
 
-def default_folder(model: Any) -> Path:
+def default_folder(model: ModelLike) -> Path:
     """Return a new folder in inspection/ for MODEL."""
     return default_path(model_name(model), root=Path("inspection"))
 
 
-def examples_to_show(task: AnyTask, model: Any, answerer: Any, given: Any) -> Shown:
+def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any) -> Shown:
     """Return the images (or texts) that are named; without any, held-out ones of the run, or handwritten
     digits. Raises InputError: not one image can be read."""
     about = ""
@@ -351,7 +352,7 @@ def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequen
     return [row for pair in by_turns for row in pair if row is not None]
 
 
-def held_out_examples(task: AnyTask, model: Any, answerer: Any) -> tuple[Any, str]:
+def held_out_examples(task: AnyTask, model: ModelLike, answerer: Any) -> tuple[Any, str]:
     """Return what is shown of a model where nothing is named, held-out examples of its run or handwritten
     digits, and a sentence about them."""
     name = model_name(model)

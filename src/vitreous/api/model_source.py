@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from vitreous.api.arguments import check_batch_size, check_whole, path_of_run, say
+from vitreous.api.arguments import ModelLike, check_batch_size, check_whole, path_of_run, say
 from vitreous.checkpoints import load
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
@@ -20,7 +20,7 @@ from vitreous.training.precision import pick_device
 BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
 
 
-def resolve_model(model: Any, **fields: Any) -> Any:
+def resolve_model(model: ModelLike, **fields: Any) -> Any:  # what it has depends on its task
     """Return the model that MODEL means, in evaluation mode.
 
     Args:
@@ -50,7 +50,7 @@ def resolve_model(model: Any, **fields: Any) -> Any:
     return open_image_model(model, **fields)
 
 
-def native_aspect(model: Any, patches: int, fields: Mapping[str, Any]) -> Any:
+def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, Any]) -> NativeAspect:
     """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError: as
     `resolve_model`; or it cannot."""
     check_whole("patches", patches)
@@ -59,7 +59,7 @@ def native_aspect(model: Any, patches: int, fields: Mapping[str, Any]) -> Any:
     return NativeAspect(resolve_model(model, **fields), patches=patches)
 
 
-def program_of(model: Any) -> Any:
+def program_of(model: ModelLike) -> ModelLike:
     """Return the module that an exported file means, which says its task; any other MODEL as it is."""
     return open_program(Path(model)) if is_program(model) else model
 
@@ -74,7 +74,7 @@ def computation(device: str, batch_size: int | None, workers: int | None) -> dic
     return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": loading_workers(workers)}
 
 
-def fastest(model: Any, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
+def fastest(model: ModelLike, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
     """Return what computes MODEL fastest: what an add-on has chosen for it, where nothing else is asked for,
     and said on stderr; or MODEL itself."""
     plain = precision == "auto" and device in ("auto", "cpu") and not fields

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from vitreous.api.arguments import ModelLike
 from vitreous.errors import LazyModule
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class ModelUse:
         options: of the answers: `top`, `threshold`, `tta`.
     """
 
-    model: Any
+    model: ModelLike
     device: str
     precision: str
     batch_size: int | None

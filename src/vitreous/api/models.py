@@ -11,6 +11,7 @@ from typing import Any
 
 from vitreous.api.arguments import (
     ImageSize,
+    ModelLike,
     Settings,
     check_batch_size,
     is_fresh,
@@ -36,7 +37,7 @@ from vitreous.whole_files import write_text
 
 
 def describe(
-    model: Any,
+    model: ModelLike,
     *,
     image_size: ImageSize | None = None,
     batch_size: int = 1,
@@ -59,7 +60,7 @@ def describe(
 
 
 def shapes_of(
-    model: Any, image_size: ImageSize | None, settings: Settings | None, config: str | Path | None
+    model: ModelLike, image_size: ImageSize | None, settings: Settings | None, config: str | Path | None
 ) -> Any:
     """Return what says the shapes of a model: its configuration where the weights are not needed for that, or
     the model."""
@@ -93,7 +94,7 @@ class Drawing(Result):
 
 
 def draw(
-    model: Any,
+    model: ModelLike,
     part: str = "model",
     *,
     out: str | Path | None = None,
@@ -185,7 +186,7 @@ def convert(
 
 
 def push_to_hub(
-    model: Any,
+    model: ModelLike,
     name: str,
     *,
     format: str = "vitreous",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.api.arguments import (
     ImageSize,
+    ModelLike,
     Settings,
     Threshold,
     model_fields,
@@ -44,7 +45,7 @@ FEW = 8  # images, whose progress is not shown
 
 
 def predict(
-    model: Any,
+    model: ModelLike,
     images: Any,
     *,
     top: int | None = None,

@@ -11,6 +11,7 @@ from PIL import Image
 
 from vitreous.api.arguments import (
     ImageSize,
+    ModelLike,
     Settings,
     check_batch_size,
     check_whole,
@@ -58,7 +59,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: Any,
+        model: ModelLike,
         output: str = "labels",
         *,
         batch_size: int | None = None,

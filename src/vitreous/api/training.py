@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
-from vitreous.api.arguments import ImageSize, Settings, path_of_run, say, settings_tree, silent
+from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_known, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, check_free, check_utf8, nearest
@@ -31,7 +31,7 @@ LEAVES = {
     "model": "model.name",
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
-    **{name: f"data.{name}" for name in ("strict", "exclude", "workers")},
+    **{name: f"data.{name}" for name in ("exclude", "workers")},
     "group_by": "data.split.group_by",
     "seed": "seed",
 }
@@ -64,7 +64,7 @@ class ImageTrainingOptions(TrainingOptions, total=False):
     """What a training on images may be given."""
 
     model: str | None
-    init: Any
+    init: ModelLike | None
     image_size: ImageSize | None
     minutes: int | float | None
     workers: int | None
@@ -79,7 +79,7 @@ def train(
     *,
     task: str | None = None,
     model: str | None = None,
-    init: Any = None,
+    init: ModelLike | None = None,
     recipe: str | None = None,
     image_size: ImageSize | None = None,
     epochs: int | float | None = None,
@@ -216,6 +216,8 @@ def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     tree = settings_tree(options.get("settings"), options.get("config"))
     if options.get("split_by_time"):
         set_leaf(tree, "data.split.kind", "time")
+    if options.get("strict"):
+        set_leaf(tree, "data.bad_files", 0.0)
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
             set_leaf(tree, leaf, value)
@@ -312,11 +314,13 @@ def waiting_minutes(settings: Mapping[str, Any]) -> float:
     return given if isinstance(given, int | float) and given > 0 else WAITING
 
 
-def checkpoint_path(init: Any) -> str | None:
+def checkpoint_path(init: ModelLike | None) -> str | None:
     """Return the path of what a run begins with: a path or a `Run`. Raises InputError for a model."""
+    if init is None:
+        return None
     path = path_of_run(init)
-    if path is None or isinstance(path, str | Path):
-        return None if path is None else str(path)
+    if isinstance(path, str | Path):
+        return str(path)
     raise InputError(
         f"init is a path, or a Run, not a {type(init).__name__}: vitreous.save it, and give that path"
     )

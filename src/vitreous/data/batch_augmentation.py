@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitreous.data.config import AffineConfig, AugmentationConfig
+from vitreous.data.config import AffineConfig, AugmentationConfig, MixConfig
 from vitreous.data.transforms import normalize
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator, torch_generator
@@ -75,7 +75,6 @@ class BatchTransform(nn.Module):
     ) -> None:
         super().__init__()
         self.augmentation = augmentation or AugmentationConfig()
-        self.mixes = self.augmentation.mixes
         self.classes, self.seed, self.rank, self.world_size = classes, seed, rank, world_size
         factor, shift = preprocessing.factor_and_shift()
         self.register_buffer("factor", factor)
@@ -103,9 +102,9 @@ class BatchTransform(nn.Module):
             images = images.add_(noise, alpha=config.noise)
         if config.random_erasing:
             images = erase(images, config.random_erasing, random)
-        if self.mixes:
+        if config.mix:
             targets = soft(fields["targets"], self.classes)
-            images, fields["targets"] = mix(images, targets, config, random)
+            images, fields["targets"] = mix(images, targets, config.mix, random)
         if isinstance(masks := fields.get("masks"), Tensor):  # not those of evaluation, of many sizes
             fields["masks"] = masks.long()
         return type(batch)(**{**fields, "images": images})
@@ -218,7 +217,7 @@ def between(length: int, first: Tensor, number: Tensor) -> Shaped[Tensor, "B len
 def mix(
     images: Float[Tensor, "B C H W"],
     targets: Float[Tensor, "B *classes"],
-    config: AugmentationConfig,
+    config: MixConfig,
     random: BatchRandom,
 ) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B *classes"]]:
     """Mix each image with its neighbor, 0 with 1, 2 with 3 ..., and their targets alike; an odd last one
@@ -230,7 +229,7 @@ def mix(
     images.
     """
     rng = numpy_generator(random.seed, "mix", *random.when)  # of what is sampled once for the batch
-    if rng.random() >= config.mix_probability:
+    if rng.random() >= config.probability:
         return images, targets
     partner = (torch.arange(len(images), device=images.device) ^ 1).clamp(max=len(images) - 1)
     cut = config.cutmix > 0 and (config.mixup == 0 or rng.random() < 0.5)

@@ -112,8 +112,9 @@ class DataConfig(Config):
         "auto", "decode once and keep; auto: if it fits a quarter of the memory"
     )
     class_balance: bool = setting(False, "sample every class equally often")
-    strict: bool = setting(False, "an image that cannot be read is an error")
-    bad_files: Fraction = setting(0.01, "part of images that cannot be read, from which on training stops")
+    bad_files: Fraction = setting(
+        0.01, "part of images that cannot be read, from which on training stops; 0: at the first"
+    )
 
     def settings_of(self, form: type[FormT]) -> FormT:
         """Return the settings of a form of DATA: those that were given, or its defaults."""
@@ -208,6 +209,20 @@ class AffineConfig(Config):
     )
 
 
+class MixConfig(Config):
+    """Pairs of images are mixed, and their targets alike; with both, each batch takes one at random."""
+
+    mixup: NotNegative = setting(0.0, "alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
+    cutmix: NotNegative = setting(0.0, "alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
+    probability: Fraction = setting(1.0, "of a batch being mixed at all")
+
+    @model_validator(mode="after")
+    def _something(self) -> MixConfig:
+        if not (self.mixup or self.cutmix):
+            raise ValueError("nothing is mixed: set mixup or cutmix, or augmentation.mix=none")
+        return self
+
+
 class AugmentationConfig(Config):
     """What is done to training images, in the order of the fields. Nothing, unless set."""
 
@@ -225,14 +240,7 @@ class AugmentationConfig(Config):
     affine: AffineConfig | None = setting(None, "random rotation, shift, scale and shear; None: off")
     noise: NotNegative = setting(0.0, "standard deviation, of normalized values")
     random_erasing: Fraction = setting(0.0, "probability of one rectangle (1708.04896)")
-    mixup: NotNegative = setting(0.0, "alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
-    cutmix: NotNegative = setting(0.0, "alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
-    mix_probability: Fraction = setting(1.0, "of a batch being mixed at all")
-
-    @property
-    def mixes(self) -> bool:
-        """Whether targets become soft."""
-        return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
+    mix: MixConfig | None = setting(None, "Mixup and CutMix, by which targets become soft; None: off")
 
     @property
     def changes_colors(self) -> bool:

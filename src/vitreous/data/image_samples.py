@@ -105,7 +105,7 @@ def image_loader(
         workers,
         processes=config.worker_processes,
         seed=seed if getattr(reader, "per_image", augmentation.per_image) else None,
-        bad=BadFiles(strict=config.strict, allowed=config.bad_files),
+        bad=BadFiles(allowed=config.bad_files),
         prepare=reader.prepare,
     )
     transform = BatchTransform(

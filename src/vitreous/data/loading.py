@@ -41,8 +41,8 @@ class BadFiles:
 
     ALWAYS_ALLOWED = 3  # in a set of 50 one is already 2 %
 
-    strict: bool = False  # one is an error
-    allowed: float = 0.01  # the part of an epoch of which more is too much; up to three files never are
+    # The part of an epoch of which more is too much; up to three files never are, unless it is 0.
+    allowed: float = 0.01
     reasons: dict[str, str] = field(default_factory=dict, init=False)  # by name
     repaired: set[str] = field(default_factory=set, init=False)  # end too early: missing rows are gray
 
@@ -53,8 +53,8 @@ class BadFiles:
         return iter(self.reasons.items())
 
     def add(self, bad: BadImage) -> None:
-        """Remember an image. Raises InputError if strict."""
-        if self.strict:
+        """Remember an image. Raises InputError if none is allowed."""
+        if not self.allowed:
             raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop `strict`")
         self.reasons.setdefault(bad.name, bad.reason)
 

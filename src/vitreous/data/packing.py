@@ -65,7 +65,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     if any("\n" in name for name in splits.train.classes):
         raise InputError(f"{splits.name} has a class with a line break in its name: rename it")
     check_free(folder, "name a new folder")
-    images, bad = 0, BadFiles(strict=strict)
+    images, bad = 0, BadFiles(allowed=0.0) if strict else BadFiles()
     with (
         writing_to(folder, "make room, or name another folder"),
         folder_for(folder),

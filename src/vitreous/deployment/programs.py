@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def substitute(model: Any) -> Substitute | None:
     return None
 
 
-def is_program(spec: object) -> bool:
+def is_program(spec: object) -> TypeGuard[str | Path]:
     """Return whether MODEL means an exported file or folder that is there."""
     return isinstance(spec, str | Path) and format_of(Path(spec)) is not None
 

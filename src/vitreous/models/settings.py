@@ -63,13 +63,13 @@ def kinds_of(models: list[type[BaseModel]]) -> list[object]:
 
 
 def known_fields(kind: type[BaseModel]) -> list[str]:
-    """Every leaf of a configuration as a dotted name."""
+    """Every leaf of a configuration as a dotted name. What can be a number as well as a group is both."""
     names: list[str] = []
     for name, field in kind.model_fields.items():
         inner = nested(field.annotation)
         for kind_of_part in inner:
             names += [f"{name}.{leaf}" for leaf in known_fields(kind_of_part)]
-        if not inner:
+        if not inner or float in get_args(field.annotation):
             names.append(name)
     return names
 
@@ -132,10 +132,12 @@ def check_names(tree: Mapping[str, object], model: type[BaseModel]) -> None:
             kind_alone = isinstance(value, str) and (value == "none" or f"{name}.kind" in known)
             if name in branches and isinstance(value, Mapping):
                 walk(value, name + ".")
+            elif name in known:
+                continue
             elif name in branches and not (kind_alone or value is None or isinstance(value, BaseModel)):
                 inside = next(each for each in known if each.startswith(name + "."))
                 raise InputError(f"{name} is a group of settings, not a value: set {inside}, for example")
-            elif name not in known and name not in branches:
+            elif name not in branches:
                 raise InputError(f"unknown setting {name}: {nearest_setting(name, known)}")
 
     walk(tree, "")

@@ -143,7 +143,7 @@ def choose_recipe(
             name: on images of many shapes an SVM and a small ViT lose 4 to 9 points where the center is cut.
     """
     if source == "digits" and named is None:
-        config = configure(recipe("digits").config, {"evaluation": {"temperature": DIGITS_TEMPERATURE}})
+        config = configure(recipe("digits").config, {"evaluation": {"calibrate": DIGITS_TEMPERATURE}})
         return Choice(config, (Reason("the recipe made for the bundled digits"),))
     fewest, most = EPOCHS
     epochs = max(fewest, min(most, round(LOOKS / data.images)))
@@ -160,7 +160,7 @@ def choose_recipe(
     settings["preprocessing"] = {"resize": resize}
     settings["augmentation"] = augmentation_for(data, small=small, named=named is not None, resize=resize)
     if epochs >= LONG:
-        settings["augmentation"]["mixup"] = 0.2
+        settings["augmentation"]["mix"] = {"mixup": 0.2}
     if data.channels != 3:
         half = (0.5,) * data.channels
         settings["preprocessing"] |= {"channels": data.channels, "mean": half, "std": half}
@@ -217,12 +217,12 @@ def recipe_reasons(
         why = "with so many images each need not be seen more often"
     times = f"{training.epochs:g} epochs in batches of {training.batch_size}: {why}"
     mixed = "no Mixup: in a short training it would cost more than it gives"
-    if config.augmentation.mixup:
+    if config.augmentation.mix:
         mixed = "Mixup, as every image will be seen a hundred times and more"
     reasons = [
         about(("model.",), f"{seen}: {model}", seen),
         about((*length, "training.batch_size"), times),
-        about(("augmentation.mixup", *length), mixed),
+        about(("augmentation.mix", *length), mixed),
     ]
     changed = config.augmentation
     if not data.classes or data.multi_label:

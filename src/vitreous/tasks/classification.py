@@ -39,6 +39,7 @@ from vitreous.training.objectives import (
     LOSSES,
     KnowsBatches,
     Objective,
+    RareClassLoss,
     Teacher,
     accuracy,
     classification,
@@ -104,18 +105,16 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if self.name == "multilabel" and not several:
             raise InputError(f"{data.name} has one label for each image: leave out `task` multilabel")
         training = settings.get("training", {})
-        if several and training.get("class_weights"):
-            raise InputError("training.class_weights is for one label an image: use data.class_balance=true")
-        if several and training.get("loss") in ("focal", "logit-adjusted"):
-            raise InputError(f"training.loss={training['loss']} is for one label an image: leave it out")
-        if training.get("class_weights") and training.get("loss") == "sigmoid":
-            raise InputError("training.class_weights is not for the sigmoid loss: leave one of them out")
+        if several and training.get("loss") in RareClassLoss.NAMES:
+            raise InputError(
+                f"training.loss={training['loss']} is for one label an image: use data.class_balance=true"
+            )
         task = "multilabel" if several else "classification"
         return super().configured(config, data, {**settings, "task": task})
 
     def objective(self, config: RunConfig, data: Splits) -> Objective:
         teacher: KnowsBatches | None = None
-        name = config.training.distillation.teacher
+        name = config.training.distillation.teacher if config.training.distillation else None
         if name == CLASSICAL:
             if data.summary.multi_label:
                 raise InputError(f"training.distillation.teacher={CLASSICAL} is for one label an image")
@@ -219,9 +218,9 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                     "not help on the others"
                 )
             found = f"fitted on {after.count} validation images, and training images as far as they agree"
-        elif asked.temperature:
-            scale_head(answerer, asked.temperature)
-            found = "as evaluation.temperature says, since there is no validation part"
+        elif not isinstance(asked.calibrate, bool):
+            scale_head(answerer, asked.calibrate)
+            found = "as evaluation.calibrate says, since there is no validation part"
         else:
             return "none, since there is no validation part: set data.validation_fraction=0.1"
         if options["world"].first:

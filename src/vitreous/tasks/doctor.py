@@ -253,7 +253,7 @@ def course_of(
         found += failed(run, data, evaluation, baselines)
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
     if classes and shares and data.validation and data.test and evaluation:
-        share = max(shares) if run.config.training.keep_best else shares[-1]  # of the model that is tested
+        share = max(shares) if run.config.training.early_stopping else shares[-1]  # of the tested model
         count = len(data.validation)
         found += other_looks((round(share * count), count), (int(evaluation.correct.sum()), evaluation.count))
     return found

@@ -38,7 +38,7 @@ from vitreous.training.initial_model import (
     starting_model,
 )
 from vitreous.training.precision import autocast
-from vitreous.training.settings import check_effects, configure, leaves, without_none_words
+from vitreous.training.settings import configure, leaves, without_none_words
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
@@ -148,7 +148,6 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             if leaf.endswith(".teacher") and value:
                 set_leaf(paths, leaf, absolute_checkpoint(value))
         config = configure(config, paths)
-        check_effects(config, settings)
         reasons = []
         for reason in choice.reasons:
             answered = "init" in settings and "init" in reason.holds

@@ -44,8 +44,8 @@ MOST_TAUGHT = 1000  # images: an SVM's answers helped on 90 to 480, and no longe
 # What changes where the SVM is ahead: its answers for the images as they are changed are learned, too. It
 # knows no mixed images.
 TAUGHT: Tree = {
-    "training": {"distillation": {"teacher": CLASSICAL, "form": "soft", "temperature": 1.0, "weight": 0.5}},
-    "augmentation": {"mixup": 0.0},
+    "training": {"distillation": {"kind": "soft", "teacher": CLASSICAL, "temperature": 1.0, "weight": 0.5}},
+    "augmentation": {"mix": None},
 }
 # Low-rank changes of a large encoder, at the rate that they need.
 LORA: Tree = {

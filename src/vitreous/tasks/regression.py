@@ -54,8 +54,8 @@ RESAMPLES = 1000  # of the bootstrap
 CONSTANT = 0.05  # of the spread of the true numbers, below which predicted ones are all about the same
 FOR_CLASSES = {
     "training": ("loss", "label_smoothing", "distillation"),
-    "augmentation": ("mixup", "cutmix"),
-    "evaluation": ("fewshot", "calibrate", "temperature"),
+    "augmentation": ("mix",),
+    "evaluation": ("fewshot", "calibrate"),
     "data": ("class_balance",),
 }
 
@@ -215,7 +215,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         choice = choose_for(source, data, settings, recipe=recipe, init=init)
         numbers = data.train.targets.tensor().numpy().astype(float)
         tree = choice.config.model_dump()
-        tree["augmentation"] |= {"mixup": 0.0, "cutmix": 0.0}
+        tree["augmentation"] |= {"mix": None}
         tree["training"] |= {"loss": "softmax", "label_smoothing": 0.0}
         tree |= {"task": self.name, "model": choice.config.model}
         tree["regression"] = {"center": float(numbers.mean()), "scale": float(numbers.std()) or 1.0}

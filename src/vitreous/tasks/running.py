@@ -307,10 +307,8 @@ def learn(
 
     objective, averaging = task.objective(config, data), material.averaging
     validate = validate or task.validation(config, data, world)
-    if not validate and (training.patience or training.keep_best):
-        raise InputError(
-            "training.patience and keep_best need a validation part: set data.validation_fraction=0.1"
-        )
+    if not validate and training.early_stopping:
+        raise InputError("training.early_stopping needs a validation part: set data.validation_fraction=0.1")
 
     with ExitStack() as stack:
         stack.enter_context(numerics(device, training.precision, deterministic=training.deterministic))
@@ -361,15 +359,15 @@ def learn(
             say(
                 said(
                     "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
-                    "were not better than that at step {best}; a higher training.patience in config.toml "
-                    "goes on",
+                    "were not better than that at step {best}; a higher training.early_stopping.patience in "
+                    "config.toml goes on",
                     step=learner.step,
                     total=trainer.total,
                     worse=learner.worse,
                     best=learner.best_step,
                 )
             )
-        if stopped is None and training.keep_best and learner.best_step not in (None, learner.step):
+        if stopped is None and training.early_stopping and learner.best_step not in (None, learner.step):
             run.states.restore_best(learner, world)
             say(said("the model is that of the best validation, at step {step}", step=learner.step))
         if stopped is not None and averaging:  # the mean of the last checkpoints is still to come

@@ -97,7 +97,7 @@ def better_beginning(
 def shortened(config: Any, share: float = SHARE) -> Any:
     """Return the configuration of a trial, which takes a share of the training."""
     training = config.training
-    changed = {"epochs": training.epochs * share, "patience": None, "keep_best": False, "upload": None}
+    changed = {"epochs": training.epochs * share, "early_stopping": None, "upload": None}
     if training.steps:
         changed["steps"] = max(1, round(training.steps * share))
     if training.minutes:

@@ -32,6 +32,8 @@ from vitreous.training.learner import Learner, State
 from vitreous.training.memory import stager
 from vitreous.whole_files import checksum, copy_to_url, flush, whole
 
+KEPT = 2  # checkpoints: one to resume from where the newest is damaged
+
 
 class Checkpointer:
     """Saves and restores the newest checkpoints of one run. All processes call each method together.
@@ -42,8 +44,7 @@ class Checkpointer:
     Args:
         folder: where the checkpoints are stored.
         command: resumes the run, for messages: vitreous COMMAND --resume RUN.
-        keep_last: how many intact checkpoints are kept.
-        keep_every: those of every so many steps are kept besides them.
+        keep_every: those of every so many steps are kept besides the last ones.
         upload: a URL that the first process copies the run's checkpoints to, s3://BUCKET/RUN for example.
     """
 
@@ -52,14 +53,13 @@ class Checkpointer:
         folder: Path,
         command: str = "train",
         *,
-        keep_last: int = 2,
         keep_every: int | None = None,
         upload: str | None = None,
     ) -> None:
         if upload:
             require_packages("fsspec", extra="data", what="training.upload")
         self.folder, self.command, self.upload = folder, command, upload
-        self.keep_last, self.keep_every = keep_last, keep_every
+        self.keep_every = keep_every
         self.damaged: set[int] = set()
         self.current: int | None = None  # the step that was saved or restored last
         self.best: int | None = None  # the step of the best validation, which is kept
@@ -224,7 +224,7 @@ class Checkpointer:
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise InputError(
                 f"the checkpoint of the best validation, of step {self.best} in {self.folder}, is damaged "
-                f"({error}): set training.keep_best=false in config.toml to keep the last model"
+                f"({error}): set training.early_stopping=none in config.toml to keep the last model"
             ) from error
 
     def newest(
@@ -279,7 +279,7 @@ class Checkpointer:
         milestones, and what crashes left. What cannot be removed now is tried again after the next one, with
         a warning."""
         intact = [each for each in self.steps() if each <= step and each not in self.damaged]
-        last = intact[-self.keep_last :]
+        last = intact[-KEPT:]
         for_good = [each for each in intact if each and self.keep_every and each % self.keep_every == 0]
         best = [] if self.best is None else [self.best]
         for each in last:  # training resumes from the one before where the newest is damaged

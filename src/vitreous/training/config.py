@@ -23,21 +23,29 @@ NotNegative = Annotated[float, Field(ge=0)]
 Names = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value or ())
 
 
+class ClipEach(Config):
+    """The gradient of each weight is clipped by itself, as DINO does."""
+
+    each: float = Field(gt=0, description="largest norm of a weight's gradient")
+
+
 class OptimizerConfig(Config):
     """How gradients become steps. Only matrices and kernels decay: no biases, norms, tokens, positions."""
 
     kind: str
-    weight_decay: NotNegative = setting(0.05, "how much matrices shrink in a step; see decay_form")
-    weight_decay_end: NotNegative | None = setting(None, "where decay goes along a cosine; None: it stays")
-    decay_form: Literal["times-rate", "independent"] = setting(
-        "times-rate", "w -= rate * decay * w (PyTorch), or w -= rate / peak_lr * decay * w (big_vision)"
+    weight_decay: NotNegative | tuple[NotNegative, NotNegative] = setting(
+        0.05, "matrices shrink by rate * this in a step; two numbers: from one to the other along a cosine"
     )
     layer_decay: float | None = setting(None, "rate of layer l times this to the power L + 1 - l", gt=0, le=1)
-    clip_norm: float | None = setting(1.0, "largest global norm of the gradient", gt=0)
-    clip_each: float | None = setting(
-        None, "largest norm of each weight's own gradient, instead of the global one", gt=0
+    clip_norm: float | ClipEach | None = setting(
+        1.0, "largest norm of the whole gradient, or of each weight's own"
     )
     sam_radius: float | None = setting(None, "sharpness-aware minimization (2010.01412) on top: rho", gt=0)
+
+    @property
+    def first_weight_decay(self) -> float:
+        """The weight decay of the first step."""
+        return self.weight_decay[0] if isinstance(self.weight_decay, tuple) else self.weight_decay
 
 
 class AdamWConfig(OptimizerConfig):
@@ -85,7 +93,11 @@ class ScheduleConfig(Config):
 
     kind: str
     warmup: NotNegative = setting(0.05, "linear, from 0; steps, or below 1 a share of them")
-    cooldown: NotNegative = setting(0.0, "linear, to 0, at the end; steps, or below 1 a share of them")
+
+
+Cooldown = Annotated[
+    float, Field(ge=0, description="linear, to 0, at the end; steps, or below 1 a share of them")
+]
 
 
 class FallingScheduleConfig(ScheduleConfig):
@@ -101,12 +113,14 @@ class ConstantScheduleConfig(ScheduleConfig):
     """It stays."""
 
     kind: Literal["constant"] = setting("constant", "after the warm-up")
+    cooldown: Cooldown = 0.0
 
 
 class RsqrtScheduleConfig(ScheduleConfig):
     """It falls with the root of the steps: training can go on for any time (2106.04560)."""
 
     kind: Literal["rsqrt"] = setting("rsqrt", "after the warm-up")
+    cooldown: Cooldown = 0.0
     timescale: float = setting(10_000, "sqrt(timescale / (timescale + step))", gt=0)
 
 
@@ -126,21 +140,61 @@ Schedule = Annotated[
 class DistillationConfig(Config):
     """A teacher whose outputs are learned besides the labels (DeiT, 2012.12877, section 4)."""
 
-    teacher: str = setting(
-        "", "any model or run; classical:svm: an SVM on gradients and colors; empty: no distillation"
+    kind: str
+    teacher: str = Field(
+        min_length=1, description="any model or run; classical:svm: an SVM on gradients and colors"
     )
-    form: Literal["hard", "soft"] = setting("hard", "the teacher's most probable class, or all probabilities")
     weight: Share = setting(0.5, "of the teacher's part of the loss")
-    temperature: float = setting(3.0, "of the soft form", gt=0)
+
+
+class HardDistillationConfig(DistillationConfig):
+    """The teacher's most probable class is learned."""
+
+    kind: Literal["hard"] = setting("hard", "the teacher's most probable class, or soft: all probabilities")
+
+
+class SoftDistillationConfig(DistillationConfig):
+    """All of the teacher's probabilities are learned (1503.02531)."""
+
+    kind: Literal["soft"] = setting("soft", "all of the teacher's probabilities")
+    temperature: float = setting(3.0, "of the teacher's probabilities and the model's", gt=0)
+
+
+AnyDistillation = HardDistillationConfig | SoftDistillationConfig
+Distillation = Annotated[
+    Annotated[AnyDistillation, Field(discriminator="kind")], with_kind("training.distillation", "hard")
+]
 
 
 class LoRAConfig(Config):
     """Low-rank changes of frozen matrices (2106.09685): W + alpha / rank * B A; merged when saved."""
 
-    rank: int = setting(0, "0: no LoRA", ge=0)
+    rank: Positive = setting(8, "4 to 16 is usual")
     alpha: float = setting(16.0, "scale of the change, divided by the rank", gt=0)
     parts: Annotated[tuple[Literal["attention", "mlp"], ...], Names] = setting(
         ("attention", "mlp"), "whose matrices change"
+    )
+
+
+class EMAConfig(Config):
+    """Averaged weights: those that a run tests and saves."""
+
+    decay: float = setting(0.999, "part of the average that a step leaves", gt=0, lt=1)
+    warmup: bool = setting(True, "a short memory at first; false: Polyak's, as long from the start")
+
+
+class HeadConfig(Config):
+    """A fresh head's first weights, where they are not those of `initialization`."""
+
+    std: NotNegative | None = setting(None, "of its weights; None: as the scheme has it")
+    bias: float = setting(0.0, "for sigmoid -10: all classes improbable at first")
+
+
+class EarlyStoppingConfig(Config):
+    """The result is the model of the best validation, not the last one."""
+
+    patience: Positive | None = setting(
+        None, "validations without a better score, after which training ends; None: it goes on"
     )
 
 
@@ -160,28 +214,24 @@ class TrainingConfig(Config):
     lr_batch_size: Positive | None = setting(
         None, "the batch that peak_lr is for: it grows with batch_size; None: it does not"
     )
-    ema_decay: float | None = setting(None, "averaged weights; None: none", gt=0, lt=1)
-    ema_warmup: bool = setting(True, "a short memory at first; false: Polyak's, as long from the start")
+    ema: EMAConfig | None = setting(None, "averaged weights; None: none")
 
-    loss: Literal["softmax", "sigmoid", "focal", "logit-adjusted"] = setting(
+    loss: Literal["softmax", "sigmoid", "balanced", "focal", "logit-adjusted"] = setting(
         "softmax",
         "cross-entropy, or binary cross-entropy summed over the classes; for rare classes cross-entropy "
-        "times (1 - p)^2 (1708.02002), or of logits plus the log frequencies (2007.07314)",
-    )
-    class_weights: Literal["balanced"] | None = setting(
-        None, "balanced: the loss of an image is divided by the frequency of its class"
+        "divided by the frequency of the class, times (1 - p)^2 (1708.02002), or of logits plus the log "
+        "frequencies (2007.07314)",
     )
     label_smoothing: Probability = setting(0.0, "share of the target that is spread over all classes")
-    distillation: DistillationConfig = DistillationConfig()
+    distillation: Distillation | None = setting(None, "a teacher; None: the labels alone")
     initialization: Scheme = setting("google", "of random weights: as in Google's code or in timm")
-    head_bias_init: float = setting(0.0, "of a fresh head; for sigmoid -10: all classes improbable at first")
-    head_std_init: NotNegative | None = setting(None, "of a fresh head's weights; None: as the scheme has it")
+    head: HeadConfig | None = setting(None, "first weights of a fresh head; None: as the scheme has it")
     freeze: Annotated[tuple[str, ...], Names] = setting(
         (),
         'parts that do not learn: "stem", "blocks.0"; "backbone": all but the head; "position.prefix": no '
         "positions on the class token",
     )
-    lora: LoRAConfig = LoRAConfig()
+    lora: LoRAConfig | None = setting(None, "low-rank changes of frozen matrices; None: all weights learn")
     linear_start: bool = setting(
         False, "the head begins as logistic regression on the frozen features of the encoder"
     )
@@ -191,13 +241,15 @@ class TrainingConfig(Config):
     )
     compile: bool | None = setting(None, "torch.compile; None: on GPUs, long runs with batches of one shape")
     deterministic: bool = setting(False, "only algorithms that give the same bits each time; slower")
-    shard: bool = setting(False, "several processes: each stores a shard of every weight (FSDP)")
-    shard_group: Positive | None = setting(
-        None, "processes that one copy of the weights is sharded over; None: all of them"
+    shard: bool | Positive = setting(
+        False,
+        "several processes: each stores a shard of every weight (FSDP); a number: in groups of so many "
+        "processes, each with a copy",
     )
     checkpointing: bool = setting(False, "recompute each layer in the backward pass")
-    patience: Positive | None = setting(None, "validations without a better score, after which training ends")
-    keep_best: bool = setting(False, "the result is the model of the best validation, not the last one")
+    early_stopping: EarlyStoppingConfig | None = setting(
+        None, "keep the model of the best validation; None: the last one"
+    )
     timeout: float = setting(10.0, "minutes that several processes wait for each other", gt=0)
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = setting(
         (), "experiment trackers, besides metrics.jsonl and TensorBoard"
@@ -206,8 +258,9 @@ class TrainingConfig(Config):
         None, "seconds between checkpoints; None: 60, and more where saving takes over 3 % of the time"
     )
     upload: str | None = setting(None, "URL that checkpoints are copied to, too, such as s3://BUCKET/RUN")
-    keep_last: Positive = setting(2, "checkpoints that are kept")
-    keep_every: Positive | None = setting(None, "steps between checkpoints kept for good; None: none are")
+    keep_every: Positive | None = setting(
+        None, "steps between checkpoints kept for good; None: the last two are kept"
+    )
     log_every: Positive | None = setting(None, "steps between rows of metrics.jsonl; None: an epoch, or 200")
 
     @model_validator(mode="after")
@@ -217,12 +270,6 @@ class TrainingConfig(Config):
                 f"a batch of {self.batch_size} cannot be split into {self.grad_accum_steps} equal "
                 "micro-batches: make training.batch_size a multiple of training.grad_accum_steps"
             )
-        if not self.ema_warmup and self.ema_decay is None:
-            raise ValueError(
-                "training.ema_warmup=false has no effect without training.ema_decay: set it, too"
-            )
-        if self.shard_group and not self.shard:
-            raise ValueError("training.shard_group needs sharded weights: add `shard`, or leave it out")
         return self
 
     def total_steps(self, steps_per_epoch: int) -> int:
@@ -239,8 +286,9 @@ class EvaluationConfig(Config):
         "images in a forward pass; changes no result but a pre-training's: its masks and views differ",
     )
     fewshot: bool = setting(False, "few-shot accuracy of the features there, too")
-    calibrate: bool = setting(True, "after training, fit a temperature of the probabilities there")
-    temperature: float | None = setting(None, "of probabilities if there is no such part; None: none", gt=0)
+    calibrate: bool | Annotated[float, Field(gt=0)] = setting(
+        True, "fit a temperature of the probabilities there; a number: the temperature without such a part"
+    )
 
 
 class CommandConfig(Config):
@@ -284,17 +332,14 @@ class RunConfig(CommandConfig):
 
     @classmethod
     def following(cls, tree: Tree, override: Tree) -> Tree:
-        """The images' size and channels follow the model, unless `preprocessing` sets them itself. What is
-        not calibrated has no temperature of a recipe."""
+        """The images' size and channels follow the model, unless `preprocessing` sets them itself."""
         changed, model = override.get("model", {}), tree["model"]
         found = {
             key: model[source]
             for key, source in (("size", "image_size"), ("channels", "channels"))
             if source in changed and key not in override.get("preprocessing", {})
         }
-        asked = override.get("evaluation", {})
-        plain = asked.get("calibrate") is False and "temperature" not in asked
-        return {"preprocessing": found, "evaluation": {"temperature": None} if plain else {}}
+        return {"preprocessing": found}
 
     @model_validator(mode="after")
     def _same_images(self) -> RunConfig:

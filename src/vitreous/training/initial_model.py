@@ -43,7 +43,7 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     freeze(model, config.training.freeze)
     if config.training.loss == "sigmoid":
         model.task = "multilabel"
-    if config.training.lora.rank:
+    if config.training.lora:
         add_lora(model, config.training.lora, seed=config.seed)
     return model
 
@@ -51,7 +51,9 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
 @torch.no_grad()
 def init_head(model: Model, config: RunConfig) -> None:
     """Draw a fresh classifier as the training says, which a checkpoint of the same classes replaces."""
-    std, bias = config.training.head_std_init, config.training.head_bias_init
+    if config.training.head is None:
+        return
+    std, bias = config.training.head.std, config.training.head.bias
     rng = torch_generator(config.seed, "head")
     for layer in model.head.modules():
         if isinstance(layer, nn.Linear):
@@ -208,7 +210,7 @@ def add_lora(model: nn.Module, config: LoRAConfig, *, seed: int) -> None:
     if not (chosen := [module for module in chosen if module.weight.requires_grad]):
         raise InputError(
             f"training.lora changes the matrices of {' and '.join(config.parts)} in each layer, of which the "
-            "model has none that may learn: set training.lora.rank=0, or look at training.freeze"
+            "model has none that may learn: set training.lora=none, or look at training.freeze"
         )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and name.startswith("head."))

@@ -98,11 +98,11 @@ class Learner:
         shards: Shards | None = None,
         averaging: AverageWeight | None = None,
     ) -> Learner:
-        """Return the learner before its first step; `averaging` holds where `config` has no `ema_decay`."""
+        """Return the learner before its first step; `averaging` holds where `config` has no `ema`."""
         if isinstance(model, WithEncoder):  # which uses the tokens of its encoder, and pools nothing
             model.encoder.pool.requires_grad_(False)
-        if config.ema_decay:
-            averaging = exponential(config.ema_decay, warmup=config.ema_warmup)
+        if config.ema:
+            averaging = exponential(config.ema.decay, warmup=config.ema.warmup)
         weights = {n: t.detach() for n, t in (*model.named_parameters(), *model.named_buffers())}
         weights = {} if next(iter(weights.values())).is_meta else weights
         average = Average(model, averaging, shards) if averaging else None
@@ -119,8 +119,9 @@ class Learner:
         return next(self.model.parameters()).device
 
     def is_out_of_patience(self, config: TrainingConfig) -> bool:
-        """Return whether as many validations in a row as `config.patience` were not better than the best."""
-        return self.worse >= (config.patience or math.inf)
+        """Return whether as many validations in a row as the patience were not better than the best."""
+        stopping = config.early_stopping
+        return self.worse >= (stopping.patience if stopping and stopping.patience else math.inf)
 
     def set_learning_rate(self, config: TrainingConfig, total: int) -> float:
         """Set the learning rate of the next of `total` steps, each group's by its scale, and its weight decay
@@ -130,8 +131,8 @@ class Learner:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["scale"]
-                if share is not None:
-                    group["weight_decay"] = group["decay_scale"] * share
+                if share is not None and group["decays"]:
+                    group["weight_decay"] = share
         return lr
 
     def set_total(self, total: int) -> None:
@@ -268,7 +269,8 @@ def learning_rate(step: int, total: int, config: AnySchedule) -> float:
     the steps after it (1608.03983 without restarts for cosine; 2106.04560, section 3.5, for rsqrt with its
     cooldown), and is 0 (or `end`) at step `total`, which is never taken.
     """
-    warmup, cooldown = in_steps(config.warmup, total), in_steps(config.cooldown, total)
+    warmup = in_steps(config.warmup, total)
+    cooldown = in_steps(config.cooldown, total) if config.kind in ("constant", "rsqrt") else 0
     if step < warmup:
         return (step + 1) / warmup
     done = (step - warmup) / max(total - warmup, 1)
@@ -289,8 +291,10 @@ def learning_rate(step: int, total: int, config: AnySchedule) -> float:
 def weight_decay(step: int, total: int, config: OptimizerConfig) -> float | None:
     """Return the weight decay at a step of a run, along half a cosine (DINO, 2104.14294); None where it does
     not change."""
-    start, end = config.weight_decay, config.weight_decay_end
-    return None if end is None else end + (start - end) * (1 + math.cos(math.pi * step / total)) / 2
+    if not isinstance(config.weight_decay, tuple):
+        return None
+    start, end = config.weight_decay
+    return end + (start - end) * (1 + math.cos(math.pi * step / total)) / 2
 
 
 def in_steps(length: float, total: int) -> int:

@@ -16,7 +16,7 @@ from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import same_name
-from vitreous.training.config import DistillationConfig, TrainingConfig
+from vitreous.training.config import TrainingConfig
 from vitreous.training.step import Measured as Measured
 from vitreous.training.step import Objective as Objective
 
@@ -52,8 +52,7 @@ def classification(
             does it); otherwise one label is smoothed towards all classes.
         counts: training images of each class, for the losses of rare classes.
     """
-    weight = config.distillation.weight
-    if config.loss in RareClassLoss.NAMES or config.class_weights:
+    if config.loss in RareClassLoss.NAMES:
         loss_of: Callable[..., Tensor] = RareClassLoss(config, counts)
     else:
         loss_of = LOSSES["several-labels" if several_labels else config.loss]
@@ -66,7 +65,8 @@ def classification(
             logits = distilled = model(batch.images).float()
         loss = loss_of(logits, batch.targets, config.label_smoothing)
         measured = {"accuracy": (measure or accuracy)(logits, batch.targets)}
-        if teacher:
+        if teacher and config.distillation:
+            weight = config.distillation.weight
             learned = teacher_loss(distilled, teacher.of(batch), config.distillation)
             loss = (1 - weight) * loss + weight * learned
             measured["distillation_loss"] = learned.detach()
@@ -103,20 +103,20 @@ class RareClassLoss:
 
     focal: times (1 - p)^2, p the probability of the target (Lin et al., 1708.02002, Eq. 4 without alpha).
     logit-adjusted: of the logits plus the log of the frequencies (Menon et al., 2007.07314, Eq. 10): the
-    trained model, which leaves them out, then answers as if all classes were as frequent. balanced weights:
+    trained model, which leaves them out, then answers as if all classes were as frequent. balanced: times
     N / (K n_c), as in scikit-learn.
 
     Args:
         counts: training images of each class; one of none counts as one.
     """
 
-    NAMES = ("focal", "logit-adjusted")
+    NAMES = ("balanced", "focal", "logit-adjusted")
 
     def __init__(self, config: TrainingConfig, counts: Sequence[int]) -> None:
         known = torch.tensor(counts, dtype=torch.float32).clamp(min=1)
         self.focal = config.loss == "focal"
         self.shift = (known / known.sum()).log() if config.loss == "logit-adjusted" else None
-        self.weights = known.sum() / (len(known) * known) if config.class_weights == "balanced" else None
+        self.weights = known.sum() / (len(known) * known) if config.loss == "balanced" else None
 
     def __call__(self, logits: Logits, targets: Targets, smoothing: float) -> Float[Tensor, ""]:
         classes = logits.shape[1]
@@ -158,10 +158,10 @@ def label_accuracy(
     return torch.where(count.squeeze(1) > 0, hits, (logits <= 0).all(dim=1).float()).mean()
 
 
-def teacher_loss(logits: Logits, teacher: Logits, config: DistillationConfig) -> Float[Tensor, ""]:
+def teacher_loss(logits: Logits, teacher: Logits, config: AnyDistillation) -> Float[Tensor, ""]:
     """Hard: cross-entropy with the teacher's argmax (Eq. 3). Soft: the Kullback-Leibler divergence from its
     softened outputs, times temperature squared (Eq. 2; 1503.02531)."""
-    if config.form == "hard":
+    if config.kind == "hard":
         return F.cross_entropy(logits, teacher.argmax(dim=1))
     t = config.temperature
     return F.kl_div(

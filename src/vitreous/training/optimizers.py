@@ -24,7 +24,7 @@ def make_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """Return the optimizer of every parameter that learns; two of them for Muon, which takes matrices only.
 
-    Each group has `scale`, its share of the schedule's learning rate (layer-wise decay), and `decay_scale`,
+    Each group has `scale`, its share of the schedule's learning rate (layer-wise decay), and `decays`,
     its share of the weight decay's.
     """
     groups = parameter_groups(model, config, peak_lr)
@@ -121,18 +121,18 @@ def adamw(groups: list[Group], config: AdamWConfig | MuonConfig) -> torch.optim.
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) -> list[Group]:
     """Group the parameters that learn by weight decay and by their layer's share of the learning rate."""
-    form = 1 / peak_lr if config.decay_form == "independent" else 1.0
     # Matrices and kernels; not biases, norms, LayerScale, tokens, positions, probes.
     decaying = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear | nn.Conv2d)}
     layers = depth(model) if config.layer_decay else 0
-    groups: dict[tuple[float, float], Group] = {}
+    groups: dict[tuple[float, bool], Group] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
-        its_form = form if id(parameter) in decaying else 0.0
-        settings = {"lr": peak_lr * scale, "scale": scale, "weight_decay": config.weight_decay * its_form}
-        group = groups.setdefault((scale, its_form), {"params": [], **settings, "decay_scale": its_form})
+        decays = id(parameter) in decaying
+        decay = config.first_weight_decay if decays else 0.0
+        settings = {"lr": peak_lr * scale, "scale": scale, "weight_decay": decay}
+        group = groups.setdefault((scale, decays), {"params": [], **settings, "decays": decays})
         group["params"].append(parameter)
     if not groups:
         raise InputError("there is nothing to train: training.freeze covers every parameter of the model")

@@ -3,7 +3,7 @@
 Sharding (ZeRO, 1910.02054; FSDP, 2304.11277) is PyTorch's `fully_shard`, applied to a model from outside. The
 weights of an encoder layer are gathered when it is computed and freed after it; all other weights are one
 more group, which stays gathered between the forward and the backward pass. What a process stores is divided
-by the number of processes, or by that of a group (`training.shard_group`), with a copy in each (hybrid
+by the number of processes, or by that of a group (`training.shard=N`), with a copy in each (hybrid
 sharding).
 
 An objective can have two attributes for it: `gathered_at_once`, if it uses weights outside their layers, so
@@ -33,15 +33,15 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
     Raises InputError: the optimizer cannot work on shards, or the processes cannot be divided into groups."""
     if not config.shard or world.size == 1:
         return None
-    if config.shard_group and config.optimizer.kind == "muon":
+    if groups_of(config) and config.optimizer.kind == "muon":
         raise InputError(
             "Muon orthogonalizes matrices in bf16, whose sums can differ between groups: leave out "
-            "training.shard_group, or use another training.optimizer.kind"
+            "training.shard=N, or use another training.optimizer.kind"
         )
-    if world.size % (config.shard_group or world.size):
+    if world.size % (groups_of(config) or world.size):
         raise InputError(
-            f"{world.size} processes cannot be divided into groups of {config.shard_group}: set "
-            "training.shard_group to a divisor of their number"
+            f"{world.size} processes cannot be divided into groups of {config.shard}: set "
+            "training.shard to a divisor of their number"
         )
     if config.optimizer.kind == "adafactor":
         raise InputError(
@@ -49,6 +49,11 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
             "use another training.optimizer.kind, or leave out `shard`"
         )
     return Shards(model, config, device)
+
+
+def groups_of(config: TrainingConfig) -> int | None:
+    """Return over how many processes one copy of the weights is sharded; None: over all of them."""
+    return None if isinstance(config.shard, bool) else config.shard
 
 
 class Shards:
@@ -66,7 +71,7 @@ class Shards:
         self.architecture = copy.deepcopy(model, meta)  # without weights
         self.config, self.device = config, device
         processes = dist.get_world_size()
-        group = config.shard_group or processes
+        group = groups_of(config) or processes
         shape = (processes,) if group == processes else (processes // group, group)
         names = ("replicate", "shard")[-len(shape) :]
         self.mesh: DeviceMesh = init_device_mesh(device.type, shape, mesh_dim_names=names)

@@ -59,7 +59,6 @@ class Run(Generic[ConfigT]):
         self.states = Checkpointer(  # for --resume
             path / "checkpoints",
             config.command,
-            keep_last=asked.keep_last,
             keep_every=asked.keep_every,
             upload=asked.upload,
         )

@@ -17,7 +17,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import config_of
 from vitreous.models.settings import check_names, explain
 from vitreous.models.settings import merged as merged
-from vitreous.training.config import CommandConfig, RunConfig, TrainingConfig
+from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.config import Tree as Tree
 
 AnyConfig = TypeVar("AnyConfig", bound=CommandConfig)
@@ -45,31 +45,6 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
             tree = with_model_of_its_kind(tree, override, kind)
         tree = merged(tree, kind.following(tree, override))
     return validated(tree, kind)
-
-
-def check_effects(config: CommandConfig, settings: Tree) -> None:
-    """Raise InputError for the first of a user's settings that has another value than by default, and no
-    effect beside the others. A run that has it still opens."""
-    training, distillation = config.training, config.training.distillation
-    without_teacher = "without a teacher: set training.distillation.teacher, too"
-    idle = {
-        "distillation.form": not distillation.teacher and without_teacher,
-        "distillation.weight": not distillation.teacher and without_teacher,
-        "distillation.temperature": (not distillation.teacher and without_teacher)
-        or (distillation.form == "hard" and "on the hard form: set training.distillation.form=soft"),
-        "lora.alpha": not training.lora.rank and "without training.lora.rank: set it, too",
-        "lora.parts": not training.lora.rank and "without training.lora.rank: set it, too",
-    }
-    own, usual = leaves(settings.get("training", {})), leaves(TrainingConfig())
-    for name, why in idle.items():
-        if why and name in own and leaves(training)[name] != usual[name]:
-            advice = " or leave it out" if ":" in why else ": leave it out"
-            raise InputError(f"training.{name} has no effect {why}{',' * (':' in why)}{advice}")
-    uncalibrated = leaves(config).get("evaluation.calibrate") is False
-    if uncalibrated and settings.get("evaluation", {}).get("temperature") is not None:
-        raise InputError(
-            "evaluation.temperature has no effect with evaluation.calibrate=false: leave one out"
-        )
 
 
 def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:

@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.rng import torch_generator, torch_seed
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import ClipEach, TrainingConfig
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner
 from vitreous.training.parallel import Shards, whole_tensor
@@ -159,9 +159,9 @@ class TrainStep:
         gradient, radius = partial(self.gradient, batch), self.config.optimizer.sam_radius
         self.measured = sharpness_aware(gradient, self.parameters, radius) if radius else gradient()
         norm, optimizer = global_norm([p.grad for p in self.parameters]), self.config.optimizer
-        if optimizer.clip_each is not None:
+        if isinstance(optimizer.clip_norm, ClipEach):
             for parameter in self.parameters:
-                torch.nn.utils.clip_grad_norm_(parameter, optimizer.clip_each)
+                torch.nn.utils.clip_grad_norm_(parameter, optimizer.clip_norm.each)
         elif optimizer.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, optimizer.clip_norm, norm)
         self.finite = torch.isfinite(norm)

@@ -235,7 +235,7 @@ def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workp
         (("photo.jpg",), "there is no folder photo.jpg"),
         (("streets", "--recipe", "deit"), "--recipe does not apply to --task segmentation"),
         (("streets", "--set", "model.decodr=linear"), "model.decoder"),
-        (("streets", "--set", "augmentation.cutmix=1"), "augmentation.cutmix cannot change a mask"),
+        (("streets", "--set", "augmentation.mix.cutmix=1"), "augmentation.mix cannot change a mask"),
         (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 images"),
         (("streets", "--model", "BiT-R50x1"), "give a ViT"),
         (("streets", "--init", "nowhere.npz"), "nowhere.npz"),

@@ -36,7 +36,7 @@ TINY = {
     "model": {"image_size": [16, 16], "patch_size": [8, 8], "stem": {"kind": "patch"}, "width": 16,
               "depth": 1, "heads": 2, "mlp_dim": 16, "cells": 2, "dropout": 0.1},
     "augmentation": {"random_resized_crop": {"scale": [0.4, 1.0]}, "flip": 0.5, "noise": 0.05},
-    "training": {"steps": 9, "batch_size": 4, "log_every": 1, "save_every": 1e9, "ema_decay": 0.9},
+    "training": {"steps": 9, "batch_size": 4, "log_every": 1, "save_every": 1e9, "ema": {"decay": 0.9}},
     "data": {"workers": 0},
 }  # fmt: skip
 CPU = torch.device("cpu")
@@ -239,7 +239,7 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"augmentation": {"mixup": 0.2}}, "augmentation.mixup cannot change a mask"),
+        ({"augmentation": {"mix": {"mixup": 0.2}}}, "augmentation.mix cannot change a mask"),
         ({"augmentation": {"rand_augment": {}}}, "augmentation.rand_augment cannot change a mask"),
         ({"preprocessing": {"resize": "crop"}}, "a segmenter sees whole images"),
         ({"training": {"loss": "sigmoid"}}, "training.loss is for images that have one class"),

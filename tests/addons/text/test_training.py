@@ -288,7 +288,7 @@ def test_settings_are_checked():
 @pytest.mark.parametrize(
     "asked",
     [
-        {"ema_decay": 0.9},
+        {"ema": {"decay": 0.9}},
         {"loss": "sigmoid"},
         {"distillation": {"teacher": "ViT-B/16"}},
         {"initialization": "timm"},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vitreous.addons.optimize.engines import ENGINES, Candidate, prepared_module
-from vitreous.deployment.programs import Substitute, is_program
+from vitreous.deployment.programs import Substitute, format_of
 from vitreous.errors import is_installed
 from vitreous.outside import local_path, read_text, sha256_of
 
@@ -64,8 +64,8 @@ def optimized(spec: object) -> Optimized | None:
             weights = folder / "model.safetensors"
             if chosen["stamp"] != stamp_of(weights) and chosen["weights"] != sha256_of(weights):
                 return None
-            file = folder / chosen["file"] if chosen["file"] else None
-            if file and not is_program(file):
+            file: Path | None = folder / chosen["file"] if chosen["file"] else None
+            if file is not None and format_of(file) is None:
                 return None
             if not is_installed(package := ENGINES[chosen["engine"]].package):
                 warnings.warn(

@@ -56,7 +56,7 @@ LARGE = 192  # pixels of the shorter side, from which on images are shown at 256
 CHANGES = ("random_resized_crop", "flip", "three_augment", "color_jitter", "noise")
 FOR_CLASSES = {
     "training": ("loss", "distillation"),
-    "evaluation": ("fewshot", "calibrate", "temperature"),
+    "evaluation": ("fewshot", "calibrate"),
     "data": ("class_balance", "in_memory"),
 }
 LARGE_STEM = {"widths": (32, 32, 64, 64, 128, 128, 192), "strides": (2, 1, 2, 1, 2, 1, 2)}
@@ -81,8 +81,6 @@ class SegmentationConfig(RunConfig):
                 "preprocessing.crop_fraction=1"
             )
         unused = set(AugmentationConfig.model_fields) - {*CHANGES}
-        if not self.augmentation.mixes:
-            unused.remove("mix_probability")
         instead = f"cannot change a mask too: leave it out; there are {', '.join(CHANGES)}"
         self.check_defaults("augmentation", sorted(unused), instead)
         for group, names in FOR_CLASSES.items():

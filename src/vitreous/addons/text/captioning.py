@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from PIL import Image
 from torch import nn
@@ -21,7 +21,15 @@ from vitreous.addons.text.captions import (
 from vitreous.addons.text.digit_lines import DIGIT_LINES, digit_line_loader
 from vitreous.addons.text.evaluation import CaptioningEvaluation, evaluate_reader
 from vitreous.addons.text.models import Reader
-from vitreous.addons.text.task import RECIPES, TRAINING_FACTS, CaptioningConfig, TextTask, images_config
+from vitreous.addons.text.task import (
+    RECIPES,
+    TRAINING_FACTS,
+    CaptioningConfig,
+    LoaderOptions,
+    TextLoader,
+    TextTask,
+    images_config,
+)
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.addons.text.transformer import Captioner
 from vitreous.data.dataset import ImageDataset
@@ -49,7 +57,7 @@ class Caption:
         return f"{self.path}  {self.text}"
 
 
-class Captioning(TextTask):
+class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
     """Texts for images."""
 
     name, config, answers = "captioning", CaptioningConfig, Reader
@@ -89,17 +97,23 @@ class Captioning(TextTask):
         return list(data.train.texts)
 
     def batches(
-        self, config: Any, data: CaptionSplits, tokenizer: Tokenizer, **options: Any
-    ) -> tuple[Any, int, int]:
-        longest, options["preprocessing"] = config.decoder.max_length, config.preprocessing
+        self,
+        config: CaptioningConfig,
+        data: CaptionSplits,
+        tokenizer: Tokenizer,
+        **options: Unpack[LoaderOptions],
+    ) -> tuple[TextLoader, int, int]:
+        longest, shown = config.decoder.max_length, config.preprocessing
         if config.source == DIGIT_LINES:
-            lines = digit_line_loader(data.train.images, tokenizer, longest=longest, **options)
+            lines = digit_line_loader(
+                data.train.images, tokenizer, longest=longest, preprocessing=shown, **options
+            )
             return lines, len(data.train.texts), 0
         encoded = encode_captions(data.train, tokenizer, longest)
-        loader = caption_loader(encoded, workers=loading_workers(None), **options)
+        loader = caption_loader(encoded, workers=loading_workers(None), preprocessing=shown, **options)
         return loader, len(encoded.targets), encoded.too_long
 
-    def build(self, config: CaptioningConfig, data: Any, *, steps: int) -> nn.Module:
+    def build(self, config: CaptioningConfig, data: CaptionSplits, *, steps: int) -> nn.Module:
         return Captioner(config.model, preprocessing=config.preprocessing, seed=config.seed)
 
     def not_learned(self, data: CaptionSplits) -> Captions:
@@ -109,7 +123,13 @@ class Captioning(TextTask):
         used = {"batch_size", "world"} & options.keys()
         return evaluate_reader(answerer, examples, **{name: options[name] for name in used})
 
-    def report(self, trained: Trained[Any, Any], answerer: Any, evaluation: Any, **more: Any) -> Path:
+    def report(
+        self,
+        trained: Trained[CaptioningConfig, CaptionSplits],
+        answerer: Reader,
+        evaluation: Any,
+        **more: Any,
+    ) -> Path:
         from vitreous.addons.text.figures import Measured, write_reading_report
 
         first, path = first_images(trained.data.test, self.about.inspected), trained.run.path

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -17,17 +17,19 @@ from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, Transfor
 from vitreous.addons.text.models import TextModel
 from vitreous.addons.text.parallel import GRAMMAR, NUMBERS
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
+from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.settings import merged
 from vitreous.tasks.choose import packaged_config
-from vitreous.tasks.task import HeldOut, Material, Plan, Task, Trained, Tree, config_of_run
+from vitreous.tasks.task import HeldOut, Material, Parts, Plan, Task, Trained, Tree, config_of_run
+from vitreous.training.callbacks import Loader
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential
-from vitreous.training.settings import check_effects, configure
+from vitreous.training.settings import configure
 from vitreous.training.step import Measured, Objective
 
 # Fields of `TrainingConfig` that have no effect here. Weights are always new, initialized in one way, so
@@ -55,6 +57,13 @@ class AveragingConfig(Config):
     every: Positive = setting(100, "steps between two of them")
 
 
+class SplitOptions(TypedDict):
+    """How data without parts of their own are split."""
+
+    seed: int
+    test_fraction: float
+
+
 class SequenceConfig(CommandConfig):
     """What the two have in common."""
 
@@ -63,7 +72,7 @@ class SequenceConfig(CommandConfig):
     averaging: AveragingConfig = AveragingConfig()
 
     @property
-    def split_options(self) -> dict[str, Any]:
+    def split_options(self) -> SplitOptions:
         """How data without parts of their own are split."""
         return {"seed": self.seed, "test_fraction": self.test_fraction}
 
@@ -79,7 +88,7 @@ class SequenceConfig(CommandConfig):
     @model_validator(mode="after")
     def _nothing_ignored(self) -> SequenceConfig:
         where, asked = "does not apply to models that write text", self.training
-        self.check_defaults("training", ["ema_decay"], f"{where}: set averaging.checkpoints")
+        self.check_defaults("training", ["ema"], f"{where}: set averaging.checkpoints")
         self.check_defaults("training", FOR_OTHERS, f"{where}: leave it out")
         if asked.optimizer.layer_decay:
             raise ValueError(f"training.optimizer.layer_decay {where}: leave it out")
@@ -165,58 +174,99 @@ def images_config(count: int) -> CaptioningConfig:
     )
 
 
-class TextTask(Task[Any, Any, Any]):
+@runtime_checkable
+class TextParts(Parts, Protocol):
+    """Examples to learn from and to test on, and how many were left out because they have no text."""
+
+    @property
+    def test(self) -> Sequence[object]: ...
+    @property
+    def empty(self) -> int: ...
+
+
+@runtime_checkable
+class TextLoader(Loader, Protocol):
+    """Yields batches of encoded texts, and collects what cannot be read."""
+
+    @property
+    def bad(self) -> BadFiles: ...
+
+
+class LoaderOptions(TypedDict):
+    """What a loader is given of a run, its device and its processes."""
+
+    device: torch.device
+    batch_size: int
+    seed: int
+    rank: int
+    world_size: int
+
+
+SequenceConfigT = TypeVar("SequenceConfigT", bound=SequenceConfig)
+TextPartsT = TypeVar("TextPartsT", bound=TextParts)
+TextModelT = TypeVar("TextModelT", bound=TextModel)
+
+
+class TextTask(
+    Task[SequenceConfigT, TextPartsT, TextModelT], Generic[SequenceConfigT, TextPartsT, TextModelT]
+):
     """A task whose model writes text with a tokenizer that is trained on the training texts."""
 
-    config: type[SequenceConfig]
-    answers: ClassVar[type[TextModel]]  # what has the model and the tokenizer
+    config: type[SequenceConfigT]
+    answers: type[TextModelT]  # what has the model and the tokenizer
 
     def plan(
         self,
-        source: str | None,
+        source: str | TextPartsT | None,
         settings: Tree,
         *,
         recipe: str | None = None,
         init: str | None = None,
         base: Tree | None = None,
-    ) -> Plan[Any, Any]:
+    ) -> Plan[SequenceConfigT, TextPartsT]:
         settings = merged(base or {}, settings)
-        source = absolute_sources(str(source or settings.get("source") or self.about.source))
-        settings = {**settings, "task": self.name, "source": source}
+        opened = None if isinstance(source, str) else source
+        named = opened.name if opened else str(source or settings.get("source") or self.about.source)
+        where = absolute_sources(named)
+        settings = {**settings, "task": self.name, "source": where}
         # Those of model and training are set over the recipe, which the data decide.
         of_data = {name: value for name, value in settings.items() if name not in ("model", "training")}
-        data = self.open_data(configure(self.config(), of_data))
-        config = configure(self.recipe(source, data), settings)
-        check_effects(config, settings)
+        data = opened or self.open_data(configure(self.config(), of_data))
+        config = configure(self.recipe(where, data), settings)
         return Plan(config, (), data, data.name)
 
-    def open_data(self, config: Any, split: Path | None = None) -> Any:
+    def open_data(self, config: SequenceConfigT, split: Path | None = None) -> TextPartsT:
         return self.open_source(config.source, config)
 
     @abstractmethod
-    def open_source(self, source: str, config: Any) -> Any:
+    def open_source(self, source: str, config: SequenceConfigT) -> TextPartsT:
         """Open DATA, split into `train` and `test` as the configuration says."""
 
     @abstractmethod
-    def recipe(self, source: str, data: Any) -> SequenceConfig:
+    def recipe(self, source: str, data: TextPartsT) -> SequenceConfigT:
         """Return the configuration for a user's data, or for the bundled data."""
 
     @abstractmethod
-    def training_texts(self, data: Any) -> list[str]:
+    def training_texts(self, data: TextPartsT) -> list[str]:
         """Return the texts that the tokenizer is trained on."""
 
     @abstractmethod
-    def batches(self, config: Any, data: Any, tokenizer: Tokenizer, **options: Any) -> tuple[Any, int, int]:
+    def batches(
+        self,
+        config: SequenceConfigT,
+        data: TextPartsT,
+        tokenizer: Tokenizer,
+        **options: Unpack[LoaderOptions],
+    ) -> tuple[TextLoader, int, int]:
         """Make batches of encoded examples.
-
-        Args:
-            options: batch_size, seed, rank, world_size and device of the loader.
 
         Returns:
             the loader, how many examples it has, and how many are left out because they are too long.
         """
 
-    def prepare(self, config: Any, data: Any, *, device: torch.device, world: World) -> Material:
+    def prepare(
+        self, config: SequenceConfigT, data: TextPartsT, *, device: torch.device, world: World
+    ) -> Material:
         world.share(config.training.batch_size)  # raises where the processes cannot share a batch
         tokenizer = Tokenizer.train(self.training_texts(data), config.tokenizer.vocabulary)
         loader, examples, too_long = self.batches(
@@ -243,23 +293,25 @@ class TextTask(Task[Any, Any, Any]):
             averaging=averaging(config, config.training.total_steps(loader.steps_per_epoch)),
         )
 
-    def objective(self, config: Any, data: Any) -> Objective:
+    def objective(self, config: SequenceConfigT, data: TextPartsT) -> Objective:
         return next_token(config.training.label_smoothing)
 
-    def more(self, trained: Trained[Any, Any]) -> dict[str, Any]:
+    def more(self, trained: Trained[SequenceConfigT, TextPartsT]) -> dict[str, object]:
         return {"skipped": dict(trained.material.skipped)}
 
-    def open(self, spec: str, **overrides: Any) -> TextModel:
+    def open(self, spec: str, **overrides: object) -> TextModelT:
         if overrides:
             raise InputError(f"{spec} writes text: its {next(iter(overrides))} cannot be changed")
         return self.answers.load(spec)
 
-    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> Any:
+    def answerer_of(
+        self, model: TextModelT | nn.Module, beside: Mapping[str, str] | None = None
+    ) -> TextModelT:
         if beside:
             return self.answers(model, tokenizer_from_json(beside[TOKENIZER], where="the run"))
         return self.answers.of(model) if isinstance(model, nn.Module) else model
 
-    def held_out(self, spec: str, answerer: Any, data: str | None, settings: Tree) -> HeldOut:
+    def held_out(self, spec: str, answerer: TextModelT, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part of what a run learned from; of other data what is held out of all
         training. Raises InputError: no data are named, and the model is not in a run."""
         config = config_of_run(spec, data, self.config) or self.config()
@@ -270,11 +322,11 @@ class TextTask(Task[Any, Any, Any]):
         return HeldOut(source, "all of it", self.not_learned(found))
 
     @abstractmethod
-    def not_learned(self, data: Any) -> Any:
+    def not_learned(self, data: TextPartsT) -> Sequence[object]:
         """Return what to evaluate on of data that the model has not learned from."""
 
 
-def averaging(config: Any, steps: int) -> AverageWeight:
+def averaging(config: SequenceConfig, steps: int) -> AverageWeight:
     """Return how the weights are averaged: the last checkpoints, unless it is not known which these will
     be."""
     if config.training.minutes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from torch import nn
 
@@ -12,7 +12,15 @@ from vitreous.addons.text.batches import encode_pairs, pair_loader
 from vitreous.addons.text.evaluation import TranslationEvaluation, evaluate_translator
 from vitreous.addons.text.models import Translator
 from vitreous.addons.text.parallel import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
-from vitreous.addons.text.task import RECIPES, TRAINING_FACTS, TextTask, TranslationConfig, pairs_config
+from vitreous.addons.text.task import (
+    RECIPES,
+    TRAINING_FACTS,
+    LoaderOptions,
+    TextLoader,
+    TextTask,
+    TranslationConfig,
+    pairs_config,
+)
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.addons.text.transformer import Transformer
 from vitreous.tasks.card import Card
@@ -22,7 +30,7 @@ from vitreous.tasks.task import About, Trained
 SHORT = 80  # characters: a page holds the maps of every head
 
 
-class Translation(TextTask):
+class Translation(TextTask[TranslationConfig, Parallel, Translator]):
     """Texts for texts."""
 
     name, config, answers = "translation", TranslationConfig, Translator
@@ -60,13 +68,23 @@ class Translation(TextTask):
         return texts
 
     def batches(
-        self, config: Any, data: Parallel, tokenizer: Tokenizer, **options: Any
-    ) -> tuple[Any, int, int]:
+        self,
+        config: TranslationConfig,
+        data: Parallel,
+        tokenizer: Tokenizer,
+        **options: Unpack[LoaderOptions],
+    ) -> tuple[TextLoader, int, int]:
         encoded = encode_pairs(data.train, tokenizer, config.model.max_length)
-        del options["device"]  # tokens are small: a step moves them
-        return pair_loader(encoded, **options), len(encoded.sources), encoded.too_long
+        loader = pair_loader(  # tokens are small: a step moves them to the device
+            encoded,
+            batch_size=options["batch_size"],
+            seed=options["seed"],
+            rank=options["rank"],
+            world_size=options["world_size"],
+        )
+        return loader, len(encoded.sources), encoded.too_long
 
-    def build(self, config: TranslationConfig, data: Any, *, steps: int) -> nn.Module:
+    def build(self, config: TranslationConfig, data: Parallel, *, steps: int) -> nn.Module:
         return Transformer(config.model, seed=config.seed)
 
     def not_learned(self, data: Parallel) -> list[Pair]:
@@ -79,7 +97,13 @@ class Translation(TextTask):
         used = {"batch_size", "beams", "length_penalty", "world"} & options.keys()
         return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
 
-    def report(self, trained: Trained[Any, Any], answerer: Any, evaluation: Any, **more: Any) -> Path:
+    def report(
+        self,
+        trained: Trained[TranslationConfig, Parallel],
+        answerer: Translator,
+        evaluation: Any,
+        **more: Any,
+    ) -> Path:
         from vitreous.addons.text.figures import Measured, write_translation_report
 
         texts, path = self.to_inspect(trained.data.test), trained.run.path
@@ -92,7 +116,7 @@ class Translation(TextTask):
         few = [source for source in sources if len(source) <= SHORT] or sources
         return few[:: max(len(few) // self.about.inspected, 1)][: self.about.inspected]
 
-    def more(self, trained: Trained[Any, Any]) -> dict[str, Any]:
+    def more(self, trained: Trained[TranslationConfig, Parallel]) -> dict[str, object]:
         return {**super().more(trained), "example": trained.data.test[0].source}
 
 

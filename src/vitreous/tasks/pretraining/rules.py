@@ -25,9 +25,9 @@ from vitreous.training.recipes import NAMES, Recipe, read_recipe, recipe
 SAMPLED = 64  # images whose patches are looked at
 FLAT = 8.0  # gray levels
 FOR_CLASSES = {
-    "training": ("loss", "label_smoothing", "distillation", "head_bias_init", "head_std_init"),
-    "augmentation": ("mixup", "cutmix", "mix_probability"),
-    "evaluation": ("calibrate", "temperature"),
+    "training": ("loss", "label_smoothing", "distillation", "head"),
+    "augmentation": ("mix",),
+    "evaluation": ("calibrate",),
     "data": ("class_balance",),
 }
 
@@ -48,8 +48,8 @@ class PretrainingRunConfig(RunConfig):
     def _nothing_ignored(self) -> PretrainingRunConfig:
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is not for pre-training: leave it out")
-        if self.training.lora.rank and not self.init:
-            raise ValueError("training.lora changes trained weights: add `init`, or set training.lora.rank=0")
+        if self.training.lora and not self.init:
+            raise ValueError("training.lora changes trained weights: add `init`, or set training.lora=none")
         return self
 
 

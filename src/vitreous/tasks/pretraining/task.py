@@ -211,8 +211,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             "epochs": epochs,
             "peak_lr": self.adapting_rate * rate,
             "optimizer": {"layer_decay": LAYER_DECAY if large else None},
-            "keep_best": looks,
-            "patience": PATIENCE if looks else None,
+            "early_stopping": {"patience": PATIENCE} if looks else None,
         }
         return {"training": training, "evaluation": {"every_epochs": max(1, round(epochs / LOOKS))}}
 
