@@ -33,7 +33,7 @@ class RunLike(Protocol):
 
 @runtime_checkable
 class HasModel(Protocol):
-    """What answers with a model that it has: a `Translator`, for example."""
+    """What answers with a model that it has."""
 
     @property
     def model(self) -> nn.Module: ...

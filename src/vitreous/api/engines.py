@@ -18,6 +18,7 @@ from vitreous.deployment.answer_files import Columns, answer_columns
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import automatic_precision, prepared_batches
+from vitreous.models.names import Runnable
 from vitreous.models.program import Program
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
@@ -147,7 +148,7 @@ class FeatureEngine(Engine):
         super().__init__(use)
         model = resolve_model(use.model, **use.fields).to(self.device).eval()
         self.decide_precision(model, images)
-        self.model = self.cast(model)
+        self.model: Runnable = self.cast(model)
 
     def columns(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Columns]:
         yield from self.computed(self.model, images, failed, self.features)

@@ -16,7 +16,7 @@ from vitreous.layers.pooling import DistilledHead
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import same_name
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import AnyDistillation, TrainingConfig
 from vitreous.training.step import Measured as Measured
 from vitreous.training.step import Objective as Objective
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from time import perf_counter
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -131,7 +131,10 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision in ("bf16", "fp8"))
 
 
-def with_cast_weights(model: nn.Module) -> nn.Module:
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def with_cast_weights(model: ModuleT) -> ModuleT:
     """Return a copy whose matrices are bf16 already, for autocast, which casts them again in every batch
     otherwise: the same outputs, in 0.8 of the time of one image of a ViT-Ti/16. A head that gives
     numbers stays as it is."""

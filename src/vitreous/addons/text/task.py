@@ -150,9 +150,9 @@ def pairs_config(count: int) -> TranslationConfig:
         width, depth, dropout, vocabulary = 128, 2, 0.2, 2000
     steps = min(max(40 * count // 64, 1000), 100_000)
     warmup = min(4000, steps // 10)
-    model: dict[str, Any] = {"width": width, "depth": depth, "encoder_depth": depth, "heads": width // 64}
+    model: dict[str, object] = {"width": width, "depth": depth, "encoder_depth": depth, "heads": width // 64}
     model |= {"mlp_dim": 4 * width, "vocabulary": vocabulary, "dropout": dropout}
-    training: dict[str, Any] = {
+    training: dict[str, object] = {
         "steps": steps,
         "batch_size": min(64, count),
         "peak_lr": (width * warmup) ** -0.5,
