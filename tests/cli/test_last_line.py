@@ -3,6 +3,7 @@ one sentence and its exit code, never with a traceback or a hang."""
 
 import contextlib
 import io
+import logging
 import os
 import shutil
 import subprocess
@@ -26,6 +27,11 @@ ERRORS = {
     "input and output": (OSError(5, "Input/output error"), 2, "the system refuses (Input/output error)"),
     "gone": (FileNotFoundError(2, "No such file or directory", "/x"), 2, "cannot use /x"),
     "not a folder": (NotADirectoryError(20, "Not a directory", "/x/y"), 2, "Not a directory"),
+    "no temporary files": (
+        FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"),
+        2,
+        "set TMPDIR to one that can",
+    ),
     "a long path": (OSError(36, "File name too long", "x" * 5000), 2, "a path is too long"),
     "not UTF-8": (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), 2, "not UTF-8"),
     "a lone surrogate": (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no"), 2, "not UTF-8"),
@@ -231,6 +237,13 @@ def test_numbers_without_sense_are_refused(words, capsys, tmp_path, monkeypatch)
     assert found.strip().splitlines()[-1].startswith("vitreous: ")
     assert "defect" not in found
     assert not Path("run").exists()
+
+
+def test_a_library_says_nothing_of_its_cache(capsys):
+    """Where the home cannot be written, matplotlib explains its own folder at each start."""
+    run(["recipe", "nope"])
+    logging.getLogger("matplotlib.font_manager").warning("Matplotlib created a temporary cache directory")
+    assert "cache directory" not in capsys.readouterr().err
 
 
 CONFIGS = {

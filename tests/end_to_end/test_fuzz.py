@@ -364,18 +364,15 @@ for path in sys.argv[1:]:
 
 @pytest.mark.timeout(7200)
 def test_damaged_checkpoints(workplace, tmp_path):
-    """150 of each of six files, loaded in a process of their own, whose memory is watched."""
+    """As many of each of seven files, loaded in a process of their own, whose memory is watched."""
     model, rng = vt.load(workplace / "model"), random.Random(SEED)
     wanted = {"timm": "m.pth", "huggingface": "hf", "vit-pytorch": "v.pt"}
     files = [workplace / "model" / "model.safetensors", workplace / "model" / "config.json"]
     for format, name in wanted.items():
-        try:
-            vt.save(model, tmp_path / name, format=format)
-        except vt.InputError:
-            continue
         path = tmp_path / name
-        files += [each for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file()]
-    files = (files * 6)[:6]
+        vt.save(model, path, format=format, drop=["norm_eps"] if format == "vit-pytorch" else ())
+        files += [path] if path.is_file() else [each for each in path.iterdir() if each.suffix != ".md"]
+    assert len(files) == 7
     for place, file in enumerate(files):
         damaged = []
         for number in range(CHECKPOINTS // len(files)):

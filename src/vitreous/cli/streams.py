@@ -67,6 +67,8 @@ def read_stdin() -> str:
 
 def last_words(error: Exception) -> tuple[str, int]:
     """Return a sentence about an error that nothing else has explained, and the exit code."""
+    if isinstance(error, OSError) and "temporary directory" in str(error):
+        return said("no folder for temporary files can be written: set TMPDIR to one that can"), 2
     if isinstance(error, OSError):
         return about_system(error), 2
     if isinstance(error, RecursionError):
