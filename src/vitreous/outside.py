@@ -42,9 +42,12 @@ def check_regular(info: os.stat_result, path: str | Path) -> None:
 def read_regular(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
     """Return the bytes of a regular file of at most `largest` bytes. Raises OSError."""
     with open_regular(path) as file:
-        content = file.read(min(largest, os.fstat(file.fileno()).st_size) + 1)
-        content += file.read(largest + 1 - len(content)) if len(content) <= largest else b""
-    if len(content) > largest:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > largest else file.read(size + 1)
+        if content is None:  # a regular file of /proc that would wait
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        content += file.read(largest + 1 - len(content)) if size <= largest else b""
+    if max(size, len(content)) > largest:
         raise OSError(errno.EFBIG, f"more than {largest} bytes", str(path))
     return content
 

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import vitreous as vt
+from vitreous.cli.printing import print_json
 from vitreous.data.config import DataConfig
 from vitreous.data.decoding import BadImage, EncodedImage, decode, file_digest, read_file
 from vitreous.data.image_list import ImageList, image_list
@@ -274,3 +276,56 @@ def test_the_mark_of_windows_is_not_text(tmp_path):
 
     (tmp_path / "a.toml").write_bytes("\ufeffa = 1\r\nb = '가'\r\n".encode())
     assert read_text(tmp_path / "a.toml") == "a = 1\nb = '가'\n"
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    """Nor is one of /proc that would wait, which is a regular file and has no size."""
+    with (tmp_path / "sparse.png").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(OSError, match="more than"):
+        read_regular(tmp_path / "sparse.png")
+
+
+def test_a_regular_file_that_would_wait_is_no_image(tmp_path, monkeypatch):
+    class Waiting(io.BytesIO):
+        def read(self, *_):
+            return None
+
+    (tmp_path / "a.png").write_bytes(b"x")
+    opened = (tmp_path / "a.png").open("rb")
+    waiting = Waiting()
+    waiting.fileno = opened.fileno
+    monkeypatch.setattr("vitreous.outside.open_regular", lambda _: waiting)
+    with opened, pytest.raises(OSError, match="not a regular file"):
+        read_regular(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_a_table_without_the_mark_of_its_encoding_is_named(tmp_path, encoding):
+    (tmp_path / "l.csv").write_bytes("path,label\na.png,cat\n".encode(encoding))
+    with pytest.raises(InputError, match="without its mark"):
+        open_data(str(tmp_path / "l.csv"), DataConfig())
+
+
+@pytest.mark.parametrize(("mode", "name"), [("w:gz", "gzip"), ("w:bz2", "bzip2"), ("w:xz", "xz")])
+def test_a_compressed_shard_is_named(tmp_path, mode, name):
+    with tarfile.open(tmp_path / "a.tar", mode) as archive:
+        archive.addfile(tarfile.TarInfo("0.png"))
+    with pytest.raises(InputError, match=f"it is a {name} file: unpack it first"):
+        open_data(str(tmp_path / "a.tar"), DataConfig())
+
+
+def test_json_is_printed_to_a_text_in_memory():
+    with contextlib.redirect_stdout(io.StringIO()) as written:
+        print_json({"name": "고양이"})
+    assert written.getvalue() == '{"name":"고양이"}\n'
+
+
+def test_shards_are_not_packed_into_what_they_are_of(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(3):
+            Image.new("RGB", (8, 8), (index, 0, 0)).save(tmp_path / "photos" / name / f"{index}.png")
+    with pytest.raises(InputError, match="where it would be data"):
+        vt.pack_data(tmp_path / "photos", tmp_path / "photos" / "packed")
+    assert not (tmp_path / "photos" / "packed").exists()

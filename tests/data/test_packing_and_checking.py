@@ -122,7 +122,7 @@ def test_a_table_that_was_edited_is_not_replaced(tmp_path, make, capsys):
 
 def test_no_data_and_names_that_are_not_utf8(tmp_path, make, capsys):
     assert run(["data", "check", ""]) == 2
-    assert "DATA is empty" in capsys.readouterr().err
+    assert "is a variable not set?" in capsys.readouterr().err
     strange = tmp_path / os.fsdecode(b"\xff")
     make(strange, count=3)
     run(["doctor", str(strange), "--json"])

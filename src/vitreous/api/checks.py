@@ -16,7 +16,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule, nearest, require_packages, utf8_name, writing_to
 from vitreous.extensions import added_tasks, imported
 from vitreous.languages import speaking
-from vitreous.outside import read_regular, read_text
+from vitreous.outside import local_path, read_regular, read_text
 from vitreous.tasks.doctor import examine_data, examine_run
 from vitreous.whole_files import checksum, write_csv
 
@@ -156,5 +156,7 @@ def pack_data(
         raise InputError(f"`seed` {seed} is too low: use 0 or more")
     if raw and quality is not None:
         raise InputError("`raw` writes no JPEGs: leave out `quality`, or `raw`")
+    if isinstance(data, str | Path) and local_path(data).resolve() in Path(out).resolve().parents:
+        raise InputError(f"{out} is in {data}, where it would be data: name another folder")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
     return pack(open_data(data, DataConfig(split=SplitByName(seed=seed))), Path(out), packing, strict=strict)

@@ -202,7 +202,7 @@ def printed(quiet: bool, verbose: bool) -> Iterator[None]:
     reach stdout."""
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(PrintableStream(sys.stdout)))  # type: ignore[type-var]
-        if not verbose:  # it says where its cache cannot be written, which is no matter for the user
+        if not verbose:  # it says where its cache cannot be written, which does not matter to the user
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
         if quiet:
             stack.enter_context(redirect_stderr(stack.enter_context(open(os.devnull, "w"))))

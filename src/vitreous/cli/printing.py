@@ -23,7 +23,8 @@ def print_json(result: Mapping[str, Any]) -> None:
     from pydantic_core import to_json
 
     text = to_json(result, inf_nan_mode="null").decode()
-    if not sys.stdout.encoding.lower().startswith("utf"):
+    encoding = sys.stdout.encoding or "utf-8"  # a text in memory has none
+    if not encoding.lower().startswith("utf"):
         text = json.dumps(json.loads(text))  # other characters as JSON escapes them
     print(text, flush=True)
 

@@ -151,16 +151,20 @@ def read_table(path: Path) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
+UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def decoded_text(content: bytes, where: str) -> tuple[str, str]:
     """Return (text, encoding) of a table: by its byte-order mark, as UTF-8, or as CP949, in which Korean
     spreadsheets write; the last two with a notice. Raises InputError: it is none of these."""
-    encoding = "utf-8"
+    encoding = ""
     for mark, name in MARKS.items():
         if content.startswith(mark):
             encoding = name
+    if b"\0" in content[:100] and (content.startswith(UTF32) or encoding != "utf-16"):
+        raise InputError(f"{where} is UTF-16 or UTF-32 without its mark, or not a text: save it as UTF-8")
+    encoding = encoding or "utf-8"
     for each in dict.fromkeys((encoding, "cp949")):
         try:
             text = content.decode(each)

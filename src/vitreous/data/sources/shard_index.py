@@ -35,6 +35,13 @@ SEVERAL = "targets.npz"  # where images have several labels
 BLOCK = 512  # bytes of tar, at whose multiples everything begins
 LABELS = (".txt", ".json", ".cls")  # the last one that a sample has is its label
 LARGEST_LABEL = 1 << 20  # bytes; a label is a word or a small JSON object
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+    b"(\xb5/\xfd": "zstd",
+}
 PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 SKIPPED = (
     tarfile.DIRTYPE,
@@ -275,7 +282,10 @@ def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[Member]:
                 if member.isreg() and not member.issparse():
                     yield member.name, member.offset_data, member.size
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:  # tarfile takes signs and spaces
-        raise InputError(f"{shard} is not a tar file that can be read: {error}") from None
+        begin = os.pread(descriptor, 6, 0)
+        packed = [name for magic, name in COMPRESSED.items() if begin.startswith(magic)]
+        reason = f"it is a {packed[0]} file: unpack it first" if packed else error
+        raise InputError(f"{shard} is not a tar file that can be read: {reason}") from None
 
 
 def split_name(name: str) -> tuple[str, str]:
