@@ -8,6 +8,7 @@ from functools import wraps
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from unicodedata import east_asian_width
 
 from vitreous.errors import require_packages
 
@@ -142,15 +143,22 @@ def written(value: Any) -> str:
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> str:
     """Return a table as plain text; its first `words` columns are words, the others numbers."""
     cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    widths = [max(text_width(row[column]) for row in cells) for column in range(len(headers))]
     lines = []
     for row in [cells[0], ["-" * width for width in widths], *cells[1:]]:
         aligned = (
-            cell.ljust(width) if column < words else cell.rjust(width)
+            f"{cell}{' ' * (width - text_width(cell))}"
+            if column < words
+            else f"{' ' * (width - text_width(cell))}{cell}"
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)
+
+
+def text_width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: two for a letter of Korean, Chinese or Japanese."""
+    return sum(1 + (east_asian_width(letter) in "WF") for letter in text)
 
 
 def si(number: float | int) -> str:

@@ -51,7 +51,7 @@ def test_evaluate_for_people(command: Call) -> None:
     for word in (
         "accuracy",
         "95 %",
-        "calibration (ECE)",
+        "calibration error (ECE)",
         "precision",
         "recall",
         "F1",

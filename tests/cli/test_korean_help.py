@@ -13,12 +13,15 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from rich.cells import cell_len
 
 import vitreous
 from vitreous.cli import ADDED, COMMANDS, CORE, app, run
 from vitreous.extensions import ADDONS, added_tasks, addons
+from vitreous.languages import speaking, unreadable
 from vitreous.languages.terminal import catalog, meaning_of
 
 PACKAGE = Path(vitreous.__file__).parent
@@ -87,8 +90,14 @@ def literals(function: str) -> set[str]:
 def test_every_sentence_of_the_program_is_in_the_catalog_and_no_other() -> None:
     assert literals("said") == KOREAN["sentences"].keys()
     for english, korean in KOREAN["sentences"].items():
-        assert HANGUL.search(korean)
+        latin = re.search("[a-z]", re.sub(r"{[^}]*}", "", korean))
+        assert HANGUL.search(korean) or not latin, english
         assert fields(korean) == fields(english), english
+
+
+def test_words_of_results_are_those_of_the_program() -> None:
+    """`word` takes literals, and names that the program has as data: parts, severities, units."""
+    assert literals("word") <= KOREAN["words"].keys()
 
 
 def fields(sentence: str) -> list[tuple[str | None, str | None, str | None]]:
@@ -162,3 +171,65 @@ def test_progress_is_korean_and_json_stays_json(tmp_path: Path) -> None:
     assert "레시피: " in err
     assert "스텝 2/2" in err
     assert out.startswith("{")
+
+
+WORDS = re.compile(r"[a-z]{3,}[ ,:]+[a-z]{2,}")
+
+
+def test_what_is_printed_goes_through_the_catalog() -> None:
+    """No English sentence is printed as it is, neither as a result nor as a line of the progress."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id not in ("print", "say", "tell"):
+                continue
+            for text in node.args:
+                parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+                said = [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+                found += [f"{path.name}: {part}" for part in said if WORDS.search(part)]
+    assert not found
+
+
+def test_why_an_image_cannot_be_read_is_korean() -> None:
+    with speaking("ko"):
+        assert unreadable("no image of a known format") == "알려진 형식의 이미지가 아님"
+        assert unreadable("20000x9000 pixels, more than 100000000") == "20000x9000픽셀: 100000000픽셀보다 큼"
+        assert unreadable("what a library said of 3") == "what a library said of 3"
+    with speaking("en"):
+        assert unreadable("the file is empty") == "the file is empty"
+
+
+# Lines that hold names and numbers alone: rows of classes and of the confusion matrix, the table's rule.
+NAMES_ALONE = re.compile(r"^(dark|light|apples)? *[-\d.% ~()|]*(dark|light)?[-\d.% ~()|dark light]*$")
+
+
+@pytest.mark.slow
+def test_a_whole_training_speaks_korean(tmp_path: Path) -> None:
+    """The ladder, the reasons of the recipe, progress, findings and results: every line has Korean in it,
+    but for names and numbers."""
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        path = tmp_path / "photos" / ("dark", "light")[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, 90, (80, 120, 3)) + 160 * (number % 2)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    (tmp_path / "photos" / "dark" / "broken.png").write_text("not an image")
+    photos, run = str(tmp_path / "photos"), str(tmp_path / "run")
+    commands = (
+        ("train", photos, "--minutes", "0.05", "--out", run),
+        ("evaluate", run),
+        ("data", "check", photos),
+        ("doctor", run),
+        ("predict", run, photos + "/dark/0.png"),
+    )
+    english = []
+    for command in commands:
+        code, out, errors = in_korean(*command)
+        assert code in (0, 1), errors
+        lines = [line for line in (out + errors).splitlines() if line.strip()]
+        assert lines
+        english += [line for line in lines if not HANGUL.search(line) and not NAMES_ALONE.match(line)]
+    english = [line for line in english if photos not in line]  # the answers of predict
+    assert not english

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from jinja2 import Template
 from scipy.sparse import csr_array
 
 import vitreous as vt
@@ -132,7 +133,7 @@ def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
     assert path == run / "report.html"
     assert {"curves", "confusion", "calibration", "predictions", "attention", "classes"} <= sections(page)
     assert asks_the_network(page) == []
-    assert "77.8 %" in page
+    assert "77.8\u00a0%" in page
     assert "nan" not in re.sub(r'"data:[^"]*"', "", page).lower().split()
     assert [each.name for each in run.iterdir() if each.name.endswith(".tmp")] == []
     runs_in_a_page = reason_against(model_of(**KINDS[kind])) is None
@@ -154,7 +155,7 @@ def test_what_stands_in_the_report(run: Path) -> None:
     assert {"baselines", "filters", "augmented", "configuration"} <= sections(page)
     assert re.search(r"of \d x \d positions no structure can be seen", page)
     assert page.count("<figure><img") == 2  # augmented images
-    assert "cat 70.0 % + dog 30.0 %" in page
+    assert "cat 70.0\u00a0% + dog 30.0\u00a0%" in page
     assert "<b>bold" not in page
     assert "epochs = 5 # &lt;not a tag&gt;" in page
     assert "SVM on pixels (C 10)" in page
@@ -193,17 +194,20 @@ def test_images_say_label_prediction_and_confidence(run: Path) -> None:
     model = model_of()
     torch.nn.init.normal_(model.head.weight, std=5.0)
     page = write_training_report(run, model=model, evaluation=evaluation(7), images=images()).read_text()
-    alternatives = re.findall(r'alt="([✓✗]) (\S+), predicted (\S+) \(([\d.]+) %\): attention rollout"', page)
+    alternatives = re.findall(r'alt="([✓✗]) (\S+), predicted (\S+) \(([\d.]+)\s%\): attention rollout"', page)
     assert len(alternatives) == 8
     assert all((sign == "✓") == (label == predicted) for sign, label, predicted, _ in alternatives)
 
 
 def test_the_head_compares_the_accuracy(run: Path) -> None:
     page = write_training_report(run, model=model_of(), evaluation=evaluation(7), images=images()).read_text()
-    assert "always answering the most frequent class of the test set gives 33.3 %, guessing 33.3 %" in page
     assert (
-        "Accuracy in training, on augmented images in the last epoch: 80.0 %, 2.2 points above the test set."
+        "always answering the most frequent class of the test set gives 33.3\u00a0%, guessing 33.3\u00a0%"
         in page
+    )
+    assert (
+        "Accuracy in training, on augmented images in the last epoch: 80.0\u00a0%, "
+        "2.2 points above the test set." in page
     )
     assert "not better than always answering the most frequent class" not in page
     poor = write_training_report(run, model=model_of(), evaluation=evaluation(4), images=images()).read_text()
@@ -416,7 +420,7 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
     masks = SegmentationEvaluation(
         names=("a",), classes=("x", "y"), confusions=np.array([[[5, 5], [0, 10]]]), failed={}, seconds=1.0
     )
-    assert "83.3 %" not in head(masks, miou=0.9)[0]
+    assert "83.3\u00a0%" not in head(masks, miou=0.9)[0]
     assert "20.8 points above the test set" in head(masks, miou=0.5 * (0.5 + 10 / 15) + 0.2083)[0]
     several = MultiLabelEvaluation(
         names=("a", "b"),
@@ -456,3 +460,10 @@ def test_a_training_that_has_hardly_begun_is_said_to_be_that(run: Path) -> None:
     assert "ended after 0.07 of an epoch" in notice()
     with speaking("en"):
         assert phrase("head.commands.longer", minutes=2) == "Train for twice as long: about 2 more minutes"
+
+
+def test_no_line_breaks_inside_a_rate(tmp_path: Path) -> None:
+    write_page(tmp_path / "page.html", Template("<p>{{ text }}</p>"), text="44.9 % of 30 %, and a 7 % 3")
+    written = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert re.findall(r"\d %", written) == []
+    assert "44.9\u00a0% of 30\u00a0%" in written

@@ -397,7 +397,7 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
 
     ticks = itertools.count(0.0, 0.25)
     monkeypatch.setattr(running, "Trainer", partial(Trainer, clock=lambda: next(ticks)))
-    with pytest.warns(UserWarning, match="s of pre-training are about .* too few to learn much"):
+    with pytest.warns(UserWarning, match="s hold about .* too few to learn much"):
         trained = learn(run.with_training(minutes=0.5), splits, device=CPU, callbacks=[Shares()])
     assert len(shares) > 8  # of which four were planned
     assert all(found == pytest.approx(wanted) for found, wanted in shares[2:])

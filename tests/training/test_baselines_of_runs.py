@@ -50,7 +50,7 @@ def test_a_run_below_its_baseline_says_so_everywhere(
     assert result["test_accuracy"] < 1.0
     assert "below baseline" in {each["kind"] for each in result["findings"]}
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "SVM on HOG and color has 100.0 %" in page.replace("\n", " ")
+    assert "SVM on HOG and color has 100.0\u00a0%" in page.replace("\n", " ")
     vitreous(["doctor", str(run)])
     assert "SVM on HOG and color has 100.0 %" in capsys.readouterr().out.replace("\n", " ")
 

@@ -229,7 +229,7 @@ def test_augmentation_follows_the_data_and_is_said(
     assert (config.augmentation.flip, config.augmentation.flip_vertical) == (flip, vertical)
     assert (config.augmentation.color_jitter is None) == gray
     assert config.augmentation.random_resized_crop is None
-    words = "not mirrored: an SVM" if arrows else "mirrored: an SVM"
+    words = "images are not mirrored: an SVM" if arrows else "mirroring does no harm: an SVM"
     assert any(each.startswith(words) for each in reasons)
     config, reasons, _, _ = task_named("classification").plan(str(data), {"augmentation": {"flip": 0.25}})
     assert config.augmentation.flip == 0.25, "as it was asked for"
@@ -248,7 +248,7 @@ def test_images_are_shown_whole(tmp_path: Path) -> None:
     for init in (None, "vitreous:small"):
         config, reasons, _, _ = task.plan(source, {}, init=init)
         assert config.preprocessing.resize == "squash"
-        assert any(each.startswith("images are shown whole") for each in reasons)
+        assert any(each.startswith("images are squashed") for each in reasons)
     named, reasons, _, _ = task.plan(source, {"model": {"name": "ViT-Ti/16"}})
     assert named.preprocessing.resize == "crop", "as its source has it"
     assert named.augmentation.random_resized_crop is not None
@@ -306,7 +306,7 @@ def test_a_classical_method_that_is_ahead_is_named_before_the_training() -> None
     assert found == classical
     said = ahead_of_models(found, taught=True)
     assert said.startswith(
-        "so far SVM on HOG and color is ahead with 70.0 %; the model learns its answers, too"
+        "so far SVM on HOG and color is ahead with 70.0 %; the model also learns from its answers"
     )
     assert better_classical([classical, rung(0.7, 1.0)]) is None
     assert better_classical([rung(0.5, 1.0)]) is None
@@ -356,7 +356,7 @@ def test_few_images_learn_from_the_svm_that_is_ahead(tmp_path: Path, monkeypatch
     climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
     assert climbed.settings["training"]["distillation"]["teacher"] == "classical:svm"
     assert "steps" not in climbed.settings["training"]
-    assert any("the model learns its answers, too" in each for each in said)
+    assert any("the model also learns from its answers" in each for each in said)
     monkeypatch.setattr(ladder, "MOST_TAUGHT", 10)
     climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
     assert climbed.settings["training"]["steps"] == 0

@@ -200,9 +200,7 @@ def test_several_processes_estimate_again_after_going_back(timed: Any, tmp_path:
 
 
 def test_a_time_that_is_too_short_is_spoken_of_once(timed: Any) -> None:
-    with pytest.warns(
-        UserWarning, match=r"12 s of training are about 12 steps, 1.\d epochs: too few"
-    ) as spoken:
+    with pytest.warns(UserWarning, match=r"12 s hold about 12 steps, 1.\d epochs: too few") as spoken:
         timed(0.2, Steps(1.0))
     assert len([each for each in spoken if "minutes" in str(each.message)]) == 1
     with warnings.catch_warnings():

@@ -21,6 +21,7 @@ from vitreous.data.split_file import data_notes
 from vitreous.errors import InputError, LazyModule, nearest, own_warnings, printable, require_packages
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
+from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
@@ -228,17 +229,27 @@ def train_in_processes(
             command, path = run.config.command, quote(str(run.path))
             if world.first:
                 stopped.add_note(
-                    f"stopped at step {stopped.step}, and the state is saved: resume with "
-                    f"vitreous {command} --resume {path}; until then the run can be used as it is"
+                    said(
+                        "stopped at step {step}, and the state is saved: resume with vitreous {command} "
+                        "--resume {path}; until then the run can be used as it is",
+                        step=stopped.step,
+                        command=command,
+                        path=path,
+                    )
                 )
             raise
         except KeyboardInterrupt as stopped:
             missing = [name for name in ("report.html", "README.md") if not (run.path / name).exists()]
             if world.first and missing and is_finished(run.path):
                 stopped.add_note(
-                    f"{run.path} is trained and has its model, but its evaluation was interrupted: "
-                    f"{' and '.join(missing)} are missing; make them with vitreous {run.config.command} "
-                    f"--resume {quote(str(run.path))}"
+                    said(
+                        "{run} is trained and has its model, but its evaluation was interrupted; missing: "
+                        "{missing}; make them with vitreous {command} --resume {path}",
+                        run=run.path,
+                        missing=", ".join(missing),
+                        command=run.config.command,
+                        path=quote(str(run.path)),
+                    )
                 )
             raise
         return Run(run.path, result)

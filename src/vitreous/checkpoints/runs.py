@@ -13,6 +13,7 @@ from typing import Any
 
 from vitreous.errors import InputError
 from vitreous.extensions import added_tasks
+from vitreous.languages.terminal import said
 from vitreous.outside import read_text
 
 
@@ -127,7 +128,12 @@ def check_finished(path: Path) -> None:
     if (path / "model").exists():
         if stopped := stopped_at(path):
             step, total = stopped
-            sentence = f"{path} was stopped at step {step:,} of {total:,}: this is its model so far"
+            sentence = said(
+                "{run} was stopped at step {step:,} of {total:,}: this is its model so far",
+                run=path,
+                step=step,
+                total=total,
+            )
             warnings.warn(sentence, stacklevel=1)
         return
     command = command_of(read_tree(path))

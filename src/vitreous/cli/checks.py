@@ -10,9 +10,10 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import Int, Json, Language, Text, Workers
-from vitreous.cli.printing import print_findings, print_json
+from vitreous.cli.printing import print_findings, print_json, print_named
 from vitreous.errors import InputError, printable, utf8_name
-from vitreous.languages.terminal import said
+from vitreous.languages import unreadable
+from vitreous.languages.terminal import said, word
 
 if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
@@ -32,7 +33,9 @@ def doctor(
     if json:
         print_json(diagnosis.to_json())
     elif not diagnosis.findings:
-        print(f"{utf8_name(subject)}: nothing found that would keep a model from learning")
+        print(
+            said("{subject}: nothing found that would keep a model from learning", subject=utf8_name(subject))
+        )
     else:
         print_findings(diagnosis.findings)
     return 1 if diagnosis.errors else 0
@@ -106,33 +109,44 @@ def pack(
     packed = vt.pack_data(data, out, **options)
     for name, reason in packed.bad:
         print(
-            printable(f"vitreous: {said('left out {name}: {reason}', name=name, reason=reason)}"),
+            printable(f"vitreous: {said('left out {name}: {reason}', name=name, reason=unreadable(reason))}"),
             file=sys.stderr,
         )
     if json:
         print_json(packed.to_json())
     else:
-        megabytes = packed.bytes / 1e6
-        print(f"{packed.images} images in {packed.shards} shards, {megabytes:.1f} MB: {out}")
-        print(f"train on them with: vitreous train {out}")
+        print(
+            said(
+                "{images} images in {shards} shards, {size:.1f} MB: {out}",
+                images=packed.images,
+                shards=packed.shards,
+                size=packed.bytes / 1e6,
+                out=out,
+            )
+        )
+        print(said("train on them with: vitreous train {out}", out=out))
     return 1 if packed.bad else 0
 
 
 def print_report(source: str, report: DataReport) -> None:
     """Findings, the gravest first, a few images each."""
-    parts = ", ".join(f"{count} {name}" for name, count in report.images.items())
+    parts = ", ".join(
+        said("{count} {part}", count=count, part=word(name)) for name, count in report.images.items()
+    )
     counts = list(report.classes.values())
     classes = ""
     if counts:
         least, most = min(counts), max(counts)
-        each = str(least) if least == most else f"{least} to {most}"
-        classes = f"; {len(counts)} {'class' if len(counts) == 1 else 'classes'} of {each} "
-        classes += "image" if most == 1 else "images"
+        each = str(least) if least == most else said("{low} to {high}", low=least, high=most)
+        classes = said("; {count} classes of {each} images", count=len(counts), each=each)
+        if len(counts) == 1 or most == 1:
+            classes = said("; classes: {count}, images of each: {each}", count=len(counts), each=each)
     print(f"{source}: {parts}{classes}")
     print_findings(report.findings)
     if report.moved:
-        print(f"moved to quarantine: {len(report.moved)} files that cannot be read")
+        print(said("moved to quarantine: {count} files that cannot be read", count=len(report.moved)))
     if not report.findings:
-        print("nothing is wrong with it")
+        print(said("nothing is wrong with it"))
     if report.page:
-        print(f"report  {report.page}\nactions {report.actions}  (for vitreous train {source} --exclude)")
+        print_named("report", report.page)
+        print_named("actions", f"{report.actions}  (vitreous train {source} --exclude)")

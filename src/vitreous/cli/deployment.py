@@ -21,7 +21,8 @@ from vitreous.cli.options import (
     Text,
     Workers,
 )
-from vitreous.cli.printing import print_json, print_table
+from vitreous.cli.printing import print_json, print_named, print_table
+from vitreous.languages.terminal import said, word
 from vitreous.results import percent
 
 WithOut = Annotated[str, Parameter(help="a run directory; or, with --out, any checkpoint of a classifier")]
@@ -60,12 +61,25 @@ def calibrate(
     if json:
         print_json(found.to_json())
         return
-    learned = ", and training images as far as they agree" if data is None else ""
+    where = f"{found.source}, {word(found.part)}"
+    if data is None:
+        where = said("{where}, and training images as far as they agree", where=where)
     print(
-        f"temperature {found.temperature:.3g}, fitted on {found.count} images: {found.source}, {found.part}"
-        f"{learned}\nexpected calibration error there: {percent(found.error_before)} before, "
-        f"{percent(found.error_after)} after\nmodel   {found.folder}"
+        said(
+            "temperature {temperature:.3g}, fitted on {count} images: {where}",
+            temperature=found.temperature,
+            count=found.count,
+            where=where,
+        )
     )
+    print(
+        said(
+            "expected calibration error there: {before} before, {after} after",
+            before=percent(found.error_before),
+            after=percent(found.error_after),
+        )
+    )
+    print_named("model", found.folder)
     if found.thresholds:
         rows = [(label, f"{value:.3f}") for label, value in found.thresholds.items()]
         print_table(("\nlabel", "threshold"), rows)
@@ -116,8 +130,13 @@ def export(
     if json:
         print_json({"model": model, **written.to_json(), "seconds": round(seconds, 2)})
         return
+    made = f"{written.format}{f', opset {written.opset}' if written.opset else ''}, {written.precision}"
     print(
-        f"{written.path} ({written.format}{f', opset {written.opset}' if written.opset else ''}, "
-        f"{written.precision}), {written.bytes / 1e6:.1f} MB, largest difference "
-        f"{written.max_abs_difference:.1e}"
+        said(
+            "{path} ({made}), {size:.1f} MB, largest difference {difference:.1e}",
+            path=written.path,
+            made=made,
+            size=written.bytes / 1e6,
+            difference=written.max_abs_difference,
+        )
     )

@@ -24,7 +24,7 @@ from vitreous.cli.options import (
     Workers,
 )
 from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import said, word
 from vitreous.results import percent
 
 
@@ -68,7 +68,14 @@ def evaluate(
     if json:
         print_json(found.to_json())
     else:
-        print(f"{run} on {found.source}, {found.part}, in {found.seconds:.1f} s\n")
+        about = said(
+            "{run} on {source}, {part}, in {seconds:.1f} s",
+            run=run,
+            source=found.source,
+            part=word(found.part),
+            seconds=found.seconds,
+        )
+        print(f"{about}\n")
         print_metrics(found)
         for table in found.tables():
             print(f"\n{table.title}" if table.title else "")
@@ -119,15 +126,27 @@ def probe(
     if json:
         print_json({"model": model, **result.to_json()})
         return
-    print(
-        f"{model} on {result.data}: {result.width} frozen features, {result.train_count} images to fit, "
-        f"{result.test_count} to evaluate\n"
+    about = said(
+        "{model} on {data}: {width} frozen features, {train} images to fit, {test} to evaluate",
+        model=model,
+        data=result.data,
+        width=result.width,
+        train=result.train_count,
+        test=result.test_count,
     )
+    print(f"{about}\n")
     rows = []
     for row in result.table():
-        interval = f"{percent(row['low'])} to {percent(row['high'])}"
+        interval = said("{low} to {high}", low=percent(row["low"]), high=percent(row["high"]))
         others = (percent(row[name]) for name in result.baselines)
         rows.append((row["probe"], percent(row["accuracy"]), interval, *others))
-    print_table(("probe", "accuracy", "95 % interval", *result.baselines), rows)
-    print(f"\nfeatures in {result.extracting:.1f} s, probes in {result.fitting:.1f} s")
-    print(f"few-shot intervals: over {draws} samples of the shots; the others: over the test images")
+    baselines = map(word, result.baselines)
+    print_table((word("probe"), word("accuracy"), said("95 % interval"), *baselines), rows)
+    times = {"features": result.extracting, "probes": result.fitting}
+    print(f"\n{said('features in {features:.1f} s, probes in {probes:.1f} s', **times)}")
+    print(
+        said(
+            "few-shot intervals: over {draws} samples of the shots; the others: over the test images",
+            draws=draws,
+        )
+    )

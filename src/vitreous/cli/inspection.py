@@ -24,7 +24,7 @@ from vitreous.cli.options import (
     Text,
     Workers,
 )
-from vitreous.cli.printing import print_failed, print_json, print_table
+from vitreous.cli.printing import print_failed, print_json, print_named, print_table
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.results import percent
@@ -90,8 +90,12 @@ def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpa
     if json:
         print_json(result.to_json())
     else:
-        figures = f"{len(result.drawings)} figures and " if result.drawings else ""
-        print(f"{result.report}\n{figures}{result.arrays.name} beside it")
+        print(result.report)
+        arrays = result.arrays.name
+        if result.drawings:
+            print(said("{count} figures and {arrays} beside it", count=len(result.drawings), arrays=arrays))
+        else:
+            print(said("{arrays} beside it", arrays=arrays))
     if result.boxes:
         print(
             said(
@@ -146,11 +150,18 @@ def compare(
     if found.settings:
         print()
         values = [[name, *map(str, row)] for name, row in found.settings.items()]
-        print_table(["different settings", *(run.name for run in found.runs)], values, words=1 + len(runs))
+        print_table(
+            [said("different settings"), *(run.name for run in found.runs)], values, words=1 + len(runs)
+        )
     if found.by_class:
         print()
         values = [[name, *map(percent, row)] for name, row in list(found.by_class.items())[:SHOWN_CLASSES]]
-        print_table(["classes that differ most", *(run.name for run in found.runs)], values)
+        print_table([said("classes that differ most"), *(run.name for run in found.runs)], values)
     if found.common:
-        print(f"\ndifferent answers to {len(found.differing):,} of {found.count:,} examples")
-    print(f"page  {found.report}")
+        differing = said(
+            "different answers to {differing:,} of {count:,} examples",
+            differing=len(found.differing),
+            count=found.count,
+        )
+        print(f"\n{differing}")
+    print_named("page", found.report)

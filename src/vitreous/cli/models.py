@@ -11,7 +11,7 @@ import vitreous as vt
 from vitreous.cli.options import BatchSizes, ConfigFile, ImageSize, Json, Model, Settings, Text, Texts
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import said, word
 from vitreous.results import byte_size, si
 
 
@@ -49,7 +49,7 @@ def describe(
     if json:
         print_json({"model": model, **description.to_json()})
     else:
-        print(f"{model}: one forward pass\n\n{description}")
+        print(f"{said('{model}: one forward pass', model=model)}\n\n{description}")
 
 
 SourceFormat = Annotated[str, Parameter(name="--from", metavar="TEXT")]
@@ -111,7 +111,14 @@ def convert(
             ),
             file=sys.stderr,
         )
-    print(f"{converted.path} ({converted.format}), largest difference {converted.max_abs_difference:.1e}")
+    print(
+        said(
+            "{path} ({format}), largest difference {difference:.1e}",
+            path=converted.path,
+            format=converted.format,
+            difference=converted.max_abs_difference,
+        )
+    )
 
 
 def list_models(
@@ -151,17 +158,25 @@ def list_models(
         (name, source_of(name), PUBLISHED.get(name, ""), si(count), *sizes[name])
         for name, count in counts.items()
     ]
-    headers = ("model", "size from", "pre-trained weights, for --init", "parameters", "weights", "training")
     if rows:
-        print_table(headers, rows, words=3)
+        headers = (
+            "model",
+            "size from",
+            "pre-trained weights, for --init",
+            "parameters",
+            "weights",
+            "training",
+        )
+        print_table([word(name) for name in headers], rows, words=3)
     if encoders:
         if rows:
-            print("\nEncoders that come with the package, for --init:\n")
+            print(f"\n{said('Encoders that come with the package, for --init:')}\n")
         listing = [
             (each.name, each.trained_on, each.license, si(each.parameters), byte_size(each.bytes))
             for each in encoders
         ]
-        print_table(("encoder", "trained on", "license", "parameters", "weights"), listing, words=3)
+        of_encoders = "encoder", "trained on", "license", "parameters", "weights"
+        print_table([word(name) for name in of_encoders], listing, words=3)
     print(
         "",
         said("A name has fresh weights and takes images of 224 pixels, unless --image-size says otherwise."),
@@ -206,7 +221,7 @@ def recipe(
     if diff is not None:
         rows = vt.compare_recipes(name, diff)
         executed = measured(name) if diff == "source" else []
-        titles = {"setting": "setting", "here": name, "there": diff, "where": "where", "why": "why"}
+        titles = {"here": name, "there": diff} | {key: word(key) for key in ("setting", "where", "why")}
         if json:
             print_json({"differences": rows} | ({"measured": executed} if diff == "source" else {}))
         elif rows:
@@ -214,11 +229,19 @@ def recipe(
             print_table(heads, [tuple(map(str, row.values())) for row in rows], words=len(heads))
         else:
             count = len(sourced(shown)) if diff == "source" else 0
-            of_source = f"none of the {count} settings that the code of its source computes differs"
-            of_paper = f"{name} has the settings of its paper's tables: no code computes them"
-            print("they are the same" if diff != "source" else of_source if count else of_paper)
+            if diff != "source":
+                print(said("they are the same"))
+            elif count:
+                print(
+                    said(
+                        "none of the {count} settings that the code of its source computes differs",
+                        count=count,
+                    )
+                )
+            else:
+                print(said("{name} has the settings of its paper's tables: no code computes them", name=name))
         if executed and not json:
-            print("\nRun beside the source on the same data:\n")
+            print(f"\n{said('Run beside the source on the same data:')}\n")
             listing = [
                 (
                     row["quantity"],
@@ -260,6 +283,9 @@ def cache(
     if json:
         print_json({"cleared": clear, **found.to_json()})
         return
-    print(f"{'deleted from' if clear else 'cache'} {found.folder}\n")
+    if clear:
+        print(said("deleted from {folder}", folder=found.folder), end="\n\n")
+    else:
+        print(said("cache {folder}", folder=found.folder), end="\n\n")
     rows = [(name, KINDS[name], byte_size(count)) for name, count in found.bytes.items()]
-    print_table(("kind", "what", "size"), rows, words=2)
+    print_table([word(name) for name in ("kind", "what", "size")], rows, words=2)

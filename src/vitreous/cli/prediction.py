@@ -92,7 +92,7 @@ def predict(
         for answer in found.answers:
             print(answer.line().replace("\n", "\\n"))  # of a file's name or a text
         if found.out:
-            print(f"answers to {found.count} images: {found.out}")
+            print(said("answers to {count} images: {out}", count=found.count, out=found.out))
     return print_failed(Failure(*each) for each in found.failed.items())
 
 
@@ -144,5 +144,6 @@ def embed(
         del result["paths"]  # they are in the file
         print_json(result)
     else:
-        print(f"{out}: {features.count} images, {features.values.shape[1]} features of each")
+        count, width = features.values.shape
+        print(said("{out}: {count} images, {width} features of each", out=out, count=count, width=width))
     return print_failed(features.failed)

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import printable
-from vitreous.results import percent, text_table
+from vitreous.languages import phrase, unreadable
+from vitreous.languages.terminal import rates, said, word
+from vitreous.results import percent, text_table, text_width
 
 if TYPE_CHECKING:
     from vitreous.data.findings import Finding
@@ -33,7 +35,7 @@ def print_failed(failed: Iterable[Failure]) -> int:
     """Print a line on stderr for each image that could not be read. The exit code: 1 if there are any."""
     code = 0
     for each in failed:
-        print(printable(f"vitreous: {each.path}: {each.reason}"), file=sys.stderr)
+        print(printable(f"vitreous: {each.path}: {unreadable(each.reason)}"), file=sys.stderr)
         code = 1
     return code
 
@@ -41,30 +43,41 @@ def print_failed(failed: Iterable[Failure]) -> int:
 def print_findings(findings: Iterable[Finding]) -> None:
     """Print what is wrong with data or a run, how to fix it, and a few of the images concerned."""
     for finding in findings:
-        print(f"{finding.severity}: {finding.problem}\n    fix: {finding.fix}")
+        print(f"{word(finding.severity)}: {finding.problem}\n    {word('fix')}: {finding.fix}")
         for image in finding.images[:SHOWN]:
             print(f"    {finding_subject(image)}")
         if finding.found > SHOWN and len(finding.images) > SHOWN:
-            print(f"    ... {finding.found - SHOWN} more")
+            print(f"    {said('... {count} more', count=finding.found - SHOWN)}")
 
 
 def finding_subject(image: object) -> str:
     """Return an image, a pair of them, or an image and what is wrong, as one line."""
     if isinstance(image, dict):
-        return ": ".join(map(str, image.values()))
+        return ": ".join(unreadable(str(part)) for part in image.values())
     return " = ".join(image) if isinstance(image, tuple) else str(image)
 
 
 def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]] = ()) -> None:
     """Print the metrics of held-out examples, and what simpler methods get."""
     rows = []
-    for metric in evaluation.metrics.values():
-        low, high = (metric.text(each) for each in metric.interval or (float("nan"),) * 2)
-        rows.append((metric.label, metric.text(), f"{low} to {high}" if metric.interval else ""))
+    for name, metric in evaluation.metrics.items():
+        interval = ""
+        if metric.interval:
+            low, high = map(metric.text, metric.interval)
+            interval = said("{low} to {high}", low=low, high=high)
+        rows.append((phrase(f"metrics.{name}"), metric.text(), interval))
     for each in baselines:
-        low, high = each["interval"]
-        rows.append((each["name"], percent(each["accuracy"]), f"{percent(low)} to {percent(high)}"))
-    print_table((f"held-out {evaluation.of}: {evaluation.count}", "value", "95 % interval"), rows)
+        low, high = map(percent, each["interval"])
+        interval = said("{low} to {high}", low=low, high=high)
+        rows.append((phrase(f"baselines.{each['name']}"), percent(each["accuracy"]), interval))
+    title = said("held-out {of}: {count}", of=word(evaluation.of), count=evaluation.count)
+    print_table((title, word("value"), said("95 % interval")), rows)
+
+
+def print_named(name: str, value: object) -> None:
+    """Print a value after its name, such as where the report is."""
+    shown = word(name)
+    print(f"{shown}{' ' * max(8 - text_width(shown), 1)}{value}")
 
 
 def print_names(lines: Mapping[str, str]) -> None:
@@ -76,4 +89,4 @@ def print_names(lines: Mapping[str, str]) -> None:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
     """Print a table: its first `words` columns are words, to the left, the others numbers, to the right."""
-    print(text_table(headers, rows, words=words))
+    print(text_table(headers, [list(map(rates, row)) for row in rows], words=words))

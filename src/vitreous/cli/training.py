@@ -26,10 +26,10 @@ from vitreous.cli.options import (
     Workers,
     number_or_auto,
 )
-from vitreous.cli.printing import print_json, print_metrics
+from vitreous.cli.printing import print_json, print_metrics, print_named
 from vitreous.errors import InputError
 from vitreous.extensions import HEADED, added_tasks, objectives
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import said, word
 from vitreous.results import percent
 
 if TYPE_CHECKING:
@@ -103,25 +103,41 @@ def print_result(result: RunResult) -> None:
     """Print what came out, for people."""
     numbers = result.to_json()
     for each in result.findings:  # first: a number below its own baseline is not read alone
-        print(f"{each.severity}: {each.sentence}")
+        print(f"{word(each.severity)}: {each.sentence}")
     if result.evaluation:
         print_metrics(result.evaluation, numbers.get("baselines", ()))
     if "objective" in numbers:
-        print(f"{numbers['objective']}: loss {numbers['loss']:.4f} in training")
-    waiting = f" ({percent(result.waiting)} of them waiting for data)" if result.waiting >= 0.001 else ""
-    print(
-        f"\ntrained in {result.seconds:.1f} s{waiting}, {result.train_count} examples, "
-        f"{result.parameters:,} parameters"
+        print(
+            said(
+                "{objective}: loss {loss:.4f} in training",
+                objective=numbers["objective"],
+                loss=numbers["loss"],
+            )
+        )
+    time = said("{seconds:.1f} s", seconds=result.seconds)
+    if result.waiting >= 0.001:
+        time = said("{time} ({share} of them waiting for data)", time=time, share=percent(result.waiting))
+    made = said(
+        "trained in {time}, {count} examples, {parameters:,} parameters",
+        time=time,
+        count=result.train_count,
+        parameters=result.parameters,
     )
+    print(f"\n{made}")
     if result.bad:
-        listed = f"{result.run.path}/bad_files.txt"
-        print(f"images that could not be read and were left out: {len(result.bad)}, see {listed}")
-    print(f"run     {result.run.path}")
+        print(
+            said(
+                "images that could not be read and were left out: {count}, see {path}",
+                count=len(result.bad),
+                path=f"{result.run.path}/bad_files.txt",
+            )
+        )
+    print_named("run", result.run.path)
     if result.report:
-        print(f"report  {result.report}")
+        print_named("report", result.report)
     for page in sorted(result.run.path.glob("*.html")):
         if page != result.report:
-            print(f"page    {page}")
+            print_named("page", page)
 
 
 DATA_HELP = (
@@ -297,7 +313,7 @@ def pretrain(
     """Pre-train an encoder on images alone. Labels, where there are any, are not used."""
 
     def print_next(result: RunResult) -> None:
-        print(f"next    vitreous train DATA --init {quote(str(result.run.path))}")
+        print_named("next", f"vitreous train DATA --init {quote(str(result.run.path))}")
 
     return train_or_resume(
         vt.pretrain, data, options, resume, moved_data, command="pretrain", json=json, after=print_next

@@ -42,6 +42,7 @@ from vitreous.evaluation.scores import (
     top_confusions,
     wilson_interval,
 )
+from vitreous.languages.terminal import said, word
 from vitreous.models.names import Runnable
 from vitreous.results import percent
 from vitreous.training.distributed import ALONE
@@ -164,16 +165,17 @@ class ClassificationEvaluation(LabelEvaluation):
             (each.label, percent(each.precision), percent(each.recall), percent(each.f1), str(each.support))
             for each in self.per_class
         ]
-        found = [TextTable("", ("class", "precision", "recall", "F1", "images"), scores)]
+        headers = tuple(map(word, ("class", "precision", "recall", "F1", "images")))
+        found = [TextTable("", headers, scores)]
         if len(self.classes) <= SHOWN_CLASSES:
             confusion = zip(self.classes, self.confusion.tolist(), strict=True)
-            title = "confusion matrix: a row for the true class, a column for the predicted class"
+            title = said("confusion matrix: a row for the true class, a column for the predicted class")
             counts = [(label, *map(str, row)) for label, row in confusion]
             found.append(TextTable(title, ("", *self.classes), counts))
         if mistakes := self.confident_mistakes(5):
             rows = [(m.name, m.predicted, m.actual, percent(m.probability)) for m in mistakes]
-            headers = ("image", "predicted", "true class", "probability")
-            found.append(TextTable("most confident mistakes", headers, rows, words=3))
+            headers = tuple(map(word, ("image", "predicted", "true class", "probability")))
+            found.append(TextTable(said("most confident mistakes"), headers, rows, words=3))
         return found
 
 
@@ -276,7 +278,7 @@ class MultiLabelEvaluation(LabelEvaluation):
 
     def tables(self) -> list[TextTable]:
         rows = [(row["label"], percent(row["average_precision"])) for row in self.details()["per_class"]]
-        return [TextTable("", ("class", "average precision"), rows)]
+        return [TextTable("", (word("class"), word("average precision")), rows)]
 
 
 def evaluate(

@@ -24,6 +24,7 @@ from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import gives_numbers
+from vitreous.languages.terminal import said
 from vitreous.models.bit import BiT
 from vitreous.models.names import Runnable
 from vitreous.models.preprocessing import Preprocessing
@@ -292,11 +293,24 @@ def automatic_precision(
             with suppress(OSError):
                 record.write_text(json.dumps(known, indent=1), encoding="utf-8")
     chosen: Precision = "bf16" if known["agreed"] >= AGREEMENT * known["images"] else "fp32"
-    same = f"features of the same direction, within {ANGLE:g} degrees," if features else "the same answer"
-    say(
-        f"computing in {chosen}: bf16 gives {same} as fp32 for {known['agreed']} of {known['images']} "
-        "calibration images"
-    )
+    seen = {"precision": chosen, "agreed": known["agreed"], "count": known["images"]}
+    if features:
+        say(
+            said(
+                "computing in {precision}: bf16 gives the same features as fp32, within {angle:g} degrees, "
+                "for {agreed} of {count} calibration images",
+                angle=ANGLE,
+                **seen,
+            )
+        )
+    else:
+        say(
+            said(
+                "computing in {precision}: bf16 gives the same answer as fp32 for {agreed} of {count} "
+                "calibration images",
+                **seen,
+            )
+        )
     return chosen
 
 

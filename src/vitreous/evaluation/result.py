@@ -226,8 +226,8 @@ class LabelEvaluation(Evaluation):
 
     @property
     def calibration_metrics(self) -> dict[str, Metric]:
-        found = {"calibration_error": Metric(self.calibration.ece, "calibration (ECE)")}
+        found = {"calibration_error": Metric(self.calibration.ece, "calibration error (ECE)")}
         if self.uncalibrated_error is not None:
-            label = "calibration (ECE) without the temperature"
+            label = "calibration error without the temperature"
             found["uncalibrated_error"] = Metric(self.uncalibrated_error, label)
         return found

@@ -17,7 +17,7 @@ from vitreous.inspection.charts import FIRST, ONE_CHART, Chart, canvas, shortene
 from vitreous.inspection.images import Pixels
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
-from vitreous.languages import phrase
+from vitreous.languages import phrase, unreadable
 from vitreous.models.preprocessing import upright
 
 SIDE = 160  # pixels of an image's longer side on the page
@@ -43,7 +43,7 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
     if report.unreadable:
         rows = []
         for file, reason in list(seen.bad.reasons.items())[: 4 * SHOWN]:
-            rows.append((Path(file).name, reason))
+            rows.append((Path(file).name, unreadable(reason)))
         parts.append(exhibit("unreadable", HTML.lines(rows), count=len(report.unreadable)))
     parts.append(classes_figure(report))
     if seen.names:

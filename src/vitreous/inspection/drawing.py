@@ -214,7 +214,8 @@ def draw_model(config: ViTConfig, found: Description) -> Canvas:
     # Tokens: each with its position.
     prefix = config.num_prefix_tokens
     named: list[str | None] = ["*"] * min(prefix, 2)
-    named += [str(n + 1) for n in range(min(count, 9 - len(named)))]
+    most = 9 if count < 100 else 7  # numbers of three digits need more room
+    named += [str(n + 1) for n in range(min(count, most - len(named)))]
     if count > len(named):
         named[-3:] = [None, str(count - 1), str(count)]
     step = (WIDTH - 2 * MARGIN) / max(len(named), 5)

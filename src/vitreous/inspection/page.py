@@ -7,6 +7,7 @@ The words of an exhibit (title, subtitle, caption, alternative text) are in the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -48,6 +49,7 @@ def templates_of(package: str) -> Environment:
     return TEMPLATES.overlay(loader=ChoiceLoader([PackageLoader(package, ""), LOADER]))
 
 
+RATE = re.compile(r"(?<=\d) %")  # which no line may break
 WORDS = ("name", "title", "subtitle", "caption", "alt")
 
 
@@ -219,7 +221,7 @@ def write_page(
         version=__version__,
         **contents,
     )
-    write_text(path, page)
+    write_text(path, RATE.sub("\u00a0%", page))
     return path
 
 

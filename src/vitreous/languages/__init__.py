@@ -97,7 +97,22 @@ def environment() -> Environment:
 
     made = Environment(undefined=StrictUndefined)
     made.filters |= {"percent": percentage, "small": small_percentage, "number": "{:,}".format}
+    made.filters["unreadable"] = unreadable
     return made
+
+
+def unreadable(reason: str) -> str:
+    """Return why an image cannot be read, which a run stores in English, in the language that is spoken; as
+    it is where a library said it."""
+    numbers = re.findall(r"\d+", reason)
+    plain = re.sub(r"\d+", "#", reason)
+    known = {english: key for key, english in catalog("en")["unreadable"].items()}
+    if plain not in known:
+        return reason
+    translated: str = words("unreadable")[known[plain]]
+    for number in numbers:
+        translated = translated.replace("#", number, 1)
+    return translated
 
 
 def percentage(rate: float) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,15 +15,38 @@ from typing import Any
 
 from vitreous.extensions import HEADED, added_tasks, addons, objectives
 from vitreous.languages import extend, language_of_locale
+from vitreous.results import duration
+
+SPACED = re.compile(r"(?<=\d) %")
 
 
 def said(english: str, /, **values: Any) -> str:
     """Return a sentence with its values; an English literal, of which the catalog has the Korean."""
-    return catalog(language_of_locale(os.environ))["sentences"].get(english, english).format(**values)
+    sentence = catalog(language_of_locale(os.environ))["sentences"].get(english, english)
+    return rates(sentence.format(**values))
+
+
+def rates(text: str) -> str:
+    """Return a text with its rates as the language has them: 99.7 %, and 99.7% in Korean."""
+    return SPACED.sub("%", text) if language_of_locale(os.environ) == "ko" else text
+
+
+def said_time(seconds: float, *, about: bool = False) -> str:
+    """Return a time in the unit that suits it.
+
+    Args:
+        about: it is an estimate: whole seconds, minutes or tenths of hours.
+    """
+    if about:
+        unit = 1 if seconds < 120 else 60 if seconds < 7200 else 360
+        seconds = unit * max(round(seconds / unit), 1)
+    number, unit_name = duration(seconds).split(" ")
+    translated = word(unit_name)
+    return f"{number} {unit_name}" if translated == unit_name else f"{number}{translated}"
 
 
 def word(english: str) -> str:
-    """Return a word of the help, or what it says of itself."""
+    """Return a word of the help or of a result, or what it says of itself."""
     return str(catalog(language_of_locale(os.environ))["words"].get(english, english))
 
 

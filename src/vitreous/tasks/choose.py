@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple
 
 from vitreous.checkpoints.download import encoder_names
 from vitreous.data.dataset import DataSummary
+from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.outside import read_text
@@ -50,13 +51,7 @@ PARTS: Tree = {
 }
 WHOLE = "squash"
 
-SMALL_VIT = "a small ViT after six 3x3 convolutions"
 PHOTO = 96  # pixels of the shorter side, from which on images may be photographs
-PRE_TRAINED = (
-    "from scratch; if these are photographs, a pre-trained encoder brings far more: add --init "
-    "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6 % after 500 steps from such weights, where ViTs from "
-    "scratch have 80 to 95 %)"
-)
 FEW = 150  # images of a class, up to which an encoder that comes with the package may pay
 
 
@@ -126,7 +121,7 @@ def choose(
         config = chosen.suited(
             name=model, encoder=encoder, images=data.images, size=(data.height, data.width)
         )
-        return Choice(config, (Reason(f"{name}, as asked"),), tuple(chosen.imposed))
+        return Choice(config, (Reason(said("{name}, as asked", name=name)),), tuple(chosen.imposed))
     if encoder:
         return choose_fine_tuning(source, data, encoder, resize)
     return choose_recipe(source, data, model)
@@ -144,7 +139,7 @@ def choose_recipe(
     """
     if source == "digits" and named is None:
         config = configure(recipe("digits").config, {"evaluation": {"calibrate": DIGITS_TEMPERATURE}})
-        return Choice(config, (Reason("the recipe made for the bundled digits"),))
+        return Choice(config, (Reason(said("the recipe made for the bundled digits")),))
     fewest, most = EPOCHS
     epochs = max(fewest, min(most, round(LOOKS / data.images)))
     batch = min(data.images, max(BATCH[0], min(BATCH[1], data.images // STEPS_IN_AN_EPOCH)))
@@ -202,23 +197,34 @@ def recipe_reasons(
     def about(names: Sequence[str], text: str, otherwise: str = "") -> Reason:
         return Reason.about(config, names, text, otherwise)
 
-    classes = f" of {data.classes} classes" if data.classes else ""
-    seen = f"{data.images} images{classes}, about {data.width}x{data.height}"
+    size: dict[str, object] = {"images": data.images, "width": data.width, "height": data.height}
+    seen = said("{images} images, about {width}x{height}", **size)
+    if data.classes:
+        seen = said(
+            "{images} images of {classes} classes, about {width}x{height}", classes=data.classes, **size
+        )
     training, length = config.training, ("training.epochs", "training.steps", "training.minutes")
     height, width = config.model.image_size
-    model = f"{SMALL_VIT}, at {width}x{height} in patches of 8x8"
+    size = {"width": width, "height": height}
+    model = said("a small ViT after six 3x3 convolutions, at {width}x{height} in patches of 8x8", **size)
     if named is not None:
-        model = f"{named} at {width}x{height}, at a rate for its width"
+        model = said("{name} at {width}x{height}, at a learning rate for its width", name=named, **size)
     elif small:
-        why = "as more pixels than that would be made up"
-        model = f"{SMALL_VIT}, at {width}x{height} in patches of 4x4, {why}"
-    why = "so few images must be seen often"
+        model = said(
+            "a small ViT after six 3x3 convolutions, at {width}x{height} in patches of 4x4, as the images "
+            "have no more detail",
+            **size,
+        )
+    length_of: dict[str, object] = {"epochs": training.epochs, "batch": training.batch_size}
+    times = said("{epochs:g} epochs in batches of {batch}: so few images must be seen often", **length_of)
     if training.epochs == EPOCHS[0]:
-        why = "with so many images each need not be seen more often"
-    times = f"{training.epochs:g} epochs in batches of {training.batch_size}: {why}"
-    mixed = "no Mixup: in a short training it would cost more than it gives"
+        times = said(
+            "{epochs:g} epochs in batches of {batch}: with so many images each need not be seen more often",
+            **length_of,
+        )
+    mixed = said("no Mixup: in a short training it would cost more than it gives")
     if config.augmentation.mix:
-        mixed = "Mixup, as every image will be seen a hundred times and more"
+        mixed = said("Mixup, as every image will be seen a hundred times and more")
     reasons = [
         about(("model.",), f"{seen}: {model}", seen),
         about((*length, "training.batch_size"), times),
@@ -226,28 +232,39 @@ def recipe_reasons(
     ]
     changed = config.augmentation
     if not data.classes or data.multi_label:
-        said = (
+        text = said(
             "images are not rotated, mirrored or cropped, as the labels may depend on it; where they do not, "
             "set augmentation.flip=0.5 or augmentation.affine.rotate=12, for example"
         )
-        reasons.append(about(("augmentation.affine", "augmentation.flip"), said))
+        reasons.append(about(("augmentation.affine", "augmentation.flip"), text))
     elif changed.random_resized_crop:
-        said = "images are mirrored, cropped at random and changed in color, as photographs are"
-        reasons.append(about(("augmentation.random_resized_crop", "augmentation.color_jitter"), said))
+        text = said("images are mirrored, cropped at random and changed in color, as photographs are")
+        reasons.append(about(("augmentation.random_resized_crop", "augmentation.color_jitter"), text))
     else:
-        mirrored = "mirrored, " if changed.flip else ""
-        colored = ", and changed in color" if changed.color_jitter else ""
-        said = f"images are {mirrored}rotated, shifted and scaled a little{colored}"
-        reasons.append(about(("augmentation.affine", "augmentation.flip"), said))
+        text = said("images are rotated, shifted and scaled a little")
+        if changed.flip and changed.color_jitter:
+            text = said("images are mirrored, rotated, shifted and scaled a little, and changed in color")
+        elif changed.flip:
+            text = said("images are mirrored, rotated, shifted and scaled a little")
+        reasons.append(about(("augmentation.affine", "augmentation.flip"), text))
     if config.preprocessing.resize == WHOLE and data.height != data.width:
-        said = "images are shown whole, squashed to a square: their center alone would be less to go by"
-        reasons.append(about(("preprocessing.resize",), said))
+        text = said("images are squashed to a square, not cropped: the edges may show what the label means")
+        reasons.append(about(("preprocessing.resize",), text))
     if data.multi_label:
-        reasons.append(about(("training.loss",), "several labels for an image: one yes or no for each class"))
+        text = said("an image may have several labels: one yes or no for each class")
+        reasons.append(about(("training.loss",), text))
     if data.channels == 3 and min(data.height, data.width) >= PHOTO:
-        reasons.append(about(("init",), PRE_TRAINED))
+        text = said(
+            "from scratch; if these are photographs, a pre-trained encoder brings far more: add --init "
+            "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6 % after 500 steps from such weights, where "
+            "ViTs from scratch have 80 to 95 %)"
+        )
+        reasons.append(about(("init",), text))
     if (names := encoder_names()) and named is None and has_few_large(config, data):
-        text = f"from scratch; with so few images the package's encoder may be better: add --init {names[0]}"
+        text = said(
+            "from scratch; with so few images the package's encoder may be better: add --init {name}",
+            name=names[0],
+        )
         reasons.append(about(("init",), text))
     return tuple(reasons)
 
@@ -289,10 +306,21 @@ def choose_fine_tuning(
     }
     config = configure(own, {"training": changed})
     training = config.training
-    slower = f", each layer {layer_decay:g} times as fast as the one above it" if layer_decay else ""
-    rate = f"fine-tuning with AdamW at {training.peak_lr:.2g}{slower}"
+    rate = said("fine-tuning with AdamW at a learning rate of {rate:.2g}", rate=training.peak_lr)
+    if layer_decay:
+        rate = said(
+            "fine-tuning with AdamW at a learning rate of {rate:.2g}, each layer {decay:g} times as fast as "
+            "the one above it",
+            rate=training.peak_lr,
+            decay=layer_decay,
+        )
     length = ("training.epochs", "training.steps", "training.minutes", "training.batch_size")
-    times = f"{training.epochs:g} epochs in batches of {training.batch_size} for {data.images} images"
+    times = said(
+        "{epochs:g} epochs in batches of {batch} for {images} images",
+        epochs=training.epochs,
+        batch=training.batch_size,
+        images=data.images,
+    )
     of_images = {"augmentation.flip", "augmentation.color_jitter.hue", "preprocessing.resize"}
     changes = [each for each in chosen.reasons if of_images & each.holds.keys()]
     reasons = (
@@ -318,8 +346,13 @@ def fitted_to_count(config: AnyRun, images: int) -> tuple[AnyRun, tuple[str, ...
         warmup = WARMUP
     changed = {"batch_size": batch, "peak_lr": rate, "grad_accum_steps": 1, "schedule": {"warmup": warmup}}
     scaled = configure(config, {"training": changed})
-    sentence = (
-        f"{images} images: batches of {batch} instead of {training.batch_size}, at a peak rate of "
-        f"{scaled_lr(scaled.training):.2g} instead of {scaled_lr(training):g}"
+    sentence = said(
+        "{images} images: batches of {batch} instead of {size}, at a peak learning rate of {rate:.2g} "
+        "instead of {planned:g}",
+        images=images,
+        batch=batch,
+        size=training.batch_size,
+        rate=scaled_lr(scaled.training),
+        planned=scaled_lr(training),
     )
     return scaled, (sentence,)

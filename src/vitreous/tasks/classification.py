@@ -23,6 +23,7 @@ from vitreous.evaluation.outputs import AveragedViews, Batching, compute_outputs
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import save_confusion
 from vitreous.extensions import task_of_folders
+from vitreous.languages.terminal import said
 from vitreous.models.names import Model, Runnable
 from vitreous.results import Answer, percent
 from vitreous.tasks.card import IMAGES, Card
@@ -148,7 +149,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         trained, kept = self.better_of(trained, device=options["device"], world=options["world"])
         calibrated = self.calibrate(trained, **options)
         sentences = [kept] if kept else []
-        return trained, [*sentences, f"calibration: {calibrated}"] if calibrated else sentences
+        return trained, [*sentences, calibrated] if calibrated else sentences
 
     def better_of(
         self, trained: Trained[RunConfig, Splits], *, device: str | torch.device, world: World
@@ -169,18 +170,20 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         trained.model.cpu()
         named = "validation_accuracy", "validation_loss"
         (start, start_loss), (end, end_loss) = ([each[name] for name in named] for each in (before, after))
-        images = f"{len(data.validation)} validation images"
+        numbers = {"tuned": percent(end), "frozen": percent(start), "count": len(data.validation)}
         if (end, -end_loss) > (start, -start_loss):
-            return trained, (
-                f"kept: the fine-tuned model, {percent(end)} of {images}; its frozen features with a linear "
-                f"classifier have {percent(start)}"
+            return trained, said(
+                "kept: the fine-tuned model, {tuned} of {count} validation images; its frozen features with "
+                "a linear classifier have {frozen}",
+                **numbers,
             )
         kept = finished(begun.cpu())
         if world.first:
             self.save(trained.run, kept, trained.material)
-        return trained._replace(model=kept), (
-            f"kept: frozen features with a linear classifier, {percent(start)} of {images}; fine-tuned it "
-            f"has {percent(end)}"
+        return trained._replace(model=kept), said(
+            "kept: frozen features with a linear classifier, {frozen} of {count} validation images; "
+            "fine-tuned, the model has {tuned}",
+            **numbers,
         )
 
     def validation_scores(
@@ -209,25 +212,37 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             try:
                 _, after = calibrate_model(answerer, validation, learned=trained.data.train, **options)
             except InputError as error:
-                return f"none: {error}"
+                return said("calibration: none: {reason}", reason=error)
             if answerer.temperature == before:
                 if options["world"].first:
                     write_thresholds(trained.run.path / "model", after)
-                return (
-                    f"none: a temperature that is fitted on some of the {after.count} validation images does "
-                    "not help on the others"
+                return said(
+                    "calibration: none: a temperature fitted on some of the {count} validation images does "
+                    "not help on the others",
+                    count=after.count,
                 )
-            found = f"fitted on {after.count} validation images, and training images as far as they agree"
         elif not isinstance(asked.calibrate, bool):
             scale_head(answerer, asked.calibrate)
-            found = "as evaluation.calibrate says, since there is no validation part"
         else:
-            return "none, since there is no validation part: set data.validation_fraction=0.1"
+            return said(
+                "calibration: none, since there is no validation part: set data.validation_fraction=0.1"
+            )
         if options["world"].first:
             trained.run.save_model(answerer)
             if after:
                 write_thresholds(trained.run.path / "model", after)
-        return f"temperature {answerer.temperature:.3g}, {found}"
+        if after is None:
+            return said(
+                "calibration: temperature {temperature:.3g}, set by evaluation.calibrate, since there is "
+                "no validation part",
+                temperature=answerer.temperature,
+            )
+        return said(
+            "calibration: temperature {temperature:.3g}, fitted on {count} validation images, and on "
+            "training images as far as they agree",
+            temperature=answerer.temperature,
+            count=after.count,
+        )
 
     def evaluate(
         self, answerer: Classifier, examples: ImageDataset, **options: Unpack[Batching]
@@ -291,18 +306,34 @@ def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfi
     if found is None:
         return choice
     plain, sideways, both = (float(each.mean()) for each in found)
-    measured = (
-        f"an SVM that learns from mirror images as well has {percent(sideways)} instead of {percent(plain)}"
-    )
+    measured = {"mirrored": percent(sideways), "plain": percent(plain)}
     if found.harms(found.sideways, found.plain):
         config = configure(choice.config, {"augmentation": {"flip": 0.0}})
-        return choice._replace(config=config, reasons=(*choice.reasons, Reason(f"not mirrored: {measured}")))
+        reason = Reason(
+            said(
+                "images are not mirrored: an SVM that learns from mirror images as well has {mirrored} "
+                "instead of {plain}",
+                **measured,
+            )
+        )
+        return choice._replace(config=config, reasons=(*choice.reasons, reason))
+    reason = Reason(
+        said(
+            "mirroring does no harm: an SVM that learns from mirror images as well has {mirrored}, and "
+            "{plain} without",
+            **measured,
+        )
+    )
     if data.summary.channels != 3 and both >= sideways:
         config = configure(choice.config, {"augmentation": {"flip_vertical": 0.5}})
-        more = Reason(f"mirrored top and bottom, too: {percent(both)} with those as well")
-        reasons = (*choice.reasons, Reason(f"mirrored: {measured}"), more)
-        return choice._replace(config=config, reasons=reasons)
-    return choice._replace(reasons=(*choice.reasons, Reason(f"mirrored: {measured}")))
+        more = Reason(
+            said(
+                "images are also mirrored top to bottom: {accuracy} with those as well",
+                accuracy=percent(both),
+            )
+        )
+        return choice._replace(config=config, reasons=(*choice.reasons, reason, more))
+    return choice._replace(reasons=(*choice.reasons, reason))
 
 
 class MultiLabel(Classification):

@@ -24,6 +24,7 @@ from vitreous.deployment.programs import open_image_model
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Batching, prepared_batches
 from vitreous.evaluation.probes import fewshot_measure
+from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.results import Answer
 from vitreous.tasks.choose import Choice, choose, fitted_to_count
@@ -395,5 +396,7 @@ def overruled(settings: Tree) -> tuple[str, ...]:
     ]
     if not own:
         return ()
-    more = f", and {len(own) - MOST_NAMED} more" if len(own) > MOST_NAMED else ""
-    return (f"your own settings, which take precedence: {', '.join(own[:MOST_NAMED])}{more}",)
+    named, more = ", ".join(own[:MOST_NAMED]), len(own) - MOST_NAMED
+    if more > 0:
+        return (said("your own settings take precedence: {names}, and {more} more", names=named, more=more),)
+    return (said("your own settings take precedence: {names}", names=named),)

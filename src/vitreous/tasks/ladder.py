@@ -21,9 +21,9 @@ from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.classical import SVM, fit_classical, folds_of
 from vitreous.evaluation.scores import wilson_interval
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import merged
-from vitreous.results import duration, percent
+from vitreous.results import percent
 from vitreous.tasks.choose import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.classical_teacher import CLASSICAL
 from vitreous.tasks.machine import with_precision
@@ -113,7 +113,7 @@ def climb(
     total = minutes_of(config, settings)
     tell(
         said(
-            "comparing ways to classify {count:,} training images, classical methods first",
+            "comparing ways to classify {count:,} training images: classical methods, then short trainings",
             count=len(data.train),
         )
     )
@@ -121,7 +121,7 @@ def climb(
     for each in rungs:
         tell(each.sentence())
     if data.summary.multi_label or min(data.summary.height, data.summary.width) < SMALL:
-        note = "images so small are learned from scratch" if not data.summary.multi_label else ""
+        note = said("images so small are learned from scratch") if not data.summary.multi_label else ""
         return Climbed(data, None, {}, left_of(total, began), tuple(rungs), note)
     ways = [Way("from scratch", "scratch", None, {})]
     if min(data.summary.height, data.summary.width) >= DETAILED and has_validation(data):
@@ -138,7 +138,7 @@ def climb(
         tell(frozen.sentence())
         rungs.append(frozen)
         out = first_model(task, data, settings, start, out, device)
-        seconds = duration(time.monotonic() - began)
+        seconds = said_time(time.monotonic() - began)
         tell(
             said(
                 "first model after {time}: `{command}` works from now on, and Ctrl-C keeps it",
@@ -154,9 +154,13 @@ def climb(
     except KeyboardInterrupt as stopped:
         if frozen:
             stopped.add_note(
-                f"stopped while ways to train were compared: {out} has frozen features with a linear "
-                f"classifier; use it with {predicting(out)}, or evaluate it with vitreous train --resume "
-                f"{quote(str(out))}"
+                said(
+                    "stopped while ways to train were compared: {run} has frozen features with a linear "
+                    "classifier; use it with {command}, or evaluate it with vitreous train --resume {path}",
+                    run=out,
+                    command=predicting(out),
+                    path=quote(str(out)),
+                )
             )
         raise
     rungs += trials
@@ -167,13 +171,13 @@ def climb(
     taught = ahead is not None and ahead.name == SVM and len(data.train) <= MOST_TAUGHT
     if taught:  # of nine classes with ten images each: 43.7 % instead of the 30.3 % of frozen features
         chosen = merged(TAUGHT, chosen)
-        note = f"training {best.name}, which did best"
+        note = said("training the way that did best: {name}", name=trial.title())
     elif frozen and frozen.measured_on == "cross-fitted" and merit(frozen) > merit(trial):
         best = ways[0]
         chosen = merged(best.settings, {"training": {"steps": 0}})
-        note = f"kept: frozen features of {best.init} with a linear classifier"
+        note = said("kept: frozen features of {init} with a linear classifier", init=best.init)
     else:
-        note = f"training {best.name}, which did best"
+        note = said("training the way that did best: {name}", name=trial.title())
     if ahead:
         tell(ahead_of_models(ahead, taught=taught))
     left = left_of(total, began)
@@ -216,10 +220,16 @@ def better_classical(rungs: Sequence[Rung]) -> Rung | None:
 
 def ahead_of_models(best: Rung, *, taught: bool) -> str:
     """Return a sentence, before the training, about what it has to reach."""
-    learns = "; the model learns its answers, too" if taught else ""
-    return (
-        f"so far {best.name} is ahead with {percent(best.accuracy)}{learns}: where the training does not "
-        "pass it, the output says so first"
+    ahead = {"name": best.title(), "accuracy": percent(best.accuracy)}
+    if taught:
+        return said(
+            "so far {name} is ahead with {accuracy}; the model also learns from its answers, and if it does "
+            "not reach them, the output says so first",
+            **ahead,
+        )
+    return said(
+        "so far {name} is ahead with {accuracy}: if the model does not reach it, the output says so first",
+        **ahead,
     )
 
 
@@ -275,6 +285,7 @@ def classical_rungs(data: Splits) -> Iterator[Rung]:
             count,
             "cross-fitted",
             seconds=seconds,
+            words=f"baselines.{best.name}",
         )
     hits = round(fitted.majority * count)
     yield Rung(

@@ -27,6 +27,7 @@ from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import quantile_interval
 from vitreous.languages import phrase
+from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.names import Model, Runnable
 from vitreous.tasks.card import IMAGES, Card
@@ -151,7 +152,8 @@ class RegressionEvaluation(Evaluation):
             (each["name"], f"{each['predicted']:.4g}", f"{each['actual']:.4g}")
             for each in self.details()["mistakes"][:5]
         ]
-        return [TextTable("largest errors", ("image", "predicted", "true"), rows)]
+        headers = tuple(map(word, ("image", "predicted", "true")))
+        return [TextTable(said("largest errors"), headers, rows)]
 
 
 def scores_of(

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.evaluation.scores import Interval
+from vitreous.languages import phrase
+from vitreous.languages.terminal import said, said_time
 from vitreous.outside import read_text
-from vitreous.results import duration, percent
+from vitreous.results import percent
 from vitreous.whole_files import write_text
 
 RUNGS = "ladder.json"  # in a run
@@ -39,15 +41,26 @@ class Rung:
     words: str = ""
     init: str | None = None
 
+    def title(self) -> str:
+        """Return its name in the language that is spoken."""
+        return phrase(self.words, init=self.init) if self.words else self.name
+
     def sentence(self) -> str:
         """Return the rung as a line of the progress."""
         low, high = map(percent, self.interval)
-        validation = self.measured_on == "validation"
-        where = (
-            f"{self.count} validation images" if validation else f"{self.count} images, {self.measured_on}"
+        numbers = {"accuracy": percent(self.accuracy), "low": low, "high": high, "count": self.count}
+        line = said(
+            "{name}: {accuracy} ({low} to {high}) of {count} images, cross-fitted",
+            name=self.title(),
+            **numbers,
         )
-        when = f", in {duration(self.seconds)}" if self.seconds else ""
-        return f"{self.name}: {percent(self.accuracy)} ({low} to {high}) of {where}{when}"
+        if self.measured_on == "validation":
+            line = said(
+                "{name}: {accuracy} ({low} to {high}) of {count} validation images",
+                name=self.title(),
+                **numbers,
+            )
+        return said("{line}, in {time}", line=line, time=said_time(self.seconds)) if self.seconds else line
 
 
 def write_rungs(folder: Path, rungs: Iterable[Rung]) -> None:

@@ -15,7 +15,8 @@ import torch
 from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.runs import command_of, read_tree
 from vitreous.errors import InputError
-from vitreous.results import duration, percent
+from vitreous.languages.terminal import said, said_time
+from vitreous.results import percent
 from vitreous.tasks import task_named
 from vitreous.tasks.choose import has_few_large
 from vitreous.tasks.machine import with_precision
@@ -89,7 +90,12 @@ def better_beginning(
     found = decided(scores, task_named(config.task).about.gives_probabilities, len(data.validation))
     if minutes:
         left = max(minutes - (time.monotonic() - began) / 60, SHARE * minutes)
-        note = f"{found.note}; {duration(60 * left)} of {duration(60 * minutes)} are left"
+        note = said(
+            "{note}; {left} of {total} are left",
+            note=found.note,
+            left=said_time(60 * left),
+            total=said_time(60 * minutes),
+        )
         found = found._replace(minutes=left, note=note)
     return found
 
@@ -114,13 +120,16 @@ def decided(scores: Mapping[str | None, float], rates: bool, count: int) -> Begi
 
     def text(score: float) -> str:
         if score == -math.inf:  # its loss was not finite
-            return "none"
+            return "-"
         return percent(score) if rates else f"{score:.4g}"
 
-    given = {name or "random weights": text(score) for name, score in scores.items()}
-    *others, last = (f"{score} from {name}" for name, score in reversed(given.items()))
-    note = (
-        f"beginning: {best or 'random weights'}, since after a tenth of the training the score on {count} "
-        f"validation images is {', '.join(others)} and {last}"
+    fresh = said("random weights")
+    given = [f"{name or fresh} {text(score)}" for name, score in reversed([*scores.items()])]
+    note = said(
+        "starting from {best}: after a tenth of the training, the scores on {count} validation images are "
+        "{scores}",
+        best=best or fresh,
+        count=count,
+        scores=", ".join(given),
     )
     return Beginning(best, note)

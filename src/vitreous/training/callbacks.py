@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.errors import InputError, require_packages, writing_to
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import rates, said, said_time
 from vitreous.outside import read_text
-from vitreous.results import byte_size, duration, percent
+from vitreous.results import byte_size, percent
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
@@ -240,8 +240,12 @@ class Tracker(Callback):
             yield
         except Exception as error:
             self.failed = True
-            sentence = f"{self.name} failed and is not used any more ({one_line(error)})"
-            warnings.warn(f"{sentence}; metrics.jsonl has everything", stacklevel=2)
+            sentence = said(
+                "{name} failed and is not used any more ({reason}); metrics.jsonl has everything",
+                name=self.name,
+                reason=one_line(error),
+            )
+            warnings.warn(sentence, stacklevel=2)
 
     def on_log(self, trainer: Training, row: Row) -> None:
         if not self.failed:
@@ -328,7 +332,7 @@ class Display(Callback):
         spent = self.clock() - self.first[1] if self.first else 0.0
         self.next_reading = self.clock() + max(SILENCE, (spent + (left or 0.0)) / LINES)
         last = left is None or learner.step >= total
-        words = "" if last else "  " + said("about {time} left", time=duration(left or 0.0))
+        words = "" if last else "  " + said("about {time} left", time=said_time(left or 0.0, about=True))
         place = said("step {step}/{total}", step=learner.step, total=total)
         self.write(f"{place}  {metrics_line(row)}{words}")
 
@@ -359,30 +363,30 @@ def plan_line(trainer: Training, step_seconds: float) -> str:
     epochs = trainer.total / trainer.loader.steps_per_epoch
     shown = f"{epochs:,.0f}" if epochs > 100 else f"{epochs:.3g}"
     minutes, peak = trainer.config.minutes, byte_size(peak_bytes(trainer.learner.device))
-    values = {"steps": trainer.total, "epochs": shown, "step": duration(step_seconds), "peak": peak}
+    values = {"steps": trainer.total, "epochs": shown, "step": said_time(step_seconds), "peak": peak}
     if minutes:
         return said(
             "plan: about {steps} steps ({epochs} epochs), {time} in all at {step} a step, peak memory {peak}",
-            time=duration(60 * minutes),
+            time=said_time(60 * minutes),
             **values,
         )
     return said(
         "plan: {steps} steps ({epochs} epochs), about {time} at {step} a step, peak memory {peak}",
-        time=duration(left * step_seconds),
+        time=said_time(left * step_seconds, about=True),
         **values,
     )
 
 
 def metrics_line(row: Row) -> str:
     """Format loss, accuracy and speed, those that a row has."""
-    rates = {
+    named = {
         "accuracy": said("accuracy"),
         "miou": said("mean IoU"),
         "validation_accuracy": said("validation accuracy"),
         "validation_miou": said("validation mean IoU"),
     }
     parts = [f"{said('loss')} {row['loss']:.4f}"] if "loss" in row else []
-    parts += [f"{label} {percent(row[name])}" for name, label in rates.items() if name in row]
+    parts += [f"{label} {rates(percent(row[name]))}" for name, label in named.items() if name in row]
     parts += (
         [said("{speed:,.0f} images/s", speed=row["images_per_second"])] if "images_per_second" in row else []
     )

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 
-from vitreous.results import duration
+from vitreous.languages.terminal import said, said_time
 from vitreous.training.learner import Learner
 
 RECENT = 50  # steps over which the length of a step is averaged
@@ -59,8 +59,14 @@ class TimeBudget:
                 minutes = self.seconds / 60
                 more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
                 warnings.warn(
-                    f"{duration(self.seconds)} of {self.name} are about {total} steps, {epochs:.1f} epochs: "
-                    f"too few to learn much; give --minutes {more:.0f} or more, or a smaller model",
+                    said(
+                        "{time} hold about {total} steps, {epochs:.1f} epochs: too few to learn much; give "
+                        "--minutes {more:.0f} or more, or a smaller model",
+                        time=said_time(self.seconds),
+                        total=total,
+                        epochs=epochs,
+                        more=more,
+                    ),
                     stacklevel=2,
                 )
         return total

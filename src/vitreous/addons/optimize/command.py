@@ -9,9 +9,9 @@ from cyclopts import Parameter, Token
 
 import vitreous as vt
 from vitreous.cli.options import BatchSizes, ConfigFile, Device, Int, Json, Settings, Texts, Workers
-from vitreous.cli.printing import print_json, print_table
+from vitreous.cli.printing import print_json, print_named, print_table
 from vitreous.errors import InputError
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import said, word
 from vitreous.results import byte_size
 
 
@@ -80,8 +80,19 @@ def optimize(
         )
         for each in found.rows
     ]
-    print(f"{found.count} images: {found.source}, {found.part}; batches of {found.batch_size}\n")
-    headers = ("", "accuracy", "as fp32", "images/s", "times", "ms of one", "memory")
+    about = said(
+        "{count} images: {source}, {part}; batches of {batch}",
+        count=found.count,
+        source=found.source,
+        part=word(found.part),
+        batch=found.batch_size,
+    )
+    print(f"{about}\n")
+    headers = [word(name) for name in ("", "accuracy", "as fp32", "images/s", "times", "ms of one", "memory")]
     print_table(headers, rows)
-    where = f", written to {found.file}" if found.file else ""
-    print(f"\nkept    {found.chosen}{where}\npredict and evaluate use it; --precision fp32 does not")
+    chosen = str(found.chosen)
+    if found.file:
+        chosen = said("{chosen}, written to {file}", chosen=chosen, file=found.file)
+    print()
+    print_named("kept", chosen)
+    print(said("predict and evaluate use it; --precision fp32 does not"))

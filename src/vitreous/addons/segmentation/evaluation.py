@@ -25,6 +25,7 @@ from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval, resamples
+from vitreous.languages.terminal import said, word
 from vitreous.models.preprocessing import upright
 from vitreous.results import percent
 
@@ -136,12 +137,17 @@ class SegmentationEvaluation(Evaluation):
         }
 
     def tables(self) -> list[TextTable]:
-        title = f"mean IoU where every pixel is called {self.classes[0]}: {percent(self.always_first)}"
-        rows = [
-            (name, percent(iou), f"{percent(low)} to {percent(high)}", f"{count:,}")
-            for (name, iou, count), (low, high) in zip(self.rows(), self.class_intervals, strict=True)
-        ]
-        return [TextTable(title, ("class", "IoU", "95 % interval", "pixels"), rows)]
+        title = said(
+            "mean IoU where every pixel is called {name}: {miou}",
+            name=self.classes[0],
+            miou=percent(self.always_first),
+        )
+        rows = []
+        for (name, iou, count), (low, high) in zip(self.rows(), self.class_intervals, strict=True):
+            interval = said("{low} to {high}", low=percent(low), high=percent(high))
+            rows.append((name, percent(iou), interval, f"{count:,}"))
+        headers = (word("class"), "IoU", said("95 % interval"), word("pixels"))
+        return [TextTable(title, headers, rows)]
 
     def rows(self) -> list[tuple[str, float, int]]:
         """Return (name, IoU, pixels) of each class."""

@@ -34,6 +34,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.classifier import output_labels
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.evaluation.outputs import image_batches
+from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import Preprocessing, upright
@@ -179,18 +180,24 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
     ) -> Choice[SegmentationConfig]:
         if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
             raise InputError(NO_PATCHES.format(settings["model"]["name"]))
-        count = f"{len(data.train)} images of {len(data.train.classes)} classes"
+        count: dict[str, object] = {"images": len(data.train), "classes": len(data.train.classes)}
         if init:
-            return Choice(
-                fine_tuning_config(data), (Reason(f"{count}, on the encoder of {init}"),), ("pooling",)
-            )
+            why = said("{images} images of {classes} classes, on the encoder of {init}", init=init, **count)
+            return Choice(fine_tuning_config(data), (Reason(why),), ("pooling",))
         if source == DIGIT_PAGES:
             config = packaged_config(SegmentationConfig, RECIPES / "digit-pages.toml")
-            return Choice(config, (Reason("the recipe made for the bundled pages of digits"),))
+            return Choice(config, (Reason(said("the recipe made for the bundled pages of digits")),))
         config = masks_config(data)
         height, width = config.model.image_size
-        shape = f"a small ViT after convolutions at {height}x{width}, {config.training.epochs:g} epochs"
-        return Choice(config, (Reason(f"{count}: {shape}"),))
+        why = said(
+            "{images} images of {classes} classes: a small ViT after convolutions at {width}x{height}, "
+            "{epochs:g} epochs",
+            width=width,
+            height=height,
+            epochs=config.training.epochs,
+            **count,
+        )
+        return Choice(config, (Reason(why),))
 
     def for_checkpoint(self, settings: Tree, init: str) -> dict[str, Any]:
         """Images are not cropped, and there is no norm after a pooling."""

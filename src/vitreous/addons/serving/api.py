@@ -10,11 +10,12 @@ from typing import Any
 
 from vitreous.api.arguments import named_path
 from vitreous.errors import InputError, require_packages
+from vitreous.languages.terminal import said
 
 
 def print_address(url: str, about: dict[str, object]) -> None:
     """Print where a model is served."""
-    print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+    print(said("{name} answers at {url}  (Ctrl-C stops it)", name=about["name"], url=url), flush=True)
 
 
 def serve(

@@ -9,6 +9,7 @@ from typing import Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
+from vitreous.addons.serving.api import print_address
 from vitreous.cli.options import (
     EXPORTED,
     MODEL_HELP,
@@ -101,7 +102,7 @@ def serve(
         if json:
             print_json({"url": url, **about})
         else:
-            print(f"{about['name']} answers at {url}  (Ctrl-C stops it)", flush=True)
+            print_address(url, about)
 
     vt.serve(model, ready=ready, **options)
     return 0

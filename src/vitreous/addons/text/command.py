@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import BatchSize, Int, Json, Number
-from vitreous.cli.printing import print_json
+from vitreous.cli.printing import print_json, print_named
 from vitreous.cli.streams import read_stdin
 from vitreous.cli.training import RESUMED, MovedData, Resume, RunOptions, train_or_resume
 from vitreous.errors import InputError
@@ -55,7 +55,8 @@ def translate(
     """Train the Transformer of 2017 on pairs of texts, or translate with it."""
 
     def print_example(result: RunResult) -> None:
-        print(f"try     vitreous translate {quote(str(result.run.path))} {quote(result.more['example'])}")
+        path, example = quote(str(result.run.path)), quote(result.more["example"])
+        print_named("try", f"vitreous translate {path} {example}")
 
     if not words:
         raise InputError(said('say what: vitreous translate train, or vitreous translate RUN "text"'))

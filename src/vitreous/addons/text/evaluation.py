@@ -20,6 +20,7 @@ from vitreous.evaluation.outputs import check_readable, image_batches
 from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import Interval, quantile_interval, resamples, wilson_interval
+from vitreous.languages.terminal import said, word
 from vitreous.training.distributed import ALONE, World
 
 SHOWN = 20  # mistakes in the JSON
@@ -104,7 +105,8 @@ class CaptioningEvaluation(TextEvaluation):
     def tables(self) -> list[TextTable]:
         if not self.mistakes:
             return []
-        return [TextTable("mistakes", ("image", "text", "read"), self.mistakes[:5], words=3)]
+        headers = tuple(map(word, ("image", "text", "read")))
+        return [TextTable(said("mistakes"), headers, self.mistakes[:5], words=3)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from vitreous.addons.text.parallel import GRAMMAR, NUMBERS
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.settings import merged
@@ -280,15 +281,19 @@ class TextTask(
             world_size=world.size,
         )
         skipped = {"empty": data.empty, "too_long": too_long}
-        reasons = {"empty": "without text", "too_long": f"of more than {config.decoder.max_length} tokens"}
-        notes = tuple(f"skipped {n}: {reasons[key]}" for key, n in skipped.items() if n)
+        notes = []
+        if data.empty:
+            notes.append(said("skipped {count}: without text", count=data.empty))
+        if too_long:
+            most = config.decoder.max_length
+            notes.append(said("skipped {count}: more than {most} tokens", count=too_long, most=most))
         return Material(
             loader,
             examples,
             loader.bad,
             {TOKENIZER: tokenizer.to_json()},
             skipped,
-            notes,
+            tuple(notes),
             fixed_shapes=False,
             averaging=averaging(config, config.training.total_steps(loader.steps_per_epoch)),
         )

@@ -218,7 +218,8 @@ def ladder_table(rungs: Sequence[Mapping[str, Any]]) -> Exhibit:
     rows = []
     for rung in rungs:
         interval = " … ".join(map(percentage, rung["interval"]))
-        rows.append((rung["name"], percentage(rung["accuracy"]), interval, rung["count"]))
+        name = phrase(rung["words"], init=rung["init"]) if rung.get("words") else rung["name"]
+        rows.append((name, percentage(rung["accuracy"]), interval, rung["count"]))
     return exhibit("ladder", HTML.table(header, rows, [each["accuracy"] for each in rungs]))
 
 

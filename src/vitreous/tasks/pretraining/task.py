@@ -27,6 +27,7 @@ from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
 from vitreous.languages import phrase
+from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model, build_model
@@ -364,11 +365,18 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
 def adapted(config: PretrainingRunConfig) -> Reason:
     """Return how a trained encoder learns on."""
     training, decay = config.training, config.training.optimizer.layer_decay
-    slower = f", each layer {decay:g} times as fast as the one above it" if decay else ""
-    text = (
-        f"a trained encoder learns on at a rate of {scaled_lr(training):.2g}{slower}; where its features "
-        "do not become better, it is kept as it was"
+    text = said(
+        "a trained encoder learns on at a learning rate of {rate:.2g}; where its features do not become "
+        "better, it is kept as it was",
+        rate=scaled_lr(training),
     )
+    if decay:
+        text = said(
+            "a trained encoder learns on at a learning rate of {rate:.2g}, each layer {decay:g} times as "
+            "fast as the one above it; where its features do not become better, it is kept as it was",
+            rate=scaled_lr(training),
+            decay=decay,
+        )
     return Reason.about(config, ("training.peak_lr", "training.optimizer"), text)
 
 
