@@ -319,7 +319,7 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "m.pth").write_text("hello")
     assert "not a checkpoint that is known" in refused(tmp_path / "m.pth")
     (tmp_path / "empty.pth").touch()
-    assert "not a checkpoint" in refused(tmp_path / "empty.pth")
+    assert "is empty: its download may have failed" in refused(tmp_path / "empty.pth")
     (tmp_path / "folder").mkdir()
     assert "holds no weights" in refused(tmp_path / "folder")
     torch.save([1, 2, 3], tmp_path / "list.pth")

@@ -259,7 +259,7 @@ def test_vit_pytorch_with_patch_dropout(tmp_path: Path) -> None:
     """Its class token has no position."""
     state = torch.load(weights_of("vitpytorch_vit_cls"), weights_only=True)
     rows, token = state["pos_embedding"], state["cls_token"]
-    changed = {"pos_embedding": rows[1:], "cls_token": token + rows[:1]}
+    changed = {"pos_embedding": rows[1:], "cls_token": (token + rows[:1])[None]}
     torch.save(state | changed, tmp_path / "m.pt")
     images = torch.randn(2, 3, 32, 32)
     one, other = (

@@ -176,6 +176,9 @@ def test_a_layer_named_as_a_part_of_pre_training_is_a_head_where_nothing_else_is
     assert same(tmp_path / "m.pth", model)
     torch.save(headless | head | {"queue": torch.ones(32, 9)}, tmp_path / "m.pth")
     assert vt.load(tmp_path / "m.pth", **TOLD).config.num_classes is None
+    whole = {f"{name}.{name}_layers.0.attention.query.weight": torch.ones(32, 32)}  # a network, as MAE's
+    torch.save(headless | head | whole, tmp_path / "m.pth")
+    assert vt.load(tmp_path / "m.pth", **TOLD).config.num_classes is None
     several = {f"{name}.{i}.weight": torch.ones(n, 32) for i, n in ((0, 32), (2, 1))}
     torch.save(headless | several, tmp_path / "m.pth")
     if name == "projector":  # of views

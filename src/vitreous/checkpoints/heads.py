@@ -30,8 +30,12 @@ NO_HEADS = re.compile(
     r"|head\.(mlp\.\d|last_layer)|layernorm|pooler|qformer|query_tokens|language_projection"
     r"|fc\.(fc|bn)\d|class_predictor|box_predictor)(\.|_|$)"
 )
-# Of these, what may be a head as well: where nothing else of pre-training or of a larger model is beside it.
-PERHAPS_HEADS = re.compile(r"^(decoder|predictor|projector)\.")
+# Of these, what may be a head as well, where nothing else of pre-training or of a larger model is beside it:
+# few layers, without attention.
+PERHAPS_HEADS = re.compile(
+    r"^(decoder|predictor|projector)\.((fc|linear|dense|mlp|net|head|norm)?\d*\.)*"
+    r"(weight|bias|running_\w+|num_batches_tracked)$"
+)
 # Buffers that are computed again, wherever they are.
 COMPUTED = re.compile(r"(^|\.)(relative_position_index|position_ids)$")
 # The classes of transformers whose heads give something else than one vector of an image, and of those around
@@ -115,7 +119,7 @@ def perhaps_heads(names: Iterable[str]) -> set[str]:
         names: of all weights outside of the encoder.
     """
     outside = set(names)
-    if not all(PERHAPS_HEADS.search(name) for name in outside) or any(map(LAYERS.search, outside)):
+    if not all(PERHAPS_HEADS.search(name) for name in outside):
         return set()
     return set() if any(re.match(r"projector\.\w+\.", name) for name in outside) else outside
 

@@ -7,7 +7,7 @@ tokens, no projection out of it.
 from __future__ import annotations
 
 import re
-from math import isqrt, prod, sqrt
+from math import isqrt, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -168,12 +168,11 @@ def read_vit_pytorch(source: Source) -> Converted:
     if simple:
         fields |= {"image_size": asked_image_size(source), "position": {"kind": "sincos-2d"}}
     else:
-        rows_of_table = source.positions("pos_embedding")
-        counts = (rows_of_table - int(class_token), rows_of_table)
-        fields["image_size"] = image_size_of(source, patch, *counts)
-        # with patch dropout the class token has no position
-        grid = zip(fields["image_size"], patch, strict=True)
-        positioned = prod(side // p for side, p in grid) < rows_of_table
+        # with patch dropout, whose token alone has an axis of a batch, the class token has no position
+        axes = [len(source.shape(name)) for name in ("cls_token", "pos_embedding") if name in source.tensors]
+        positioned = axes != [3, 2]
+        patches = source.positions("pos_embedding") - int(class_token and positioned)
+        fields["image_size"] = image_size_of(source, patch, patches)
     config = configured(ViTConfig, source, fields)
     rows = vit_pytorch_rows(config, simple=simple, projected=projected, positioned=positioned)
     if class_token and pooled_norm and "pooling" not in source.overrides:
