@@ -178,3 +178,41 @@ def test_features_have_as_many_names_as_columns(pooling):
 def test_a_name_that_the_hub_cannot_have():
     with pytest.raises(vt.InputError, match="not a name of the hub"):
         vt.load("hf:../..")
+
+
+class Nothing(torch.nn.Module):
+    def forward(self, images):
+        raise KeyError
+
+
+@pytest.mark.parametrize("module", [torch.nn.Linear(2, 2), torch.nn.Sequential(), Nothing()])
+@pytest.mark.parametrize("function", [vt.evaluate, vt.inspect, vt.predict, vt.embed, vt.export, vt.describe])
+def test_a_module_that_is_not_a_model_of_images(module, function, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (40, 30)).save("a.png")
+    with pytest.raises(vt.InputError):
+        function(module, "a.png")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_model_without_weights_is_not_saved(model, tmp_path):
+    with pytest.raises(vt.InputError, match="meta device"):
+        vt.save(vt.create("ViT-Ti/16", image_size=32, depth=1).to("meta"), tmp_path / "model")
+
+
+def test_a_data_frame_wherever_data_are(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+    paths = [str(tmp_path / f"{index}.png") for index in range(8)]
+    for index, path in enumerate(paths):
+        Image.new("RGB", (40, 30), (30 * index, 0, 0)).save(path)
+    frame = pandas.DataFrame({"path": paths, "label": ["a", "b"] * 4})
+    assert sum(vt.check_data(frame).images.values()) == 8
+    assert vt.pack_data(frame, tmp_path / "shards").images == 8
+    assert [each.path for each in vt.predict(model, frame)] == paths
+    assert vt.embed(model, frame).paths == tuple(paths)
+
+
+@pytest.mark.parametrize("value", [5, "yes", None])
+def test_a_switch_is_true_or_false(model, value):
+    with pytest.raises(vt.InputError, match=r"`tta` .* is not True or False"):
+        vt.evaluate(model, "photos", tta=value)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitreous.api.data_source import data_source, is_frame
 from vitreous.data.checks import Action, actions, collect, quarantined, report_of
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.findings import DataReport, Diagnosis
@@ -64,6 +65,7 @@ def check_data(
         InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
             of such a report would be replaced.
     """
+    data = data_source(data) if is_frame(data) else data
     checks = {name: imported(task.check) for name, task in added_tasks().items() if task.check}
     if task == "classification":
         found = check_classes(data, None if report is None else Path(report), workers, language)
@@ -156,6 +158,7 @@ def pack_data(
         raise InputError(f"`seed` {seed} is too low: use 0 or more")
     if raw and quality is not None:
         raise InputError("`raw` writes no JPEGs: leave out `quality`, or `raw`")
+    data = data_source(data) if is_frame(data) else data
     if isinstance(data, str | Path) and local_path(data).resolve() in Path(out).resolve().parents:
         raise InputError(f"{out} is in {data}, where it would be data: name another folder")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)

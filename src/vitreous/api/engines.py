@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.api.arguments import say, weights_folder
-from vitreous.api.model_source import fastest, resolve_model
+from vitreous.api.model_source import fastest, known_module, resolve_model
 from vitreous.api.model_use import ModelUse
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answer_files import Columns, answer_columns
@@ -104,7 +104,7 @@ class AnswerEngine(Engine):
         tta, source = options.pop("tta", False), use.source
         if not (tta or use.task.about.answer_folder):
             source = fastest(source, use.precision, use.device, use.fields)
-        self.task, self.answerer = open_answerer(source, tta=tta, **use.fields)
+        self.task, self.answerer = open_answerer(known_module(source), tta=tta, **use.fields)
         self.task_name = self.task.name
         self.model = module_of(self.answerer)
         if any(each.is_meta for each in self.model.parameters()):

@@ -19,7 +19,7 @@ from vitreous.api.arguments import (
     weights_folder,
 )
 from vitreous.api.data_source import data_source
-from vitreous.api.model_source import computation, fastest, program_of
+from vitreous.api.model_source import computation, fastest, known_module, program_of
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.outputs import automatic_precision
 from vitreous.evaluation.result import Evaluation
@@ -56,7 +56,7 @@ def evaluate(
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.
     """
-    model = path_of_run(model)
+    model = known_module(path_of_run(model))
     asked = model if settings or config or image_size else program_of(model)
     task = task_or_classification(asked)
     task.check_options(

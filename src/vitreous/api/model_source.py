@@ -50,6 +50,14 @@ def resolve_model(model: ModelLike, **fields: Any) -> Any:  # what it has depend
     return open_image_model(model, **fields)
 
 
+def known_module(model: Any) -> Any:
+    """Return a module of another library as a model of this one, and anything else as it is. Raises
+    InputError: it is none that is known."""
+    if isinstance(model, nn.Module) and not hasattr(model, "config"):
+        return resolve_model(model)
+    return model
+
+
 def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, Any]) -> NativeAspect:
     """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError: as
     `resolve_model`; or it cannot."""

@@ -70,6 +70,8 @@ def save(
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"a model is saved, not {model!r:.60}: give one that vitreous.load returns")
+    if any(each.is_meta for each in model.parameters()):
+        raise InputError("a model on the meta device has no weights to save: load it with vitreous.load")
     if not isinstance(model, Model) and (own := getattr(model, "save", None)):
         if drop:
             raise InputError(f"{type(model).__name__} is saved whole: leave out drop")

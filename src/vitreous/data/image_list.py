@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 from PIL import Image
@@ -72,15 +72,17 @@ def image_list(images: object) -> tuple[ImageList, list[Failure]]:
     """Return what `images` means, and the paths under which nothing was found.
 
     Args:
-        images: one or many of: the path of a file, a folder (with everything below it) or a glob; a PIL
-            image; an array of one image, (H, W) or (H, W, C), a tensor, also (C, H, W), or a batch of these:
-            an array (3, H, W) is three gray images.
+        images: a data frame with a column path; or one or many of: the path of a file, a folder (with
+            everything below it) or a glob; a PIL image; an array of one image, (H, W) or (H, W, C), a tensor,
+            also (C, H, W), or a batch of these: an array (3, H, W) is three gray images.
 
     Raises:
         InputError: no image was found at all, or something that is not an image.
     """
     if isinstance(images, ImageList):
         return images, []
+    if "path" in getattr(images, "columns", ()):  # a data frame, of pandas or polars
+        images = list(cast("Mapping[str, Iterable[object]]", images)["path"])
     many = list(images) if is_many(images) else [images]
     if not many:
         raise InputError("there is no image in an empty list: give paths, PIL images or arrays")

@@ -251,7 +251,15 @@ def live_model(module: nn.Module, preprocessing: Preprocessing | None = None) ->
     try:
         model = load(module)
     except InputError:
-        return LiveViT(module, preprocessing or preprocessing_of(module))
+        try:
+            return LiveViT(module, preprocessing or preprocessing_of(module))
+        except InputError:
+            raise
+        except Exception as error:  # of a module that is anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(
+                f"a {type(module).__name__} is not a Vision Transformer that takes images: {reason:.200}"
+            ) from None
     model.preprocessing = preprocessing or model.preprocessing
     return model.to(next(module.parameters()).device)
 
