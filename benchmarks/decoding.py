@@ -24,7 +24,7 @@ from record import write_results
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.addons.text.decoding import greedy
+from vitreous.addons.text.beam_search import greedy
 
 SOURCE = 32  # tokens of each source
 

@@ -18,7 +18,7 @@ import torch
 from record import write_results
 
 from vitreous.addons.text.evaluation import evaluate_reader
-from vitreous.tasks import running, task_named
+from vitreous.tasks import task_named, training_run
 from vitreous.training.run import Run
 
 
@@ -29,7 +29,7 @@ def learn(seed: int) -> dict[str, object]:
     begun = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", config)
-        done = running.learn(run, data, device=torch.device("cpu"))
+        done = training_run.learn(run, data, device=torch.device("cpu"))
     found = evaluate_reader(task.answerer(done.model, done.material), data.test).to_json()
     kept = ("test_count", "test_line_accuracy", "test_line_accuracy_interval", "test_character_accuracy")
     return {

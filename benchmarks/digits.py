@@ -25,7 +25,7 @@ from vitreous.evaluation.classical import fit_classical
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.scores import half_width
 from vitreous.tasks import task_named
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.run import Run
 
 OVERLAP = 360 / 1437  # held-out images for each one that is learned from

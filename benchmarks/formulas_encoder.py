@@ -45,8 +45,8 @@ from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.evaluation.probes import probe
 from vitreous.models.config import Origin
-from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
-from vitreous.tasks.running import open_run
+from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
+from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint, starting_model
 from vitreous.training.settings import configure

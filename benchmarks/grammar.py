@@ -23,7 +23,7 @@ from record import write_results
 import vitreous as vt
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.figures import text_attention, token_labels
-from vitreous.addons.text.parallel import grammar_words
+from vitreous.addons.text.text_pairs import grammar_words
 from vitreous.addons.text.tokenizer import END, START
 from vitreous.evaluation.scores import wilson_interval
 

@@ -25,8 +25,8 @@ from vitreous.addons.segmentation.evaluation import SegmentationEvaluation, eval
 from vitreous.addons.segmentation.task import segmentation
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
-from vitreous.tasks.running import learn
 from vitreous.tasks.task import Plan
+from vitreous.tasks.training_run import learn
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.run import Run

@@ -41,9 +41,9 @@ from vitreous.evaluation.baselines import beside_baselines
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.probes import probe
 from vitreous.tasks import OBJECTIVES, task_named
-from vitreous.tasks.choose import choose_fine_tuning, choose_recipe
 from vitreous.tasks.pretraining.task import Pretraining
-from vitreous.tasks.running import learn
+from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
+from vitreous.tasks.training_run import learn
 from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint
 from vitreous.training.run import Run
 from vitreous.training.settings import configure

@@ -13,7 +13,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.config import EvaluationConfig, RunConfig
 from vitreous.training.run import Run
 

@@ -14,7 +14,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.run import load
-from vitreous.addons.text.parallel import number_pairs
+from vitreous.addons.text.text_pairs import number_pairs
 
 from .foreign import TorchvisionViT
 

@@ -21,10 +21,10 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.inspection.runs.report import label_of
-from vitreous.tasks import OBJECTIVES, machine, running, task_named
+from vitreous.tasks import OBJECTIVES, machine, task_named, training_run
 from vitreous.tasks.pretraining.rules import sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.running import learn, open_run
+from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World
@@ -396,7 +396,7 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
             shares.append((float(trainer.learner.model.done), trainer.learner.step / trainer.total))
 
     ticks = itertools.count(0.0, 0.25)
-    monkeypatch.setattr(running, "Trainer", partial(Trainer, clock=lambda: next(ticks)))
+    monkeypatch.setattr(training_run, "Trainer", partial(Trainer, clock=lambda: next(ticks)))
     with pytest.warns(UserWarning, match="s hold about .* too few to learn much"):
         trained = learn(run.with_training(minutes=0.5), splits, device=CPU, callbacks=[Shares()])
     assert len(shares) > 8  # of which four were planned

@@ -10,7 +10,7 @@ from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.running import learn, open_run
+from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.run import Run
 
 DRIVER = """
@@ -20,7 +20,7 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.running import learn, open_run
+from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 

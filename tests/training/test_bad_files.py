@@ -26,7 +26,7 @@ from vitreous.data.loading import BadFiles
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.distributed import BadFileSync
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 

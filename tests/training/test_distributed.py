@@ -32,7 +32,7 @@ from vitreous.evaluation.probes import fewshot_measure, knn_measure
 from vitreous.models.names import create
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.task import build_objective
-from vitreous.tasks.running import learn, start_run
+from vitreous.tasks.training_run import learn, start_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World, process_group
@@ -46,7 +46,7 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run

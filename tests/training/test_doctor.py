@@ -24,7 +24,6 @@ from vitreous.evaluation.model_diagnosis import model_findings
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model, create
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.tasks.choose import choose
 from vitreous.tasks.doctor import (
     answers_to,
     at_chance,
@@ -34,7 +33,8 @@ from vitreous.tasks.doctor import (
     is_noise,
     other_looks,
 )
-from vitreous.tasks.running import learn
+from vitreous.tasks.recipe_choice import choose
+from vitreous.tasks.training_run import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
 from vitreous.training.recipes import NAMES, recipe

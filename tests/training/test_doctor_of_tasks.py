@@ -23,8 +23,8 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
-from vitreous.tasks.choose import packaged_config
 from vitreous.tasks.doctor import examine_data, examine_run
+from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.training.run import Run
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 1, "patch_size": 4, "width": 8, "depth": 1, "heads": 2}

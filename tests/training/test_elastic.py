@@ -19,8 +19,8 @@ from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks import running
-from vitreous.tasks.running import learn
+from vitreous.tasks import training_run
+from vitreous.tasks.training_run import learn
 from vitreous.training import distributed
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
@@ -187,9 +187,11 @@ def test_each_run_of_a_script_is_its_own_also_in_processes_that_come_later(
     monkeypatch.setattr("vitreous.training.distributed.torchrun_store", lambda: store)
 
     def begun() -> list[Run]:
-        monkeypatch.setattr(running, "BEGUN", itertools.count())
+        monkeypatch.setattr(training_run, "BEGUN", itertools.count())
         outs, cpu = (tmp_path / "one", tmp_path / "two"), torch.device("cpu")
-        return [running.start_run("classification", "digits", {}, out=out, device=cpu).run for out in outs]
+        return [
+            training_run.start_run("classification", "digits", {}, out=out, device=cpu).run for out in outs
+        ]
 
     first, later = begun(), begun()
     assert [run.path.name for run in first] == [run.path.name for run in later] == ["one", "two"]

@@ -21,8 +21,8 @@ from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.machine import compiles, with_precision
-from vitreous.tasks.running import learn
 from vitreous.tasks.task import Material
+from vitreous.tasks.training_run import learn
 from vitreous.training.callbacks import Tracker
 from vitreous.training.config import (
     HardDistillationConfig,

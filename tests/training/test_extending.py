@@ -13,7 +13,7 @@ import torch
 from vitreous.addons.text.task import last_checkpoints
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Average, learning_rate

@@ -13,7 +13,7 @@ from torch import nn
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training import run as run_module
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig

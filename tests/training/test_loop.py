@@ -18,7 +18,7 @@ import vitreous as vt
 from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training import trainer
 from vitreous.training.callbacks import Callback, score_of
 from vitreous.training.checkpointer import Checkpointer

@@ -12,7 +12,7 @@ from PIL import Image
 
 from vitreous.evaluation.classification import evaluate
 from vitreous.tasks import task_named
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.run import Run
 
 

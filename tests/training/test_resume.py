@@ -23,7 +23,7 @@ from PIL import Image
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training import checkpointer as checkpoints
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer

@@ -18,7 +18,7 @@ import torch
 from forked import run_group
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
@@ -37,7 +37,7 @@ torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks.running import learn
+from vitreous.tasks.training_run import learn
 from vitreous.training.callbacks import Callback
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run

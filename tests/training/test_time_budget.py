@@ -11,7 +11,7 @@ import torch
 
 from vitreous.addons.text.task import averaging
 from vitreous.cli import run as vitreous
-from vitreous.tasks import running, task_named
+from vitreous.tasks import task_named, training_run
 from vitreous.training import trainer as loop
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
@@ -273,7 +273,9 @@ def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(
     monkeypatch.setattr(Run, "shared", staticmethod(lambda path, config, *_, **__: Run(path, config)))
     monkeypatch.setattr(World, "any", lambda self, flags: flags)  # there is no other process to ask
     second = World(rank=1, size=2)
-    started = running.start_run("classification", "synthetic:16@16", {}, out=path, device=CPU, world=second)
+    started = training_run.start_run(
+        "classification", "synthetic:16@16", {}, out=path, device=CPU, world=second
+    )
     assert started.run.path == path
 
 
@@ -290,7 +292,7 @@ def test_a_batch_that_is_not_the_users_is_one_for_all_processes(
     monkeypatch.setattr(Run, "shared", staticmethod(shared))
     for settings in ({}, {"training": {"batch_size": 15}}):
         world = World(rank=1, size=2)
-        running.start_run(
+        training_run.start_run(
             "classification", "synthetic:152@16", settings, out=tmp_path, device=CPU, world=world
         )
     assert found == [14, 15]  # of 127 images; the user's is refused when it is divided

@@ -16,8 +16,8 @@ from vitreous.evaluation.comparison import ComparedRun, Comparison, compare_runs
 from vitreous.languages import speaking
 from vitreous.tasks import task_of_run
 from vitreous.tasks.answerer import open_answerer
-from vitreous.tasks.running import open_run
 from vitreous.tasks.task import AnyTask, module_of
+from vitreous.tasks.training_run import open_run
 from vitreous.training.precision import computing
 from vitreous.training.run import default_path
 from vitreous.training.settings import leaves

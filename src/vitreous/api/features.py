@@ -39,7 +39,7 @@ from vitreous.models.settings import merged
 from vitreous.results import Result
 from vitreous.tasks import task_of_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
-from vitreous.tasks.running import open_run
+from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
 from vitreous.training.precision import computing
 from vitreous.whole_files import whole

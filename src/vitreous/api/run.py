@@ -25,7 +25,7 @@ from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
-from vitreous.tasks.running import Started, open_run, resume_run, train_run
+from vitreous.tasks.training_run import Started, open_run, resume_run, train_run
 from vitreous.training.callbacks import Display, Row
 from vitreous.training.distributed import World, process_group
 from vitreous.training.memory import free_bytes

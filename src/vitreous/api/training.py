@@ -19,8 +19,8 @@ from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.ladder import climb, is_open
 from vitreous.tasks.pretraining.rules import pretraining_recipe
 from vitreous.tasks.rungs import write_rungs
-from vitreous.tasks.running import Started, start_run
 from vitreous.tasks.task import AnyTask
+from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
 from vitreous.training.distributed import WAITING, World
 from vitreous.training.run import otherwise

@@ -27,10 +27,10 @@ from vitreous.languages.terminal import said
 from vitreous.models.names import Model, Runnable
 from vitreous.results import Answer, percent
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice, Reason
 from vitreous.tasks.classical_teacher import CLASSICAL, ClassicalTeacher
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.linear_start import begin_with_linear
+from vitreous.tasks.recipe_choice import Choice, Reason
 from vitreous.tasks.rungs import read_rungs
 from vitreous.tasks.task import About, Trained, Tree
 from vitreous.training.config import RunConfig

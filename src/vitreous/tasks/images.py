@@ -27,7 +27,7 @@ from vitreous.evaluation.probes import fewshot_measure
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.results import Answer
-from vitreous.tasks.choose import Choice, choose, fitted_to_count
+from vitreous.tasks.recipe_choice import Choice, choose, fitted_to_count
 from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World

@@ -24,12 +24,12 @@ from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import merged
 from vitreous.results import percent
-from vitreous.tasks.choose import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.classical_teacher import CLASSICAL
 from vitreous.tasks.machine import with_precision
+from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.rungs import Rung
-from vitreous.tasks.running import learn, recorded_parts
 from vitreous.tasks.task import AnyTask, Tree
+from vitreous.tasks.training_run import learn, recorded_parts
 from vitreous.tasks.trial import shortened
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, default_path, with_training

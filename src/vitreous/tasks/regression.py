@@ -31,8 +31,8 @@ from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.names import Model, Runnable
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
+from vitreous.tasks.recipe_choice import Choice
 from vitreous.tasks.task import About, Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model

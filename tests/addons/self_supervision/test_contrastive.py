@@ -20,7 +20,7 @@ from vitreous.addons.self_supervision.tasks import of_views
 from vitreous.addons.self_supervision.views import PairConfig, Views
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.tasks import running, task_named
+from vitreous.tasks import task_named, training_run
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
@@ -206,9 +206,9 @@ def test_either_all_processes_measure_their_memory_or_none(monkeypatch, tmp_path
             return tuple(True for _ in flags)
 
     asked = []
-    monkeypatch.setattr(running, "may_not_fit", lambda *_: False)
-    monkeypatch.setattr(running, "micro_batches", lambda *_: asked.append(1) or 2)
-    started = running.start_run(
+    monkeypatch.setattr(training_run, "may_not_fit", lambda *_: False)
+    monkeypatch.setattr(training_run, "micro_batches", lambda *_: asked.append(1) or 2)
+    started = training_run.start_run(
         "contrastive",
         source="digits",
         settings={},

@@ -91,7 +91,7 @@ def test_the_pronoun_is_where_the_grammar_has_it() -> None:
 
 
 def test_a_row_is_right_if_greedy_decoding_writes_it() -> None:
-    from vitreous.addons.text.decoding import greedy
+    from vitreous.addons.text.beam_search import greedy
 
     data = task_data("copy", 0, 60, 20)
     config = TransformerConfig(**{**SMALL, "vocabulary": data.vocabulary, "width": 16, "heads": 2})

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vitreous.addons.text.batches import EncodedPairs, encode_pairs, pair_loader
-from vitreous.addons.text.parallel import (
+from vitreous.addons.text.text_pairs import (
     LANGUAGES,
     LARGEST,
     Pair,

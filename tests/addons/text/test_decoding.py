@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import vitreous as vt
+from vitreous.addons.text.beam_search import beam_search, greedy
 from vitreous.addons.text.config import TransformerConfig
-from vitreous.addons.text.decoding import beam_search, greedy
 
 
 def tiny(vocabulary=9, **overrides):

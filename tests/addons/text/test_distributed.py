@@ -17,10 +17,10 @@ from PIL import Image
 import vitreous as vt
 from forked import run_group
 from vitreous.addons.text.captions import open_captions
-from vitreous.addons.text.parallel import Parallel, number_pairs, open_parallel
 from vitreous.addons.text.task import RECIPES, CaptioningConfig, TranslationConfig, images_config
-from vitreous.tasks.choose import packaged_config
-from vitreous.tasks.running import learn, open_run
+from vitreous.addons.text.text_pairs import Parallel, number_pairs, open_parallel
+from vitreous.tasks.recipe_choice import packaged_config
+from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
@@ -37,7 +37,7 @@ sys.path.insert(0, sys.argv[1])
 from test_distributed import data_of
 from vitreous.training.callbacks import Callback
 from vitreous.training.distributed import process_group
-from vitreous.tasks.running import learn, open_run
+from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.trainer import Interrupted
 
 class Strike(Callback):

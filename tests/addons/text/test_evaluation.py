@@ -13,7 +13,7 @@ from vitreous.addons.text.evaluation import (
     evaluate_translator,
 )
 from vitreous.addons.text.models import Reader, Translator, WrittenText
-from vitreous.addons.text.parallel import Pair
+from vitreous.addons.text.text_pairs import Pair
 from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError

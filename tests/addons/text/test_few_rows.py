@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vitreous.addons.text import decoding as module
-from vitreous.addons.text.decoding import few_rows, transposed_linear
+from vitreous.addons.text import beam_search as module
+from vitreous.addons.text.beam_search import few_rows, transposed_linear
 
 
 @pytest.mark.parametrize("shape", [(1, 6), (2, 1, 6), (4, 6), (1, 3, 6), (6,)])

@@ -22,8 +22,8 @@ from vitreous.addons.text.figures import (
     write_translation_report,
 )
 from vitreous.addons.text.models import Reader, Translator
-from vitreous.addons.text.parallel import number_pairs
 from vitreous.addons.text.task import RECIPES, CaptioningConfig, TranslationConfig
+from vitreous.addons.text.text_pairs import number_pairs
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding
@@ -31,7 +31,7 @@ from vitreous.data.sources.small import open_digits
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.capture import capture_attention
 from vitreous.tasks import task_named
-from vitreous.tasks.choose import packaged_config
+from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.training.settings import configure
 
 

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vitreous as vt
-from vitreous.addons.text.decoding import beam_search, greedy
+from vitreous.addons.text.beam_search import beam_search, greedy
 from vitreous.addons.text.layers import causal_mask, halved_sinusoids, padding_mask
 from vitreous.addons.text.models import read_tokenizer
 

@@ -11,7 +11,6 @@ import torch
 import vitreous as vt
 from vitreous.addons.text.batches import TextBatch, padded, tokens_per_target
 from vitreous.addons.text.models import Reader, Translator
-from vitreous.addons.text.parallel import Pair, Parallel, number_pairs
 from vitreous.addons.text.task import (
     RECIPES,
     CaptioningConfig,
@@ -20,11 +19,12 @@ from vitreous.addons.text.task import (
     next_token,
     pairs_config,
 )
+from vitreous.addons.text.text_pairs import Pair, Parallel, number_pairs
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.checkpoints.native import save_native
 from vitreous.tasks import task_named
-from vitreous.tasks.choose import packaged_config
-from vitreous.tasks.running import learn, open_run, start_run
+from vitreous.tasks.recipe_choice import packaged_config
+from vitreous.tasks.training_run import learn, open_run, start_run
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Average, Learner, learning_rate

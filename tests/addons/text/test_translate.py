@@ -6,7 +6,7 @@ import json
 import pytest
 
 import vitreous as vt
-from vitreous.addons.text.parallel import number_pairs
+from vitreous.addons.text.text_pairs import number_pairs
 
 SMALL = (
     "--steps", "3", "--batch-size", "8", "--set", "model.width=64", "--set", "model.depth=1",

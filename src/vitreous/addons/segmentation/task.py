@@ -41,8 +41,8 @@ from vitreous.models.preprocessing import Preprocessing, upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import Choice, Reason, packaged_config
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
+from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
 from vitreous.tasks.task import About, Trained, Tree
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import checkpoint

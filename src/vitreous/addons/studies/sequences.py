@@ -20,7 +20,7 @@ from torch.nn.utils import parametrize
 from vitreous.addons.studies.study import Bench, TrialResult
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.config import TransformerConfig
-from vitreous.addons.text.parallel import grammar_pairs, grammar_words
+from vitreous.addons.text.text_pairs import grammar_pairs, grammar_words
 from vitreous.addons.text.tokenizer import END, PAD, START
 from vitreous.addons.text.transformer import Transformer
 from vitreous.errors import InputError

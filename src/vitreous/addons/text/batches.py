@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from vitreous.addons.text.parallel import Pair
+from vitreous.addons.text.text_pairs import Pair
 from vitreous.addons.text.tokenizer import END, PAD, START, Tokenizer
 from vitreous.data.dataset import Indices
 from vitreous.data.loading import BatchLoader

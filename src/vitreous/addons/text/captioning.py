@@ -36,7 +36,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.workers import loading_workers
 from vitreous.evaluation.outputs import image_batches
 from vitreous.tasks.card import Card
-from vitreous.tasks.choose import packaged_config
+from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import About, Trained
 
 INSTEAD = "use `settings` model.encoder.width=96 and its like"

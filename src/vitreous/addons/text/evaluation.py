@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 from vitreous.addons.text.captions import Captions
 from vitreous.addons.text.models import IMAGE_BATCH, TEXT_BATCH, Reader, Translator
-from vitreous.addons.text.parallel import Pair
+from vitreous.addons.text.text_pairs import Pair
 from vitreous.errors import require_packages
 from vitreous.evaluation.outputs import check_readable, image_batches
 from vitreous.evaluation.paired import ExampleScores

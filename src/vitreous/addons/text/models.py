@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vitreous.addons.text.batches import padded
-from vitreous.addons.text.decoding import beam_search, greedy
+from vitreous.addons.text.beam_search import beam_search, greedy
 from vitreous.addons.text.published_tokenizers import PublishedTokenizer, published_tokenizer
 from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Captioner, Memory, Transformer

@@ -15,7 +15,7 @@ from torch import nn
 from vitreous.addons.text.batches import CaptionBatch, TextBatch
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.addons.text.models import TextModel
-from vitreous.addons.text.parallel import GRAMMAR, NUMBERS
+from vitreous.addons.text.text_pairs import GRAMMAR, NUMBERS
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
@@ -23,7 +23,7 @@ from vitreous.languages.terminal import said
 from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.settings import merged
-from vitreous.tasks.choose import packaged_config
+from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import HeldOut, Material, Parts, Plan, Task, Trained, Tree, config_of_run
 from vitreous.training.callbacks import Loader
 from vitreous.training.config import CommandConfig

@@ -11,7 +11,6 @@ from torch import nn
 from vitreous.addons.text.batches import encode_pairs, pair_loader
 from vitreous.addons.text.evaluation import TranslationEvaluation, evaluate_translator
 from vitreous.addons.text.models import Translator
-from vitreous.addons.text.parallel import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.addons.text.task import (
     RECIPES,
     TRAINING_FACTS,
@@ -21,10 +20,11 @@ from vitreous.addons.text.task import (
     TranslationConfig,
     pairs_config,
 )
+from vitreous.addons.text.text_pairs import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.addons.text.transformer import Transformer
 from vitreous.tasks.card import Card
-from vitreous.tasks.choose import packaged_config
+from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import About, Trained
 
 SHORT = 80  # characters: a page holds the maps of every head

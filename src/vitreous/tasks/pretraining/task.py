@@ -37,16 +37,6 @@ from vitreous.results import percent
 from vitreous.rng import torch_generator
 from vitreous.tasks import task_named
 from vitreous.tasks.card import IMAGES, Card
-from vitreous.tasks.choose import (
-    LAYER_DECAY,
-    SMALL_ENCODER,
-    Choice,
-    Reason,
-    choose_recipe,
-    packaged_config,
-    rate_factor,
-    weights_of,
-)
 from vitreous.tasks.images import INSPECTING, ImageTask, MeasureMore
 from vitreous.tasks.pretraining.adaptation import encoder_of, feature_measure, is_better
 from vitreous.tasks.pretraining.mae import MAE
@@ -61,6 +51,16 @@ from vitreous.tasks.pretraining.rules import (
     pretraining_recipe,
     reason,
     sampled,
+)
+from vitreous.tasks.recipe_choice import (
+    LAYER_DECAY,
+    SMALL_ENCODER,
+    Choice,
+    Reason,
+    choose_recipe,
+    packaged_config,
+    rate_factor,
+    weights_of,
 )
 from vitreous.tasks.task import About, Material, Plan, Trained, Tree
 from vitreous.training.config import RunConfig

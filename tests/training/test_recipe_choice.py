@@ -17,7 +17,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import machine, task_named
-from vitreous.tasks.choose import choose_recipe
+from vitreous.tasks.recipe_choice import choose_recipe
 from vitreous.training import precision
 from vitreous.training.distributed import World
 from vitreous.training.precision import pick_precision
