@@ -27,6 +27,7 @@ ERRORS = {
     "input and output": (OSError(5, "Input/output error"), 2, "the system refuses (Input/output error)"),
     "gone": (FileNotFoundError(2, "No such file or directory", "/x"), 2, "cannot use /x"),
     "not a folder": (NotADirectoryError(20, "Not a directory", "/x/y"), 2, "Not a directory"),
+    "a null byte": (ValueError("embedded null byte"), 2, "has a null byte in it"),
     "no temporary files": (
         FileNotFoundError(2, "No usable temporary directory found in ['/tmp']"),
         2,

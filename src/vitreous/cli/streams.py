@@ -71,6 +71,8 @@ def last_words(error: Exception) -> tuple[str, int]:
         return said("no folder for temporary files can be written: set TMPDIR to one that can"), 2
     if isinstance(error, OSError):
         return about_system(error), 2
+    if isinstance(error, ValueError) and "null byte" in str(error):
+        return said("a name has a null byte in it, which no file has: write another one"), 2
     if isinstance(error, RecursionError):
         return said("what was given is nested too deeply to be read: make it flat"), 2
     if isinstance(error, UnicodeError):
