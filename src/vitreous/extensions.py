@@ -34,11 +34,16 @@ def gives_numbers(model: object) -> bool:
 
 
 class Command(NamedTuple):
-    """A row of `vitreous --help`: the module with its function, and two examples (a test runs them)."""
+    """A row of `vitreous --help`: the module with its function, and two examples (a test runs them).
+
+    Attributes:
+        texts: whether its arguments are texts: an empty one is one, too.
+    """
 
     summary: str
     module: str
     examples: tuple[str, str]
+    texts: bool = False
 
 
 class Kind(NamedTuple):

@@ -72,15 +72,15 @@ data = App(
 app.command(data)
 groups = {"data": data, "": app}
 of_addons = Group("Add-ons", sort_key=1)  # below the commands of the core
-for name, (summary, module, examples) in COMMANDS.items():
+for name, command in COMMANDS.items():
     group, _, last = name.rpartition(" ")
-    function = f"{module}:{last.replace('-', '_')}"
+    function = f"{command.module}:{last.replace('-', '_')}"
     groups[group].command(
         function,
         name=last,
         group=of_addons if name in ADDED else None,
-        help=summary_of(name, summary),
-        help_epilogue=epilogue(examples),
+        help=summary_of(name, command.summary),
+        help_epilogue=epilogue(command.examples),
         help_formatter=HelpFormatter(name),
     )
 app.register_install_completion_command(help="Install completion for your shell.")
@@ -151,10 +151,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def check_none_is_empty(words: Sequence[str]) -> None:
     """Raise InputError for an empty argument: as a path it would be the current folder."""
+    texts = bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].texts
     before = ""
     for given in words:
         unset = given.startswith("--") and given.endswith("=")
-        if unset or not given:
+        if unset or (not given and (before.startswith("--") or not texts)):
             named = given[:-1] if unset else before if before.startswith("--") else said("an argument")
             raise InputError(said("{name} is empty: is a variable not set?", name=named))
         before = given

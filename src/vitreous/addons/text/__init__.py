@@ -34,6 +34,7 @@ ADDON = Addon(
                 "vitreous translate train --out runs/numbers",
                 'vitreous translate runs/numbers "<de> twenty-one"',
             ),
+            texts=True,
         )
     },
     names={
