@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 
 import vitreous as vt
 from vitreous.cli import run
@@ -128,3 +129,10 @@ def test_a_full_disk_leaves_nothing(tiny: Any, tmp_path: Path, name: str, format
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         signal.signal(signal.SIGXFSZ, before)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_written_dinov2_has_the_token_that_transformers_warns_of(tiny: Any, tmp_path: Path) -> None:
+    model = tiny(layer_scale=1e-5, num_classes=None)
+    vt.save(model, tmp_path / "hf", format="huggingface")
+    with safe_open(tmp_path / "hf" / "model.safetensors", "pt") as file:
+        assert file.get_tensor("embeddings.mask_token").shape == (1, model.config.width)

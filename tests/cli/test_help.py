@@ -17,7 +17,11 @@ import pytest
 
 import vitreous as vt
 from vitreous import __version__
+from vitreous.api.arguments import settings_tree
 from vitreous.cli import COMMANDS, app
+from vitreous.cli.help import OTHER_NAMES
+from vitreous.tasks.pretraining.rules import find_recipe
+from vitreous.training.settings import configure
 
 # What trains, measures or waits for visitors: run with `make test-slow`, or by the tests of its own command.
 LONG = {"train", "pretrain", "study", "translate", "serve", "export"}
@@ -227,3 +231,9 @@ def test_a_closed_pipe_ends_quietly(words: list[str]) -> None:
     _, said = process.communicate()
     assert said == ""
     assert process.returncode in (1, 141)
+
+
+@pytest.mark.parametrize("advised", [said for said in OTHER_NAMES.values() if said.startswith("--set ")])
+def test_what_is_advised_for_options_of_other_programs_is_a_setting(advised: str) -> None:
+    name, _, value = advised.removeprefix("--set ").partition("=")
+    configure(find_recipe("from-scratch").config, settings_tree({name: value}))

@@ -145,6 +145,12 @@ def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
     return config.model_copy(update={"pooling": TokenPoolingConfig(kind="class+mean")}), weights, described
 
 
+def dinov2_rows(config: ViTConfig, described: Described) -> list[Row]:
+    """With the token that pre-training puts for masked patches: transformers warns where it lacks."""
+    tokens, *rows = huggingface_rows(config, families.DINOV2)
+    return [with_unused(tokens, {"embeddings.mask_token": torch.zeros(1, config.width)}), *rows]
+
+
 def tips_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
     """TIPSv2: Dinov2 without a head, under the names of its authors."""
     swiglu, ratio = config.mlp == "swiglu", ratio_for(config.mlp_dim, config.width)
@@ -319,7 +325,7 @@ def form_for(model: ViT) -> Form:
         return Form(families.TIPS, tips_form, tips_rows)
     more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
     if more or config.pooling.kind in ("mean", "class+mean"):
-        return Form(families.DINOV2, dinov2_form)
+        return Form(families.DINOV2, dinov2_form, dinov2_rows)
     return Form(families.VIT, vit_form)
 
 
