@@ -135,6 +135,8 @@ def said_of(error: InputError, file: Path, settings: Mapping[str, Any] | None) -
         for name, value in tree.items():
             yield from names(value, f"{group}{name}.") if isinstance(value, Mapping) else (f"{group}{name}",)
 
+    if not file.is_file():  # a pipe would be waited for
+        return False
     try:
         known = set(names(tomllib.loads(file.read_text(encoding="utf-8-sig")))) - set(names(settings or {}))
     except (OSError, ValueError, RecursionError):

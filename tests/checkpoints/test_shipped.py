@@ -130,13 +130,13 @@ def test_the_better_score_decides() -> None:
     found = decided({None: 0.5, "runs/a": 0.75}, True, 40)
     assert found.init == "runs/a"
     assert found.note == (
-        "beginning: runs/a, since after a tenth of the training the score on 40 validation images is 75.0 % "
-        "from runs/a and 50.0 % from random weights"
+        "starting from runs/a: after a tenth of the training, the scores on 40 validation images are runs/a "
+        "75.0 %, random weights 50.0 %"
     )
     assert decided({None: 0.5, "runs/a": 0.5}, True, 40).init is None
     three = decided({None: 0.1, "vitreous:small": 0.5, "runs/a": 0.25}, False, 40)
     assert three.init == "vitreous:small"
-    assert "is 0.25 from runs/a, 0.5 from vitreous:small and 0.1 from random weights" in three.note
+    assert "are runs/a 0.25, vitreous:small 0.5, random weights 0.1" in three.note
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
     scores = {None: None, "vitreous:tiny": 0.3, own: None}
     found = better_beginning(task, photos, settings, own, device=CPU)
     assert found.init == "vitreous:tiny"
-    assert f"none from {own}, 30.0 % from vitreous:tiny and none from random weights" in found.note
+    assert f"{own} -, vitreous:tiny 30.0 %, random weights -" in found.note
 
 
 def test_the_encoder_of_this_package() -> None:

@@ -104,7 +104,7 @@ def test_ctrl_c_in_the_evaluation_says_what_is_missing(home, command, monkeypatc
         patched.setattr(Classification, "evaluate", stop)
         done = command("train", home / "photos", "--out", "cut", *OPTIONS)
     assert done.code == 130
-    sentence = "report.html and README.md are missing; make them with vitreous train --resume cut"
+    sentence = "missing: report.html, README.md; make them with vitreous train --resume cut"
     assert sentence in " ".join(done.err.split())
     assert command("train", "--resume", "cut").code == 0
     assert (home / "cut" / "report.html").exists()

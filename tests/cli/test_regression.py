@@ -35,7 +35,7 @@ TRAIN = ("train", "gauges.csv", "--task", "regression")
 def manifest(workplace):
     """Images whose brightness is the number."""
     rng, rows = np.random.default_rng(0), ["path,label"]
-    (workplace / "gauges").mkdir()
+    (workplace / "gauges").mkdir(exist_ok=True)  # a worker comes back to this module
     for number in range(80):
         value = float(rng.uniform(10, 90))
         pixels = (rng.integers(0, 20, (32, 32, 3)) + 2 * value).astype(np.uint8)

@@ -98,5 +98,5 @@ def test_mnist_mistakes(tmp_path):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(np.zeros((2, 28, 28), np.uint8))[:-1])
     with pytest.raises(InputError, match="truncated"):
         open_data(f"mnist:{tmp_path}", DataConfig())
-    with pytest.raises(InputError, match="no folder"):
+    with pytest.raises(InputError, match="a name is empty"):
         open_data("mnist:", DataConfig())

@@ -145,6 +145,7 @@ def test_folders_of_the_source_stay_parts(tmp_path, make):
     assert read_split(tmp_path / "split.csv")["test/cat/0.jpg"].part == "test"
     held = tmp_path / "photos" / "test" / "cat" / "0.jpg"
     held.write_bytes(held.read_bytes() + b"more, so that its content is its own")
+    (tmp_path / "split.csv").unlink()
     write_split(tmp_path / "split.csv", named_parts(*splits[:3]))
     held.rename(tmp_path / "photos" / "train" / "cat" / "stolen.jpg")
     splits = again(tmp_path / "photos", tmp_path / "split.csv")
@@ -170,6 +171,7 @@ def test_large_parts_have_the_digests_of_some(recorded, monkeypatch):
     photos, file = recorded
     monkeypatch.setattr("vitreous.data.split_file.MOST_DIGESTS", 4)
     splits = open_data(str(photos), DataConfig())
+    file.unlink()
     write_split(file, named_parts(*splits[:3]))
     digests = [row.digest for row in read_split(file).values() if row.part == "train"]
     assert len([digest for digest in digests if digest]) == 4

@@ -297,8 +297,10 @@ def test_a_loss_that_stays_bad_stops_training_with_good_weights(trained: Fit, tm
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_the_state_and_gives_the_handlers_back(
-    trained: Fit, tmp_path: Path, number: signal.Signals
+    trained: Fit, tmp_path: Path, request: pytest.FixtureRequest, number: signal.Signals
 ) -> None:
+    kept = signal.signal(number, signal.default_int_handler)  # under nohup, SIGHUP would be ignored
+    request.addfinalizer(lambda: signal.signal(number, kept))
     before = signal.getsignal(number)
     times = 2 if number == signal.SIGTERM else 1  # from the scheduler, and from torchrun, which passes it on
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vitreous.api.arguments import named_path
 from vitreous.errors import InputError, require_packages
 from vitreous.languages.terminal import said
 
@@ -62,6 +61,8 @@ def serve(
             raise InputError(f"`{name}` {value:g} is not a number of {least[name]} or more")
     if full_status not in (503, 429):
         raise InputError(f"`full_status` {full_status} is not 503 or 429")
+    from vitreous.api.arguments import named_path  # the help of the command needs none of this
+
     spec = named_path(model)
     packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
     require_packages(*packages, extra="serve", what="serving")
