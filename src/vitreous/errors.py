@@ -43,7 +43,8 @@ def writing_to(path: Path, advice: str = "choose another `out`") -> Iterator[Non
 def check_free(path: Path, advice: str = "choose another `out`") -> None:
     """Raise InputError where something would be overwritten; an empty folder is free."""
     with writing_to(path, advice):
-        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+        meant = Path(os.path.realpath(path))  # "new/.." is there once "new" is made
+        taken = meant.exists() and (not meant.is_dir() or any(meant.iterdir()))
     if taken:
         raise InputError(f"{path} exists already, and nothing is overwritten: {advice}")
 

@@ -137,12 +137,21 @@ def test_what_cannot_be_had(several, photos, tmp_path):
     for options, sentence in (
         ({"out": tmp_path / "answers.txt"}, r"written as \.csv, \.jsonl or \.parquet"),
         ({"out": taken}, "nothing is overwritten"),
-        ({"out": tmp_path / "no" / "folder.csv"}, "folder.csv"),
+        ({"out": taken / "answers.csv"}, "taken.csv is a file, not a folder"),
         ({"threshold": 2}, "`threshold` 2 is not a probability"),
     ):
         with pytest.raises(InputError, match=sentence):
             vt.predict(several, photos, progress=False, **options)
     assert taken.read_text() == "mine"
+
+
+def test_missing_folders_are_made_as_elsewhere(several, photos, tmp_path):
+    deep = tmp_path / "new" / "deep" / "answers.csv"
+    vt.predict(several, photos / "a.png", progress=False, out=deep)
+    assert deep.read_text().count("\n") == 2
+    with pytest.raises(InputError, match="no image"):
+        vt.predict(several, tmp_path / "nothing", progress=False, out=tmp_path / "other" / "answers.csv")
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_command(command, workplace):

@@ -1,6 +1,7 @@
 """Data sets of the datasets library, from disk."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from vitreous.data.config import AugmentationConfig, DataConfig, HubForm
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data, summarize
+from vitreous.data.sources.hub import find_files
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 
@@ -56,6 +58,14 @@ def test_a_folder_without_tables_is_not_searched(tmp_path, monkeypatch):
     for spec in (f"hf:{tmp_path}", f"hf:{tmp_path / 'images'}", "hf:/", "hf:../.."):
         with pytest.raises(InputError, match="for a folder of images leave out hf:"):
             open_data(spec, DataConfig())
+
+
+def test_tables_are_looked_for_as_deep_as_the_hub_has_them(tmp_path):
+    for name in ("a.parquet", "default/b.parquet", "default/train/c.parquet", "x/y/z/too-deep.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = {Path(file).name for file in find_files(str(tmp_path))[1]}
+    assert found == {"a.parquet", "b.parquet", "c.parquet"}
 
 
 def test_mistakes(tmp_path):

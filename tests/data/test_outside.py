@@ -18,14 +18,14 @@ import vitreous as vt
 from vitreous.cli.printing import print_json
 from vitreous.data.config import DataConfig
 from vitreous.data.decoding import BadImage, EncodedImage, decode, file_digest, read_file
-from vitreous.data.image_list import ImageList, image_list
+from vitreous.data.image_list import ImageList, image_list, read_url
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
 from vitreous.data.sources.folders import index_folder
 from vitreous.data.sources.manifests import read_manifest
 from vitreous.data.sources.remote import expanded
 from vitreous.data.sources.shard_index import members, read_label
-from vitreous.errors import InputError
+from vitreous.errors import InputError, check_free
 from vitreous.models.preprocessing import Preprocessing, as_pil
 from vitreous.outside import finite_number, read_regular, whole_number
 
@@ -329,3 +329,18 @@ def test_shards_are_not_packed_into_what_they_are_of(tmp_path):
     with pytest.raises(InputError, match="where it would be data"):
         vt.pack_data(tmp_path / "photos", tmp_path / "photos" / "packed")
     assert not (tmp_path / "photos" / "packed").exists()
+
+
+def test_a_protocol_without_its_package_says_how_to_install_it(monkeypatch):
+    def missing(path):
+        raise ImportError('HTTPFileSystem requires "requests" and "aiohttp" to be installed')
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    with pytest.raises(InputError, match=r"requires .*: pip install requests aiohttp$"):
+        read_url("https://example.org/a.png")
+
+
+def test_a_folder_above_one_to_be_made_is_taken(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="nothing is overwritten"):
+        check_free(tmp_path / "new" / "..")

@@ -42,7 +42,7 @@ from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
 from vitreous.training.precision import computing
-from vitreous.whole_files import whole
+from vitreous.whole_files import folder_for, whole
 
 if TYPE_CHECKING:
     import pyarrow
@@ -92,7 +92,11 @@ class Embeddings(Result):
 
         path = Path(path)
         check_features_file(path)
-        with writing_to(path), whole(path, path.suffix, new=True) as partial:
+        with (
+            writing_to(path),
+            folder_for(path.parent),
+            whole(path, path.suffix, new=True) as partial,
+        ):
             if path.suffix == ".npz":
                 np.savez(partial, features=self.values, paths=np.array(self.paths, dtype=str))
             else:
@@ -108,8 +112,8 @@ def check_features_file(path: Path) -> None:
             f"{path}: features are written as .npz or .parquet, or into a folder, whose name has no ending"
         )
     check_free(path)
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent}: make it, or choose another name")
+    with writing_to(path), folder_for(path.parent):
+        pass  # it can be made, and is made again with the features in it
     if path.suffix == ".parquet" and not is_installed("pyarrow"):
         raise InputError(f"{path} needs pyarrow: pip install pyarrow, or write .npz")
 

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 NO_SUCH = "no such file or folder"
 MANY = (".tar", ".csv", ".tsv", ".parquet")  # endings of files that hold or name many images
+INSTALL = {  # what fsspec needs for a protocol
+    "http": "pip install requests aiohttp",
+    "https": "pip install requests aiohttp",
+    "s3": "pip install s3fs",
+    "gs": "pip install gcsfs",
+    "hf": "pip install huggingface_hub",
+}
 # Folders of systems, in small letters.
 SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 
@@ -201,7 +208,11 @@ def file_system(path: str) -> tuple[AbstractFileSystem, str]:
         return LocalFileSystem(), os.path.expanduser(path)
     try:
         system, inner = url_to_fs(path)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        install = INSTALL.get(path.partition("://")[0], "install what it names")
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} cannot be reached ({reason}): {install}") from None
+    except ValueError as error:
         raise InputError(f"{path} cannot be reached: {' '.join(str(error).split())}") from None
     return system, inner
 

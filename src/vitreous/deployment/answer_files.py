@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from vitreous.errors import InputError, check_free, require_packages, writing_to
 from vitreous.results import Answer
-from vitreous.whole_files import whole
+from vitreous.whole_files import folder_for, whole
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,9 +51,14 @@ def check_answer_file(path: Path) -> None:
 
 @contextmanager
 def answer_file(path: Path) -> Iterator[AddAnswer]:
-    """Yield what adds an answer to a file, which has its name once the context ends without an error. Raises
-    InputError: it cannot be written."""
-    with writing_to(path), whole(path, new=True) as partial, WRITERS[path.suffix](partial) as add:
+    """Yield what adds an answer to a file, in a folder that is made where it is missing. The file has its
+    name once the context ends without an error. Raises InputError: it cannot be written."""
+    with (
+        writing_to(path),
+        folder_for(path.parent),
+        whole(path, new=True) as partial,
+        WRITERS[path.suffix](partial) as add,
+    ):
         yield add
 
 

@@ -11,7 +11,7 @@ seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -186,7 +186,9 @@ def load_tables(spec: str) -> dict[str, Dataset]:
         raise InputError(f"hf:{spec} names no dataset: write hf:NAME, or hf:FOLDER")
     if (folder := local_path(name)).is_dir():
         name = str(folder)
-        if not is_saved(folder) and not holds_parquet(folder):  # the library would look through all below it
+        if not is_saved(folder) and not any(
+            parquet_below(folder)
+        ):  # the library would look through all below it
             raise InputError(
                 f"hf:{spec} is a folder without a dataset of the datasets library or Parquet files: for a "
                 "folder of images leave out hf:"
@@ -207,9 +209,11 @@ def is_saved(folder: Path) -> bool:
     return (folder / "dataset_dict.json").exists() or (folder / "state.json").exists()
 
 
-def holds_parquet(folder: Path) -> bool:
-    """Return whether a folder has Parquet files, or one of its folders, as a repository of the Hub does."""
-    return any(any(folder.glob(pattern)) for pattern in ("*.parquet", "*/*.parquet"))
+def parquet_below(folder: Path) -> Iterator[Path]:
+    """Yield the Parquet files of a folder as deep as the Hub has them, CONFIG/PART/0000.parquet.
+    All that is below it may be a whole machine."""
+    for pattern in ("*.parquet", "*/*.parquet", "*/*/*.parquet"):
+        yield from folder.glob(pattern)
 
 
 def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> Columns:
@@ -306,7 +310,7 @@ def find_files(spec: str) -> tuple[AbstractFileSystem, list[str]]:
     if (folder := local_path(spec)).is_dir():
         from fsspec.implementations.local import LocalFileSystem
 
-        return LocalFileSystem(), [str(path) for path in folder.rglob("*.parquet")]
+        return LocalFileSystem(), list(map(str, parquet_below(folder)))
     require_packages("huggingface_hub", extra="hub", what="streaming")
     from huggingface_hub import HfFileSystem
 
