@@ -153,7 +153,7 @@ def test_what_stands_in_the_report(run: Path) -> None:
     )
     page = path.read_text(encoding="utf-8")
     assert {"baselines", "filters", "augmented", "configuration"} <= sections(page)
-    assert re.search(r"of \d x \d positions no structure can be seen", page)
+    assert re.search(r"\d x \d positions are too few to show structure", page)
     assert page.count("<figure><img") == 2  # augmented images
     assert "cat 70.0\u00a0% + dog 30.0\u00a0%" in page
     assert "<b>bold" not in page
@@ -231,7 +231,7 @@ def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> Non
     shown = re.findall(r'<li class="(\w+)"><strong>(\w+):</strong> (\d) .*?\. .*\.</li>', page)
     assert shown == [("error", "Error", "5"), ("warning", "Warning", "4"), ("warning", "Warning", "1")]
     assert "such as a.png (&lt;empty&gt;). Fix or remove what bad_files.txt lists.</li>" in page
-    assert "1 more: vitreous doctor lists all of them" in page
+    assert "1 more: vitreous doctor lists them all" in page
     with speaking("ko"):
         korean = write_training_report(
             run, model=model_of(), evaluation=evaluation(7), images=images(), findings=findings
@@ -262,7 +262,7 @@ def test_curves_say_their_values_and_have_a_table(run: Path) -> None:
     assert ("2", "Loss: training (augmented)", "1") in rows
     assert ("5", "Accuracy: test", "0.7") in rows
     assert ("5", "Accuracy: chance", "0.25") in rows
-    assert "Dashed: what guessing reaches" in figure.html
+    assert "Dashed: guessing" in figure.html
     assert figure.html.count('<svg class="chart" role="img" aria-label="Learning curves"') == 3
     assert figure.html.count("<title>Learning curves</title><desc>If the loss is still falling") == 3
 
