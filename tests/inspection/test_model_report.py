@@ -206,7 +206,8 @@ def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: floa
 def test_an_untrained_model_is_named_at_every_map(tmp_path: Path) -> None:
     found = vt.inspect("ViT-Ti/16", [images(1)[0][0]], image_size=32, out=tmp_path / "page", progress=False)
     page = found.report.read_text(encoding="utf-8")
-    assert page.count('<p class="notice" role="note">Untrained model: the maps show its random initialization') == 1
+    notice = '<p class="notice" role="note">Untrained model: the maps show its random initialization'
+    assert page.count(notice) == 1
     assert page.count("Untrained model: the maps show its random initialization") >= 5
     decided = report_of(tmp_path / "decided").report.read_text(encoding="utf-8")
     assert "Untrained" not in decided

@@ -60,7 +60,7 @@ def test_where_a_run_was_resumed_is_in_its_metrics_and_its_report(run: vt.Run) -
     assert resumed == [next(row["step"] for row in rows if row["epoch"] == 1)]
     page = (run.path / "report.html").read_text(encoding="utf-8")
     assert "<title>epoch 1, Loss: resumed: –</title>" in page
-    assert "Dotted lines: the run was stopped and resumed there." in page
+    assert "Dotted lines: the run was resumed there." in page
 
 
 def train(folder: Path, tracker: str, **variables: str) -> subprocess.CompletedProcess[str]:
