@@ -147,7 +147,7 @@ def test_why_there_is_no_position_similarity(kind: str, why: str) -> None:
 def test_the_caption_says_how_many_positions_are_shown() -> None:
     shown = positions_figure(model_of(image_size=(40, 80), patch_size=(2, 4)))
     assert isinstance(shown, Exhibit)
-    assert "Of 2 patches along a side one is shown." in shown.caption
+    assert "Along each side, one patch in 2 is shown." in shown.caption
 
 
 # --- filters -----------------------------------------------------------------------------------------------
