@@ -66,6 +66,18 @@ def test_a_narrow_image_is_refused_by_its_header(
     assert "1x30000 pixels are too narrow" in error_of(answer)
 
 
+def test_a_format_that_is_decoded_under_the_interpreters_lock_has_a_lower_limit(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One JPEG 2000 of 56 million pixels held every other client for more than a minute."""
+    monkeypatch.setattr("vitreous.addons.serving.models.MOST_LOCKING", 64 * 64)
+    answers = []
+    for size, kind in (((64, 64), "JPEG2000"), ((65, 64), "JPEG2000"), ((65, 64), "JPEG")):
+        answers.append(post(app_of(classifier), "/v1/predict", **form(("x", image(size=size, kind=kind)))))
+    assert [answer.status_code for answer in answers] == [200, 422, 200]
+    assert "65x64 pixels are over the 4096 that are allowed in JPEG 2000" in error_of(answers[1])
+
+
 def test_no_pixel_is_decoded_before_the_header_is_checked_and_room_is_made(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,8 @@ from vitreous.tasks.regression import PredictedNumber
 from vitreous.training.precision import computing, with_cast_weights
 
 MOST_RATIO = 100  # of an image's longer side to its shorter one
+# Pillow decodes JPEG 2000 under the interpreter's lock, so that nothing else is answered meanwhile.
+LOCKING, MOST_LOCKING = "JPEG2000", 4_000_000  # pixels, about a fifth of a second
 MOST_RESIZED = 16_000_000  # pixels of an image when its shorter side has the model's size
 SHOWN = 512  # pixels of an overlay's longer side, at least
 DIGITS = 6  # significant ones of a weight: more than an eye or a plot can tell
@@ -183,15 +185,17 @@ class ServedModel:
 
     def open(self, data: bytes, name: str) -> ImageHeader:
         """An image whose header allows it; no pixel is decoded. Raises BadImage."""
-        preprocessing = self.model.preprocessing
+        preprocessing, most, allowed = self.model.preprocessing, self.most_pixels, "allowed"
         stored: bytes | Image.Image = data
         size = plain_size(data, preprocessing.channels)
         if size is None:
             stored = image = open_image(data, name)
             size = (image.height, image.width)
+            if image.format == LOCKING and most > MOST_LOCKING:
+                most, allowed = MOST_LOCKING, "allowed in JPEG 2000: send a JPEG or a PNG"
         height, width = size
-        if height * width > self.most_pixels:
-            raise BadImage(name, f"{width}x{height} pixels are over the {self.most_pixels} that are allowed")
+        if height * width > most:
+            raise BadImage(name, f"{width}x{height} pixels are over the {most} that are {allowed}")
         tall, wide = preprocessing.rescaled(size)
         if max(size) > MOST_RATIO * min(size) or tall * wide > MOST_RESIZED:
             raise BadImage(
