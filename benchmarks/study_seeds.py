@@ -50,6 +50,12 @@ def kept(study: Study) -> dict[str, list[TrialResult]]:
 
 
 def write(study: Study, results: dict[str, list[TrialResult]]) -> None:
+    for trials in results.values():
+        # Measures that were withdrawn stand in the older results alone.
+        common = set.intersection(*(set(trial.values) for trial in trials)) if trials else set()
+        for trial in trials:
+            for name in set(trial.values) - common:
+                del trial.values[name]
     rows = [TableRow(variant, results[variant.name]) for variant in study.variants if results[variant.name]]
     seeds = max(len(row.results) for row in rows)
     Findings(study, seeds, 1.0, rows).write(FOLDER / study.name)
@@ -68,7 +74,7 @@ def main() -> None:
     for name in arguments.studies:
         study = study_named(name)
         results = kept(study)
-        terms = {term for claim in study.claims for term in (*dict(map(reversed, claim.terms)), claim.null)}
+        terms = {name for claim in study.claims for _, name in claim.terms}
         chosen = [each for each in study.variants if each.name in terms or each.group in terms]
         if arguments.variants:
             chosen = [each for each in study.variants if each.name.startswith(tuple(arguments.variants))]
