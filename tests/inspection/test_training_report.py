@@ -446,6 +446,8 @@ def test_a_run_that_minutes_ended_is_extended_in_minutes(tmp_path: Path) -> None
     early = {"epoch": 0.07, "seconds": 72.0}
     assert twice_as_long(config, early, "train") == "--minutes 3"
     assert twice_as_long(config, early, "translate train") == "--epochs 0.14"
+    config.write_text("[training]\nminutes = 1.0\n")  # of two: the ladder took one, and resuming climbs none
+    assert twice_as_long(config, {"epoch": 15.8}, "train") == "--minutes 2"
     config.write_text("[training]\nminutes = 2.9\n")
     assert twice_as_long(config, {"epoch": 62.62}, "train") == "--minutes 6"
 

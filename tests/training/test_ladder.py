@@ -20,7 +20,6 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import try_mirroring
 from vitreous.evaluation.scores import Interval
-from vitreous.inspection.runs.head import twice_as_long
 from vitreous.results import duration
 from vitreous.tasks import ladder, task_named
 from vitreous.tasks.doctor import below_baseline
@@ -409,11 +408,3 @@ def test_the_training_takes_the_place_of_the_first_model(
     assert "steps = 0" not in (out / "config.toml").read_text(encoding="utf-8")
     with pytest.raises(vt.InputError, match="choose another --out"):
         vt.train(data, out=out, offline=True, progress=False)
-
-
-def test_twice_as_long_counts_the_ladder(tmp_path: Path) -> None:
-    """Of a minute on the ladder half is left for the last training."""
-    config = tmp_path / "config.toml"
-    config.write_text("[training]\nminutes = 0.5\n")
-    assert twice_as_long(config, {}, "train") == "--minutes 1"
-    assert twice_as_long(config, {}, "train", 30.0) == "--minutes 2"

@@ -93,7 +93,6 @@ def head_of(
     findings: Sequence[Finding],
     command: str,
     ahead: Mapping[str, object] | None = None,
-    climbed: float = 0.0,
 ) -> Head:
     """Return what the head of a report has. What was measured goes to TensorBoard and the trackers of the
     run, too.
@@ -102,7 +101,6 @@ def head_of(
         parts: exhibits of the report.
         command: that trained the run.
         ahead: the `name` and the accuracy (`best`) of a classical method that is better than the model.
-        climbed: seconds in which ways to train were compared before the training.
     """
     rows = read_metrics(run / "metrics.jsonl")
     last = rows[-1] if rows else {}
@@ -122,7 +120,7 @@ def head_of(
     elif is_useless(evaluation):
         notice = phrase("head.useless")
     config = run / "config.toml"
-    longer = twice_as_long(config, last, command, climbed)
+    longer = twice_as_long(config, last, command)
     values = {"run": quote(str(run)), "longer": longer, "command": command}
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
     return {
@@ -140,20 +138,20 @@ def head_of(
     }
 
 
-def twice_as_long(config: Path, last: Mapping[str, float], command: str, climbed: float = 0.0) -> str:
-    """Return the option that trains for twice as long: in minutes where minutes ended the run, or where it
-    ended so early that its epochs say little.
+def twice_as_long(config: Path, last: Mapping[str, float], command: str) -> str:
+    """Return the option of --resume that trains for twice as long: in minutes where minutes ended the run, or
+    where it ended so early that its epochs say little. Resuming compares nothing, so that the minutes of a
+    ladder before the training do not count.
 
     Args:
         last: row of metrics.jsonl.
-        climbed: seconds before the training that count, too.
     """
     settings = tomllib.loads(read_text(config)) if config.is_file() else {}
     minutes = settings.get("training", {}).get("minutes", "none")
     if minutes != "none":
-        return f"--minutes {max(round(2 * (minutes + climbed / 60)), 1)}"
+        return f"--minutes {max(round(2 * minutes), 1)}"
     if last and last["epoch"] < SHORT and command in IN_MINUTES:
-        return f"--minutes {math.ceil(2 * (last['seconds'] + climbed) / 60)}"
+        return f"--minutes {math.ceil(2 * last['seconds'] / 60)}"
     return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}"
 
 

@@ -53,7 +53,6 @@ def write_run_report(
     command: str = "train",
     beside: Sequence[tuple[str, str]] = (),
     ahead: Mapping[str, Any] | None = None,
-    climbed: float = 0.0,
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
 
@@ -66,11 +65,9 @@ def write_run_report(
         findings: of `vitreous doctor`; the most important ones are shown.
         command: that reproduces the run.
         beside: other pages in the directory, each with the words of the link to it.
-        ahead, climbed: as `head_of` has them.
+        ahead: as `head_of` has it.
     """
-    head = head_of(
-        run, model, evaluation, parts, findings=findings, command=command, ahead=ahead, climbed=climbed
-    )
+    head = head_of(run, model, evaluation, parts, findings=findings, command=command, ahead=ahead)
     return write_page(
         run / "report.html",
         "run.html.j2",
@@ -133,14 +130,7 @@ def write_training_report(
         if best.accuracy > evaluation.accuracy:
             ahead = {"name": phrase(f"baselines.{best.name}"), "best": best.accuracy}
     return write_run_report(
-        run,
-        model,
-        parts,
-        evaluation=evaluation,
-        findings=findings,
-        beside=beside,
-        ahead=ahead,
-        climbed=sum(each["seconds"] for each in rungs),
+        run, model, parts, evaluation=evaluation, findings=findings, beside=beside, ahead=ahead
     )
 
 
