@@ -168,8 +168,7 @@ def export(
     if progress:
         say(said("tracing the model and writing {path} ...", path=path))
     how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
-    how["new"] = True
-    return write_export(opened, path, format, **how)
+    return write_export(opened, path, format, new=True, **how)
 
 
 def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
