@@ -28,12 +28,8 @@ from vitreous.models.vit import ViT
 
 log = logging.getLogger(__name__)
 TOLERANCE = 2e-5  # of the largest output
-OF_TRAINING = (
-    "loss",
-    "attentions",
-    "mask",
-    "ids_restore",
-)  # outputs of transformers that are not of the model's layers
+# Outputs of transformers that are not of the model's layers.
+OF_TRAINING = ("loss", "attentions", "mask", "ids_restore")
 HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
 
 
