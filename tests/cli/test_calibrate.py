@@ -122,7 +122,7 @@ def test_without_a_validation_part(command, workplace):
 def test_a_recipe_may_know_its_temperature(command, workplace):
     out = workplace / "runs" / "known"
     done = command("train", "--set", "evaluation.calibrate=0.5", "--out", out, *TINY)
-    assert "calibration: temperature 0.5, as evaluation.calibrate says" in done.err
+    assert "calibration: temperature 0.5, set by evaluation.calibrate" in done.err
     assert vt.load(out).temperature == 0.5
 
 
