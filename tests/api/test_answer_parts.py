@@ -323,6 +323,9 @@ def test_a_predictor_travels_as_its_arguments(model: ViT, world: Path, tmp_path:
     assert [*vt.Predictor(model, top=2)({"bytes": files})][:4] == ["path", "label", "probability", "label_2"]
     with pytest.raises(vt.InputError, match="needs a column path or bytes"):
         predictor({"image": files})
+    for other in ("image.png", Path("image.png"), ["image.png"], None):
+        with pytest.raises(vt.InputError, match="a batch is a mapping of columns"):
+            predictor(other)
     with pytest.raises(vt.InputError, match="did you mean 'features'"):
         vt.Predictor(model, "feature")
 

@@ -110,6 +110,11 @@ class Predictor:
         Args:
             batch: a column "path", or "bytes" (of files), or both.
         """
+        if not hasattr(batch, "keys"):
+            raise InputError(
+                f"a batch is a mapping of columns, such as {{'path': [...]}}, not {type(batch).__name__}: "
+                "vitreous.predict and vitreous.embed take a single image, a list or a folder"
+            )
         if "bytes" in batch:
             images: ImageList = StoredImages(list(batch["bytes"]))
         elif "path" in batch:
