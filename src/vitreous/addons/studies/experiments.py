@@ -38,8 +38,8 @@ POSITION_ROWS = (  # name, kind, where if they are added, the paper's accuracy
 HYBRID: dict[str, Any] = {"stem": {"kind": "resnet", "layers": (), "width_factor": 1.0}, "depth": 2}
 RESNET: dict[str, Any] = {"layers": (1,), "width_factor": 1.0, "order": "post-activation"}
 MANY = 100_000  # training images, of which 600 steps see no image twice
-# Learning rates by the 5-shot accuracy of two seeds that the results do not have, after 600 steps on MANY. The
-# ResNet's: 0.809 with 0.01, 0.813 with 0.03, 0.782 with 0.1; that of the hybrid is the largest that was tried.
+# Learning rates by the 5-shot accuracy of two seeds that the results do not have, after 600 steps on MANY.
+# The ResNet: 0.809 with 0.01, 0.813 with 0.03, 0.782 with 0.1. That of the hybrid is the largest tried.
 ARCHITECTURES = {
     "ViT": BASE,
     "hybrid": BASE.change(HYBRID),
