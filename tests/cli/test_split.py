@@ -104,7 +104,7 @@ def test_a_resumed_run_learns_from_the_images_that_it_had(run, folder, command):
     assert done.code == 0, done.err
     assert json.loads(done.out)["train_count"] == trained_on
     assert "data: 2 images are new since the run began, and are left out" in done.err
-    assert "data: 1 image has another label than when the run began; the present one is used" in done.err
+    assert "data: the label of 1 image has changed since the run began; the current one is used" in done.err
     found = json.loads(command("doctor", copy, "--json").out)["findings"]
     assert {"new images", "relabeled images"} <= {each["kind"] for each in found}
     shutil.rmtree(copy)

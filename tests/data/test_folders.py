@@ -206,9 +206,9 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
     )
     assert open_data(str(photos), DataConfig()).train.classes == ("cat", "dog")
     assert found["system"].startswith(
-        f"1 folder of the operating system is not looked at (such as {photos}/__MACOSX): remove"
+        f"1 folder of the operating system is ignored (such as {photos}/__MACOSX): it can be removed"
     )
-    assert found["hidden"].startswith(f"1 hidden image is not looked at (such as {photos}/cat/._0.jpg)")
+    assert found["hidden"].startswith(f"1 hidden image is ignored (such as {photos}/cat/._0.jpg)")
     assert found["empty"].startswith(f"1 class folder holds no image, and is left out (such as {photos}/emu)")
     assert found["format"] == (
         f"3 images are in formats that are not read (.heic, .heif, .jxl) (such as {photos}/cat/a.HEIC): "

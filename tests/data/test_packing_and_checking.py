@@ -184,7 +184,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
     rows = [f"{path},{path[:3]}\n" for path in paths[5:15]]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
     findings = found(tmp_path / "m.csv")
-    assert findings["few"].fix == "add images, or join classes"
+    assert findings["few"].fix == "add images, or merge classes"
     assert "own labels" not in findings
 
 

@@ -74,13 +74,13 @@ def test_a_rate_that_is_too_high(broken: Broken) -> None:
     path = broken({"training": {"peak_lr": 20.0, "optimizer": {"clip_norm": None}}})
     problem, fix = found(path)["learning rate"]
     assert "the peak rate is 20 with adamw at a batch of 32" in problem
-    assert "set training.peak_lr=0.0005: models like it learn below 0.0025" in fix
+    assert "set training.peak_lr=0.0005: similar models learn below 0.0025" in fix
 
 
 def test_a_rate_that_is_too_low(broken: Broken) -> None:
     findings = found(broken({"training": {"peak_lr": 1e-9}}))
     assert "no better than guessing (ln 10 = 2.303)" in findings["learning rate"][0]
-    assert "set training.peak_lr=0.0005: models like it learn above" in findings["learning rate"][1]
+    assert "set training.peak_lr=0.0005: similar models learn above" in findings["learning rate"][1]
 
 
 def test_a_wrong_normalization(broken: Broken) -> None:
@@ -229,13 +229,13 @@ def test_a_model_that_says_the_same_of_everything() -> None:
     with torch.no_grad():
         model.head.bias[2] = 100
     checks = {f.kind: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
-    assert checks["one class"] == "16 of 16 images are called '2', 4 are"
+    assert checks["one class"] == "16 of 16 images are predicted as '2', 4 are"
 
 
 @pytest.mark.slow
 def test_small_images_blown_up() -> None:
     checks = {f.kind: f for f in model_findings(model_of(image_size=64), images([0, 1, 2, 3] * 4))}
-    assert "about 8 pixels are blown up to 64x64" in checks["image size"].problem
+    assert "about 8 pixels are enlarged to 64x64" in checks["image size"].problem
 
 
 def test_the_command_prints_findings_with_their_fix(
@@ -367,7 +367,7 @@ def test_a_cause_hides_its_consequences() -> None:
 def test_weights_that_are_frozen_as_they_were_sampled(tiny: RunConfig) -> None:
     training = tiny.training.model_copy(update={"freeze": ("backbone",)})
     (finding,) = frozen_encoder(training, None)
-    assert "training.freeze=backbone keeps weights as they were sampled" in finding.problem
+    assert "training.freeze=backbone freezes random weights" in finding.problem
     assert list(frozen_encoder(training, "encoder.npz")) == []
     assert list(frozen_encoder(tiny.training, None)) == []
 
@@ -413,7 +413,7 @@ def test_noise_is_told_from_images() -> None:
 def test_images_that_are_shown_too_small() -> None:
     large = images([0, 1, 2, 3] * 4, side=160)
     checks = {f.kind: f for f in model_findings(model_of(), large, usual=(64, 64))}
-    assert "about 160 pixels are shown at 8x8" in checks["image size"].problem
+    assert "about 160 pixels are reduced to 8x8" in checks["image size"].problem
     assert checks["image size"].fix.startswith("use --image-size 64")
     tiny_images = images([0, 1, 2, 3] * 4, side=9)
     usual = {f.kind for f in model_findings(model_of(image_size=32), tiny_images, usual=(32, 32))}
@@ -459,7 +459,7 @@ def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) 
     (problem, fix) = found(run)["other looks"]
     assert "right on the validation images but 0.0 % on the test images" in problem
     assert "near-duplicates" in fix
-    assert "on the test images: these look different" in (run / "report.html").read_text("utf-8")
+    assert "on the test images: the latter look different" in (run / "report.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("keep_best", [False, True])

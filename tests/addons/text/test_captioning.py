@@ -63,7 +63,7 @@ def test_evaluate_judges_again(reader, command):
     done = command("evaluate", reader, "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["test_count"] == 1
-    assert "lines right" in command("evaluate", reader).out
+    assert "line accuracy" in command("evaluate", reader).out
 
 
 def test_evaluate_reads_as_many_together_as_are_asked_for(reader, manifest, command, monkeypatch):

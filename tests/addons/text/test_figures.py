@@ -86,7 +86,7 @@ def test_a_page_of_translations(translator, tmp_path):
     data = re.search(r'<script type="application/json" id="examples">(.*?)</script>', page, re.DOTALL)
     examples = json.loads(data[1])
     assert [each["source"] for each in examples] == texts
-    assert "▁ marks the one that begins it" in page
+    assert "▁ marks the first" in page
     assert "".join(examples[0]["read"]) == "▁<de>▁twenty-one⟨end⟩"
     shape = np.array(examples[0]["maps"]["cross"]).shape
     assert shape == (3, 4, len(examples[0]["written"]) - 1, len(examples[0]["read"]))
@@ -132,8 +132,8 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
     measured = Measured(evaluation, found)
     page = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path, measured).report.read_text()
     assert '<span class="figure">50.0\u00a0%</span>' in page
-    assert "of 2 held-out pairs were translated exactly as in the data" in page
-    assert "<strong>Warning:</strong> training waited for data 50.0\u00a0% of the time. Show fewer" in page
+    assert "of 2 held-out texts were translated exactly as in the data" in page
+    assert "<strong>Warning:</strong> training waited for data 50.0\u00a0% of the time. Use fewer" in page
     assert f"<span>translate</span> <span>{tmp_path}</span>" in page
     assert "Training report, translation" in page
     assert re.search(r"<td>BLEU</td><td class=.number.>50</td><td class=.number.>40 … 61</td>", page)

@@ -95,8 +95,8 @@ class CaptioningEvaluation(TextEvaluation):
     @property
     def metrics(self) -> dict[str, Metric]:
         return {
-            "line_accuracy": self.exact("lines right"),
-            "character_accuracy": Metric(self.characters, "characters right", self.characters_interval),
+            "line_accuracy": self.exact("line accuracy"),
+            "character_accuracy": Metric(self.characters, "character accuracy", self.characters_interval),
         }
 
     def details(self) -> dict[str, Any]:
