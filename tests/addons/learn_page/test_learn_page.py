@@ -109,6 +109,14 @@ def test_the_lines_of_code_are_those_of_the_source(tmp_path: Path) -> None:
     assert data["code"]["mlp"]["text"].startswith("return self.contract(")
 
 
+def test_the_architecture_is_the_drawing_of_the_model(tmp_path: Path) -> None:
+    model = make_model()
+    _, data = written(tmp_path, model)
+    assert data["drawing"].keys() == set(LANGUAGES)
+    for language, svg in data["drawing"].items():
+        assert svg == vt.draw(model, language=language).svg
+
+
 @pytest.mark.parametrize(
     ("fields", "task", "reason"),
     [
@@ -431,6 +439,33 @@ def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
         assert tab.evaluate("() => trace.layers.length") == 2
         tab.select_option("#model", "trained")
         assert tab.evaluate("() => model === trainedModel && state.sample >= 0")
+
+
+MIDDLE = """async () => {
+  const image = byId("architecture"), context = new OffscreenCanvas(480, 640).getContext("2d");
+  await image.decode();
+  context.drawImage(image, 0, 0);
+  return context.getImageData(240, 8, 1, 1).data[0];
+}"""
+
+
+def test_the_architecture_opens_the_tensors_in_the_language_and_theme_of_the_page(
+    browser: Any, page: Path
+) -> None:
+    with Visit(browser, page, color_scheme="dark") as tab:
+        image = tab.locator("#architecture")
+        assert image.is_visible()
+        assert tab.evaluate("() => byId('architecture').naturalWidth") == 480
+        dark = tab.evaluate(MIDDLE)
+        while tab.evaluate("() => state.theme") != "light":
+            tab.click("#theme")
+        assert dark < 60 < 200 < tab.evaluate(MIDDLE)
+        before = image.get_attribute("src")
+        tab.click("[data-language=ko]")
+        assert image.get_attribute("src") != before
+        assert image.get_attribute("alt") == catalog("ko")["learn"]["words"]["architecture"]
+        tab.select_option("#model", "textbook")
+        assert not image.is_visible(), "it shows another model"
 
 
 @pytest.mark.parametrize("pad", ["#stage-pad", "#pad"])

@@ -610,10 +610,22 @@ function drawDock(c) {
     button.setAttribute("aria-pressed", String(i === state.sample));
     button.setAttribute("aria-label", filled(w.sample, { label: named(DATA.samples[i].label) }));
   }
+  drawArchitecture(w);
   drawAnswer(c);
   drawSteppers(c);
   drawSwitches(c);
   drawModels(c);
+}
+
+// The architecture of the page's own model. As an image the SVG keeps its style to itself; its theme is the page's.
+function drawArchitecture(w) {
+  const image = byId("architecture"),
+    dark = { auto: "(prefers-color-scheme:dark)", dark: " all", light: " not all" }[state.theme];
+  image.hidden = !trained();
+  image.alt = w.architecture;
+  const svg = DATA.drawing[state.language].replace("@media(prefers-color-scheme:dark)", `@media${dark}`);
+  const source = `data:image/svg+xml,${encodeURIComponent(svg)}`;
+  if (image.src !== source) image.src = source;
 }
 
 function parametersOf(c) {
@@ -769,7 +781,7 @@ function drawModels(c) {
     parameters: parametersOf(c).toLocaleString("en"),
   });
   if (state.preset === "trained" && DATA.temperature !== 1)
-    byId("about").textContent += ` ${c.t("calibrated", { temperature: DATA.temperature })}`;
+    byId("about").textContent += ` ${c.t("calibrated", { temperature: DATA.temperature.toPrecision(2) })}`;
   if (focus) byId(focus)?.focus({ preventScroll: true });
 }
 
