@@ -36,8 +36,8 @@ def executed(path: Path) -> dict[str, Any]:
 
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute()
-    for cell in code_cells(notebook):
-        for numbered in (cell, *cell["outputs"]):
+    for cell in notebook["cells"]:
+        for numbered in (cell, *cell.get("outputs", ())):
             if "execution_count" in numbered:
                 numbered["execution_count"] = None
     done: dict[str, Any] = json.loads(nbformat.writes(notebook))

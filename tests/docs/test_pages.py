@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import io
 import itertools
@@ -210,6 +211,16 @@ def test_lessons_are_stored_with_outputs_and_the_same_code(lesson: str) -> None:
     assert any(lessons.printed(cell) for cell in lessons.code_cells(english))
 
 
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_lessons_show_the_same_figures_in_both_languages(lesson: str) -> None:
+    def kinds(language: str) -> list[list[str]]:
+        cells = lessons_module().code_cells(notebook_of(lesson, language))
+        data = [[each.get("data", {}) for each in cell["outputs"]] for cell in cells]
+        return [sorted(kind for each in one for kind in each if kind.startswith("image/")) for one in data]
+
+    assert kinds("en") == kinds("ko")
+
+
 def test_a_changed_program_is_not_taken_for_a_translation() -> None:
     lessons = lessons_module()
 
@@ -404,6 +415,25 @@ def test_no_lesson_prints_an_error_of_rounding(lesson: str, language: str) -> No
     lessons = lessons_module()
     for cell in lessons.code_cells(notebook_of(lesson, language)):
         assert not re.search(r"\d\.\d+e-(?:0[6-9]|1\d)", lessons.printed(cell)), "".join(cell["source"])
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_lessons_show_the_drawings_of_today(language: str) -> None:
+    found = 0
+    for lesson in LESSONS:
+        for cell in lessons_module().code_cells(notebook_of(lesson, language)):
+            if "vt.draw(" not in (source := "".join(cell["source"])):
+                continue
+            program = ast.parse(source)
+            call = program.body.pop()
+            assert isinstance(call, ast.Expr)
+            names: dict[str, Any] = {}
+            exec(compile(program, lesson, "exec"), names)
+            drawing = eval(compile(ast.Expression(call.value), lesson, "eval"), names)
+            (output,) = cell["outputs"]
+            assert "".join(output["data"]["text/html"]) == drawing._repr_html_(), lesson
+            found += 1
+    assert found == 9, "lessons 1 to 9"
 
 
 @pytest.mark.slow
