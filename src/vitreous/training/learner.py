@@ -62,7 +62,7 @@ def move_towards(model: nn.Module, target: nn.Module, weight: float | Tensor) ->
         [p.to_local() if hasattr(p, "to_local") else p for p in each.parameters()] for each in (model, target)
     )
     shares: Any = [weight] * len(weights) if isinstance(weight, Tensor) else weight
-    torch._foreach_lerp_(weights, targets, shares)
+    torch._foreach_lerp_(weights, targets, shares)  # nothing public moves a list: swa_utils calls this, too
 
 
 @dataclass

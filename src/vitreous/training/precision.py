@@ -162,6 +162,7 @@ class Int8Linear(nn.Module):
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D2"]:
         tokens = x.flatten(0, -2)
         scale = tokens.abs().amax(dim=1, keepdim=True).clamp_min(TINIEST) / INT8
+        # PyTorch's only product of int8; what torchao calls.
         product = torch._int_mm((tokens / scale).round().to(torch.int8), self.get_buffer("weight"))
         found = product * scale * self.get_buffer("scale")
         found = found if self.bias is None else found + self.bias

@@ -294,7 +294,8 @@ def sharpness_aware(
     with torch.no_grad():
         scale = radius / (global_norm(gradients) + 1e-12)
         here = [p.clone() for p in learning]  # restored as they were: subtracting would leave rounding
-        torch._foreach_add_(learning, [g * scale for g in gradients])
+        for parameter, direction in zip(learning, gradients, strict=True):
+            parameter.add_(direction * scale)
     gradient()
     with torch.no_grad():
         for parameter, before in zip(learning, here, strict=True):
