@@ -504,7 +504,9 @@ def test_commands_and_programs_run_as_printed(page: str, world: Path, tmp_path: 
     environment = {**os.environ, "PATH": f"{binary}:{os.environ['PATH']}", "VITREOUS_CACHE": str(tmp_path)}
     if any("--out runs/photos\n" in text for _, text in blocks(page)):
         shutil.rmtree(here / "runs" / "photos")
-    for kind, text in blocks(page, all_of_them=False)[page == README :]:  # the first one is `make`
+    for kind, text in blocks(page, all_of_them=False):
+        if text.startswith("make "):  # what it does is tested with the Makefile
+            continue
         call = ["bash", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
         done = subprocess.run(call, cwd=here, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}:\n{text}\n{done.stderr}"
