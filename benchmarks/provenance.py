@@ -110,6 +110,8 @@ def chance(draws: int) -> float:
 WHY = {
     "transformers weights": "transformers draws the patch projection from N(0, 0.02), as all "
     "matrices; timm leaves it as PyTorch draws convolutions",
+    "transformers loss": "its Trainer decays positions and the class token, too; where both decay the same, "
+    "losses agree",
     "vit-pytorch weights": "vit-pytorch draws positions and tokens from N(0, 1), and leaves matrices as "
     "PyTorch draws linear layers",
     "mae weights": "as vit_jax: query, key and value are three matrices, patches LeCun normal, tokens zero",
@@ -665,29 +667,46 @@ def beside(
 
 
 def from_transformers(sources: Path | None) -> Iterator[Row]:
-    """`deit` beside the DeiT of transformers, with AdamW as its Trainer groups parameters: no decay of biases
-    and of LayerNorm."""
+    """`deit` beside the ViT of transformers, with AdamW as its Trainer groups parameters: no decay of biases
+    and of LayerNorm, but of positions and the class token; and with the decay of the recipe."""
     import_timm()  # declares the operators that torchvision asks for
     transformers = importlib.import_module("transformers")
     trainer = importlib.import_module("transformers.trainer_pt_utils")
     about = Peer("deit", "transformers", f"transformers {transformers.__version__}")
     config, training = small(about.recipe, drop_path=0.0)
     sizes = {"hidden_size": 384, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 1536}
-    torch.manual_seed(0)
-    peer = transformers.ViTForImageClassification(
-        transformers.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=10, layer_norm_eps=1e-6)
-    )
-    found = initial(build(config, training), vt.load(peer))
+
+    def drawn() -> nn.Module:
+        torch.manual_seed(0)
+        return transformers.ViTForImageClassification(  # type: ignore[no-any-return]
+            transformers.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=10, layer_norm_eps=1e-6)
+        )
+
+    found = initial(build(config, training), vt.load(drawn()))
     yield Row(about.recipe, "weights", *with_source(found, about.source), peer=about.name)
-    decayed = trainer.get_parameter_names(peer, [nn.LayerNorm], ["bias", "layernorm"])
-    named = dict(peer.named_parameters())
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [named[name] for name in decayed], "weight_decay": 0.05},
-            {"params": [each for name, each in named.items() if name not in decayed], "weight_decay": 0.0},
-        ]
+    for name, others in ((about.name, ()), ("transformers, decay of the recipe", ("position", "cls_token"))):
+        peer = drawn()
+        decayed = trainer.get_parameter_names(peer, [nn.LayerNorm], ["bias", "layernorm", *others])
+        optimizer = adamw(peer, decayed)
+        yield from beside(
+            about._replace(name=name), peer, partial(logits, peer), vt.load, optimizer, training, STEPS
+        )
+
+
+def logits(peer: nn.Module, images: torch.Tensor) -> torch.Tensor:
+    """What a classifier of transformers gives."""
+    found: torch.Tensor = peer(images).logits
+    return found
+
+
+def adamw(peer: nn.Module, decayed: list[str]) -> torch.optim.Optimizer:
+    """AdamW with the decay of `deit` for the parameters of these names."""
+    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for name, parameter in peer.named_parameters():
+        groups[name in decayed].append(parameter)
+    return torch.optim.AdamW(
+        [{"params": groups[True], "weight_decay": 0.05}, {"params": groups[False], "weight_decay": 0.0}]
     )
-    yield from beside(about, peer, lambda x: peer(x).logits, vt.load, optimizer, training)
 
 
 def from_vit_pytorch(sources: Path | None) -> Iterator[Row]:

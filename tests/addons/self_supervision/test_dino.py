@@ -2,6 +2,8 @@
 
 import colorsys
 import math
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.tasks import task_named
 from vitreous.training.config import AdamWConfig
 from vitreous.training.optimizers import parameter_groups
 
@@ -398,3 +401,25 @@ def test_prototypes_begin_and_turn_as_those_of_the_authors(tiny) -> None:
         optimizer.step()
     after = torch.nn.functional.normalize(weight.detach(), dim=1)
     assert torch.rad2deg(torch.arccos((before * after).sum(dim=1).clamp(max=1))).mean() > 4
+
+
+def test_few_images_get_a_sharp_teacher_and_gray_ones_views_that_agree() -> None:
+    """Differences between images grow only where views agree by more than the teacher's temperature over the
+    student's: changes of brightness and small crops left digits at a third, and 0.07 asks for 0.7."""
+    task = task_named("dino")
+    for data in ("digits", "world:shapes:60@32,test=20"):
+        dino = task.plan(data, {}).config.own
+        assert (dino.teacher_temperature, dino.teacher_temperature_start) == (0.04, 0.04)
+    views = task.plan("digits", {}).config.own.views
+    assert (views.color, views.gray, views.large_scale) == (0.0, 0.0, (0.8, 1.0))
+
+
+@pytest.mark.slow
+def test_views_that_agree_and_a_sharp_teacher_keep_dino_from_collapse_on_digits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    one_run = import_module("dino_collapse").one_run
+    former, today = (one_run(name, 0, 100)["trained"] for name in ("former defaults", "today's defaults"))
+    assert former["information"] < 0.05 < today["information"]
+    assert former["gain"] < 1 < today["gain"]
