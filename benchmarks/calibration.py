@@ -1,106 +1,98 @@
-"""The calibration error of runs on many new images: with the temperature that `train` fits on its validation
-part, and without it.
+"""The calibration error on new real images: with the temperature that is fitted as after a training, and
+without it.
 
-    python benchmarks/calibration.py --sets "few digits" elpv --steps 400 --out calibration.json
+    python benchmarks/calibration.py --sets "few digits" emoji --out benchmarks/results/calibration.json
 
-A model is trained from scratch by the settings that `vitreous.train` chooses itself, but for its size, and
-with `--steps` for as long. The sets are ones that it classifies with mistakes: where there are none, the
-error only says how confident the model is. `few digits` are 500 of MNIST, tested on 2,000 others; `elpv`,
-`tuxpaint` and `emoji` are those of real_images.py; the others are generated. In `other looks` the new
-images look different, which no temperature that is fitted on images of the old look can know.
+The sets are ones that a small ViT (16 pixels, patches of 4, three layers) classifies with mistakes: where
+there are none, the error only says how confident the model is. `few digits` are 300 of MNIST to learn from;
+the others are those of real_images.py. Each seed tests on another quarter of the images, and holds out a
+fifth of the rest for the temperature; the images that the model learned from count as far as they agree.
 
-Each error has the interval of its difference from that without a temperature (95 %, 2,000 bootstrap samples
-of the test images), and the error that would be measured if every probability were right: by chance it is
-not 0. Rows that the JSON file has are not computed again.
+The null is no temperature. Beside each error is the one that would be measured if every probability were
+right, which is not 0 for so many images. The interval is Student's over the seeds with Nadeau and Bengio's
+correction. Rows that the JSON file has are not computed again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from broken_runs import SMALL
 from real_images import make_folders
 from record import write_results
 
-import vitreous as vt
-from vitreous.evaluation.calibration import scale_head
-from vitreous.evaluation.scores import calibrate
+from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory, OwnImages, PartImages, normalized
+from vitreous.addons.studies.study import BASE
+from vitreous.errors import cache_folder
+from vitreous.evaluation.calibration import fit_temperature, helps
+from vitreous.evaluation.scores import calibrate, half_width
 
-SETS = {
-    "textures": "world:textures:640@32,clutter=1,looks=same,test=2000",
-    "shapes": "world:shapes:640@32,clutter=1,looks=same,test=2000",
-    "glyphs": "world:glyphs:640@32,clutter=1,looks=same,test=2000",
-    "other looks": "world:textures:640@32,clutter=1,test=2000",
-}
-REAL = {"few digits": "mnist5k", "elpv": "elpv", "tuxpaint": "tuxpaint", "emoji": "emoji"}
-FEW, TESTED = 50, 200  # images of each class of `few digits`
-SAMPLES = 2000
+SETS = {"few digits": "mnist5k", "emoji": "emoji", "tuxpaint": "tuxpaint", "letters": "letters"}
+FEW, VALIDATION = 300, 5  # images that are learned of the digits; one of so many is held out
 
 
-def source_of(name: str, data: Path, folder: Path) -> str:
-    """DATA of a set; of the few digits a folder of links."""
-    if name in SETS:
-        return SETS[name]
-    made = make_folders(REAL[name], 0, data)
-    if name != "few digits":
-        return str(made)
-    rng = np.random.default_rng(0)
-    for label in range(10):
-        files = sorted(made.glob(f"*/{label}/*"))
-        for place, number in enumerate(rng.permutation(len(files))[: FEW + TESTED]):
-            part = folder / "digits" / ("train" if place < FEW else "test") / str(label)
-            part.mkdir(parents=True, exist_ok=True)
-            (part / files[number].name).symlink_to(files[number].resolve())
-    return str(folder / "digits")
+class Parts(OwnImages):
+    """Images of which some that could be learned are for the temperature."""
+
+    def part(self, part: str, seed: int) -> PartImages:
+        whole = super().part("test" if part == "test" else "train", seed)
+        if part == "test":
+            return whole
+        most = FEW * VALIDATION // (VALIDATION - 1) if self.name.startswith("few") else whole.images
+        rows = np.random.default_rng(seed).permutation(whole.images)[:most]
+        held_out = np.arange(len(rows)) % VALIDATION == 0
+        rows = rows[held_out if part == "validation" else ~held_out]
+        factors = {name: labels[rows] for name, labels in whole.factors.items()}
+        return PartImages(len(rows), whole.whole[torch.from_numpy(rows)].__getitem__, factors, whole.looks)
 
 
 def if_right(confidence: np.ndarray, rng: np.random.Generator) -> float:
     """The mean error that is measured where each prediction is right as often as it says."""
-    drawn = (calibrate(confidence, rng.random(len(confidence)) < confidence).ece for _ in range(200))
-    return float(np.mean([*drawn]))
+    drawn = [calibrate(confidence, rng.random(len(confidence)) < confidence).ece for _ in range(200)]
+    return float(np.mean(drawn))
 
 
-def difference(before: Any, after: Any, rng: np.random.Generator) -> list[float]:
-    """The 95 % interval of the change of the error, over samples of the same images."""
-    found = []
-    for _ in range(SAMPLES):
-        rows = rng.integers(before.count, size=before.count)
-        errors = [calibrate(each.confidence[rows], each.correct[rows]).ece for each in (before, after)]
-        found.append(errors[1] - errors[0])
-    return [round(float(each), 4) for each in np.quantile(found, [0.025, 0.975])]
+def one_seed(own: Parts, seed: int, steps: int) -> dict[str, float]:
+    laboratory = Laboratory(cache_folder() / "studies", torch.device("cpu"), own=own)
+    trial = BASE.change(steps=steps, labels="labels")
+    model = laboratory.starting_model(trial, seed)
+    laboratory.train(model, trial, seed)
+    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+    for name in ("train", "validation", "test"):
+        part = own.part(name, seed)
+        images = normalized(part.whole, model.config.image_size, laboratory.device, part.looks)
+        with torch.inference_mode():
+            found[name] = model(images).float(), torch.from_numpy(part.factors["labels"])
+    held_out, learned = found["validation"], found["train"]
+    temperature = fit_temperature(*held_out, learned) if helps(*held_out, learned) else 1.0
+    logits, targets = found["test"]
+    row, rng = {"temperature": temperature}, np.random.default_rng(seed)
+    for way, scale in (("without", 1.0), ("with", temperature)):
+        confidence, predictions = (logits / scale).softmax(dim=1).max(dim=1)
+        right = (predictions == targets).numpy()
+        row["accuracy"] = float(right.mean())
+        row[f"{way} a temperature"] = calibrate(confidence.numpy(), right).ece
+        row[f"{way}, if it were right"] = if_right(confidence.numpy(), rng)
+    return {name: round(value, 4) for name, value in row.items()}
 
 
-def measured(name: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Train on one set, and evaluate on its new images."""
-    source = source_of(name, options.data, folder)
-    settings = {**SMALL, "model.image_size": 32, "data.validation_fraction": 0.2}
-    settings |= {"training.steps": options.steps} if options.steps else {}
-    run = vt.train(
-        source, init="none", out=folder / "run", settings=settings, progress=False, precision="fp32"
-    )
-    model, rng = run.model, np.random.default_rng(0)
-    row: dict[str, Any] = {"epochs": round(run.metrics[-1]["epoch"], 1)}
-    row["temperature"] = round(model.temperature, 3)
-    after = vt.evaluate(model, source, progress=False)
-    scale_head(model, 1 / model.temperature)
-    before = vt.evaluate(model, source, progress=False)
-    row |= {"accuracy": round(after.accuracy, 3), "count": after.count}
-    for way, found in (("calibrated", after), ("without a temperature", before)):
-        row[way] = round(found.calibration.ece, 4)
-        row[f"{way}, if it were right"] = round(if_right(found.confidence, rng), 4)
-    return row | {"change": difference(before, after, rng)}
+def summary(seeds: list[dict[str, float]]) -> dict[str, Any]:
+    """Means over the seeds, and the interval of the change of the error."""
+    means = {name: round(float(np.mean([seed[name] for seed in seeds])), 4) for name in seeds[0]}
+    change = [seed["with a temperature"] - seed["without a temperature"] for seed in seeds]
+    half = half_width(change, 1 / (HELD_OUT - 1))
+    return {**means, "change": round(float(np.mean(change)), 4), "half_width": round(half, 4), "seeds": seeds}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sets", nargs="+", choices=[*SETS, *REAL], default=[*SETS, *REAL])
-    parser.add_argument("--steps", type=int, help="by default as many as the recipe has")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=[*SETS])
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--data", type=Path, default=Path("real-images"), help="folder of the packages")
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file, beside those it has")
     options = parser.parse_args()
@@ -111,8 +103,10 @@ def main() -> None:
     for name in options.sets:
         if name in rows:
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            rows[name] = measured(name, options, Path(folder))
+        own = Parts.read(str(make_folders(SETS[name], 0, options.data)), (16, 16))
+        own = Parts(f"{name} {own.name}", *own[1:])
+        seeds = [one_seed(own, seed, options.steps) for seed in range(options.seeds)]
+        rows[name] = {"steps": options.steps, "classes": own.classes, **summary(seeds)}
         print(name, json.dumps(rows[name]), flush=True)
         write_results({"rows": rows}, options.out, shown=False)
 

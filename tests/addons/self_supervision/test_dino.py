@@ -411,7 +411,7 @@ def test_few_images_get_a_sharp_teacher_and_gray_ones_views_that_agree() -> None
         dino = task.plan(data, {}).config.own
         assert (dino.teacher_temperature, dino.teacher_temperature_start) == (0.04, 0.04)
     views = task.plan("digits", {}).config.own.views
-    assert (views.color, views.gray, views.large_scale) == (0.0, 0.0, (0.8, 1.0))
+    assert (views.color, views.gray, views.large_scale, views.small_count) == (0.0, 0.0, (0.8, 1.0), 0)
 
 
 @pytest.mark.slow
@@ -420,6 +420,6 @@ def test_views_that_agree_and_a_sharp_teacher_keep_dino_from_collapse_on_digits(
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
     one_run = import_module("dino_collapse").one_run
-    former, today = (one_run(name, 0, 100)["trained"] for name in ("former defaults", "today's defaults"))
+    former, today = (one_run(name, 0, 200)["trained"] for name in ("former defaults", "today's defaults"))
     assert former["information"] < 0.05 < today["information"]
     assert former["gain"] < 1 < today["gain"]

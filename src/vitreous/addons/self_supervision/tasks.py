@@ -40,7 +40,7 @@ INFORMATION = 0.05  # nats that an answer of DINO's teacher tells of its image, 
 GRAY_VIEWS = ViewsConfig(
     large_scale=(0.8, 1.0),
     small_scale=(0.3, 0.6),
-    small_count=4,
+    small_count=0,
     flip=0.0,
     color=0.0,
     gray=0.0,
@@ -114,9 +114,9 @@ class DINOTask(OfViews[DINORunConfig]):
         return {"model": {"drop_path": DROP_PATH}} if isinstance(config.model, ViTConfig) else {}
 
     def fitted(self, config: RunConfig, data: DataSummary, images: ImageDataset) -> Tree:
-        """Return the head, a teacher that sharpens from the start, and the views, which are larger, and neither
-        blurred, mirrored nor changed in brightness for gray images: digits and letters as a rule, of which
-        two views would have too little in common."""
+        """Return the head, a teacher that sharpens from the start, and the views. Gray images, digits and
+        letters as a rule, have large views alone, neither blurred, mirrored nor changed in brightness: two
+        would have too little in common."""
         width = encoder_width(config)
         dino = DINOConfig(
             prototypes=min(65_536, max(64, data.images // 4)),
