@@ -8,7 +8,7 @@ there are none, the error only says how confident the model is. `few digits` are
 the others are those of real_images.py. Each seed tests on another quarter of the images, and holds out a
 fifth of the rest for the temperature; the images that the model learned from count as far as they agree.
 
-Without a temperature is the null. Beside each error is the one that would be measured if every probability were
+No temperature: the null. Beside each error is the one that would be measured if every probability were
 right, which is not 0 for so many images. The interval is Student's over the seeds with Nadeau and Bengio's
 correction. Rows that the JSON file has are not computed again.
 """
