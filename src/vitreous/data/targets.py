@@ -13,9 +13,9 @@ from vitreous.errors import LazyModule
 
 if TYPE_CHECKING:
     import torch
-    from scipy.sparse import csr_array
-else:  # exported models answer without it
-    torch = LazyModule("torch")
+    from scipy import sparse
+else:  # exported models answer without them
+    torch, sparse = LazyModule("torch"), LazyModule("scipy.sparse")
 
 Rows = slice | NDArray[np.integer]
 EVERY = slice(None)
@@ -64,7 +64,7 @@ class ClassTargets:
 class LabelTargets:
     """Several labels for each image, or none, each with a weight of 0 ... 1. matrix: (N, classes) float32."""
 
-    matrix: csr_array
+    matrix: sparse.csr_array
     classes: tuple[str, ...]
 
     @classmethod
@@ -187,9 +187,7 @@ def one_class(count: int, name: str = "") -> ClassTargets:
 
 def sparse_rows(
     values: NDArray[np.floating], places: NDArray[np.integer], starts: NDArray[np.integer], classes: int
-) -> csr_array:
+) -> sparse.csr_array:
     """Return weights of classes, of which those of image i are starts[i] ... starts[i + 1]."""
-    from scipy.sparse import csr_array
-
     found = values.astype(np.float32), places.astype(np.int64), starts
-    return csr_array(found, shape=(len(starts) - 1, classes))
+    return sparse.csr_array(found, shape=(len(starts) - 1, classes))

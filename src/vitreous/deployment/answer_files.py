@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic_core import to_json
 
-from vitreous.errors import InputError, check_free, require_packages, writing_to
+from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
 from vitreous.results import Answer
 from vitreous.whole_files import folder_for, whole
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyarrow.parquet import ParquetWriter
+    from pyarrow import parquet
+else:  # an extra, which takes long to import
+    pyarrow, parquet = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
 TOGETHER = 1024  # rows of a Parquet row group
 
@@ -89,8 +91,6 @@ def json_lines(path: Path) -> Iterator[AddAnswer]:
 @contextmanager
 def parquet_rows(path: Path) -> Iterator[AddAnswer]:
     """Yield what writes an answer as a row of a Parquet file."""
-    import pyarrow
-
     tables = ParquetTables(path)
     yield lambda answer: tables.add(pyarrow.Table.from_pylist([answer_columns(answer.to_json())]))
     tables.close()
@@ -110,21 +110,18 @@ class ParquetTables:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.waiting: list[pyarrow.Table] = []
-        self.writer: ParquetWriter | None = None
+        self.writer: parquet.ParquetWriter | None = None
 
     def add(self, table: pyarrow.Table) -> None:
         self.waiting.append(table)
         if sum(map(len, self.waiting)) >= TOGETHER:
             self.flush()
 
-    def flush(self) -> ParquetWriter:
+    def flush(self) -> parquet.ParquetWriter:
         """Write the rows that wait; return what writes them."""
-        import pyarrow
-        from pyarrow.parquet import ParquetWriter
-
         table = pyarrow.concat_tables(self.waiting or [pyarrow.table({})], promote_options="permissive")
         self.waiting.clear()
-        self.writer = self.writer or ParquetWriter(self.path, table.schema)
+        self.writer = self.writer or parquet.ParquetWriter(self.path, table.schema)
         self.writer.write_table(table.cast(self.writer.schema).combine_chunks())
         return self.writer
 
@@ -153,8 +150,6 @@ def answer_columns(answer: Mapping[str, Any]) -> Columns:
 
 def table_of(columns: Columns) -> pyarrow.Table:
     """Return columns as a pyarrow table; arrays as lists of a fixed length."""
-    import pyarrow
-
     arrays = {}
     for name, values in columns.items():
         if isinstance(values, np.ndarray) and values.ndim == 2:

@@ -26,7 +26,7 @@ from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import merged
 from vitreous.results import percent
 from vitreous.rng import numpy_generator
-from vitreous.tasks.classical_teacher import CLASSICAL, MOST_TAUGHT
+from vitreous.tasks.classical_teacher import CLASSICAL
 from vitreous.tasks.machine import with_precision
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.rungs import Rung
@@ -47,7 +47,9 @@ FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2
 LIGHTER: Tree = {"patch_size": 8, "stem": {"strides": (2, 1, 2, 1, 2, 1)}}
 MANY_SMALL = 10_000  # images, from which on that is tried
 MOST_TRIED = 20_000  # images that a short trial of small images reads
-TAUGHT_ALWAYS = 1000  # images: an SVM's answers helped on 90 to 480; on 1,300 where it was far ahead only
+# Images: an SVM's answers helped on 90 to 480, and on 1,100 where it was far ahead; not on 1,300 where it was
+# not. They slow the training, the more the more images and classes there are.
+TAUGHT_ALWAYS, TAUGHT_FAR_BEHIND = 1000, 1500
 # What changes where the SVM is ahead: its answers for the images as they are changed are learned, too. It
 # knows no mixed images.
 TAUGHT: Tree = {
@@ -236,7 +238,7 @@ def better_classical(rungs: Sequence[Rung]) -> Rung | None:
 def teaches(ahead: Rung, trials: Sequence[Rung], images: int) -> bool:
     """Return whether a model learns the answers of the classical method that is ahead: an SVM's, on few
     images, and on more where it is ahead of every trial by more than chance."""
-    if ahead.name != SVM or images > MOST_TAUGHT:
+    if ahead.name != SVM or images > TAUGHT_FAR_BEHIND:
         return False
     return images <= TAUGHT_ALWAYS or ahead.accuracy > max(each.interval[1] for each in trials)
 

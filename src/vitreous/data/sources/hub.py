@@ -33,13 +33,16 @@ from vitreous.data.sources.labels import (
     refuse_numbers,
 )
 from vitreous.data.targets import ClassTargets, Targets
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, LazyModule, require_packages
 from vitreous.outside import local_path
 
 if TYPE_CHECKING:
+    import datasets
     from datasets import Dataset
     from fsspec import AbstractFileSystem
     from pyarrow.parquet import ParquetFile
+else:  # an extra, which takes long to import
+    datasets = LazyModule("datasets")
 
 PREFERRED = ("label", "fine_label", "labels")
 HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
@@ -65,8 +68,6 @@ class HubImages(ImageDataset):
         kind: TargetKind,
         classes: tuple[str, ...] = (),
     ) -> None:
-        import datasets
-
         self.source = name
         self.column = table.cast_column(columns.image, datasets.Image(decode=False))[columns.image]
         labels = list(table[columns.label]) if columns.label else [None] * len(table)
@@ -179,8 +180,6 @@ def open_tables(tables: Mapping[str, Dataset], where: str, config: DataConfig, k
 def load_tables(spec: str) -> dict[str, Dataset]:
     """Return every split, by name."""
     require_packages("datasets", extra="data", what="hf:")
-    import datasets
-
     name, _, config = spec.partition("@")
     if not name:
         raise InputError(f"hf:{spec} names no dataset: write hf:NAME, or hf:FOLDER")
@@ -218,8 +217,6 @@ def parquet_below(folder: Path) -> Iterator[Path]:
 
 def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> Columns:
     """Return the columns by their types, or else by their names. Raises InputError: there are none."""
-    import datasets
-
     images: list[str] = []
     labels: list[str] = []
     for name, feature in features.items():
@@ -281,8 +278,6 @@ def column_labels(
 def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
     """Return (train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
     require_packages("datasets", "pyarrow", extra="data", what="streaming")
-    from datasets import Features
-
     system, files = find_files(spec)
     by_part: dict[str, list[str]] = {}
     for file in sorted(files):
@@ -295,7 +290,7 @@ def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
         raise InputError(f"hf:{spec} has no Parquet files of a split 'train': stream another, or turn it off")
     with system.open(by_part["train"][0], "rb") as opened:
         schema = parquet_file(opened, by_part["train"][0]).schema_arrow
-    columns = columns_of(Features.from_arrow_schema(schema), f"hf:{spec}", kind)
+    columns = columns_of(datasets.Features.from_arrow_schema(schema), f"hf:{spec}", kind)
     train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train", kind=kind)
     held_out = dict[str, StreamedImages]()
     for name, files in by_part.items():

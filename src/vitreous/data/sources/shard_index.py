@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,14 @@ from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard
 from vitreous.data.targets import ClassTargets, LabelTargets
 from vitreous.data.workers import in_processes
-from vitreous.errors import InputError, cache_folder
+from vitreous.errors import InputError, LazyModule, cache_folder
 from vitreous.outside import finite_number, same_name, whole_number
 from vitreous.whole_files import made_by_one, whole
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:  # for several labels an image
+    sparse = LazyModule("scipy.sparse")
 
 VERSION = 4  # of the arrays
 SEVERAL = "targets.npz"  # where images have several labels
@@ -128,9 +133,7 @@ def load(folder: Path) -> ShardIndex | None:
         classes = tuple(json.loads((folder / "classes.json").read_text(encoding="utf-8")))
         arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ShardIndex._fields[:-1]]
         if (folder / SEVERAL).is_file():
-            from scipy.sparse import load_npz
-
-            targets: ClassTargets | LabelTargets = LabelTargets(load_npz(folder / SEVERAL), classes)
+            targets: ClassTargets | LabelTargets = LabelTargets(sparse.load_npz(folder / SEVERAL), classes)
         else:
             targets = ClassTargets(np.load(folder / "targets.npy", mmap_mode="r"), classes)
         return ShardIndex._make([*arrays, targets])
@@ -161,14 +164,12 @@ def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Rea
     )
     if len(names) < LARGE:
         return index
-    from scipy.sparse import save_npz
-
     with suppress(OSError), whole(folder) as beside:  # a cache need not be written
         beside.mkdir(parents=True)
         for name in ShardIndex._fields[:-1]:
             np.save(beside / f"{name}.npy", getattr(index, name))
         if isinstance(targets, LabelTargets):
-            save_npz(beside / SEVERAL, targets.matrix, compressed=False)
+            sparse.save_npz(beside / SEVERAL, targets.matrix, compressed=False)
         else:
             np.save(beside / "targets.npy", targets.numbers)
         (beside / "classes.json").write_text(json.dumps(targets.classes), encoding="utf-8")
