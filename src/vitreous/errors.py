@@ -83,7 +83,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def own_warnings() -> Iterator[None]:
     """Print the package's warnings as a sentence on stderr; those of libraries are not for users."""
 
-    def one_line(message: Any, category: Any, filename: str, *_: Any, **__: Any) -> None:
+    def one_line(message: object, category: object, filename: str, *_: Any, **__: Any) -> None:
         if category is UserWarning and "vitreous" in Path(filename).parts:
             print(printable(f"vitreous: {message}"), file=sys.stderr)
 
@@ -120,7 +120,7 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-def check_kind(name: str, value: Any, annotation: str) -> None:
+def check_kind(name: str, value: object, annotation: str) -> None:
     """Raise InputError where a parameter is a path, a text or settings, and something else is given."""
     if annotation == "bool" and type(value).__name__ not in ("bool", "bool_"):  # bool_: of NumPy
         raise InputError(f"`{name}` {value!r:.60} is not True or False")
@@ -146,7 +146,7 @@ def said_of(error: InputError, file: Path, settings: Mapping[str, Any] | None) -
     return bool(known & mentioned) and str(file) not in str(error)
 
 
-def with_checked_names(function: Any) -> Any:
+def with_checked_names(function: object) -> Any:
     """Return a public function that says which parameter is meant where one that it does not have is given;
     a class, and a function that takes any name, as it is."""
     if not isfunction(function):

@@ -37,13 +37,13 @@ def as_table(rows: Callable[..., Sequence[Mapping[str, Any]]]) -> Callable[..., 
     """Return a method `table` whose rows print as a table."""
 
     @wraps(rows)
-    def table(self: Any, *arguments: Any, **options: Any) -> Table:
+    def table(self: object, *arguments: Any, **options: Any) -> Table:
         return Table(rows(self, *arguments, **options))
 
     return table
 
 
-def shortened(value: Any) -> str:
+def shortened(value: object) -> str:
     """Return a value as one short line."""
     text = " ".join(written(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
@@ -135,7 +135,7 @@ def table_html(rows: Sequence[Mapping[str, Any]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def written(value: Any) -> str:
+def written(value: object) -> str:
     """Return a value as people read it: four significant digits of a fraction."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 

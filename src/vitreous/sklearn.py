@@ -45,7 +45,7 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
         """Return the parameters that the function of the Python API takes, too."""
         return {name: value for name, value in self.get_params(deep=False).items() if name not in names}
 
-    def begin_input(self, X: Any) -> Any:
+    def begin_input(self, X: object) -> Any:
         """Learn the form of X, and return its images."""
         self.is_table_ = not is_images(X)
         if not self.is_table_:
@@ -60,7 +60,7 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
             )
         return self.images_of(table)
 
-    def seen_input(self, X: Any) -> Any:
+    def seen_input(self, X: object) -> Any:
         """Return the images of X, which must have the form that `fit` has seen."""
         if self.is_table_ == is_images(X):
             form = "a table of numbers" if self.is_table_ else "images"
@@ -73,7 +73,7 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
         return list(scaled.clip(0, 1).reshape(-1, *self.image_shape_))
 
 
-def is_images(X: Any) -> bool:
+def is_images(X: object) -> bool:
     """Return whether X is images, and not a table of numbers."""
     if isinstance(X, str | Path | Image.Image):
         return True
@@ -106,7 +106,7 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
 
-    def fit(self, X: Any, y: Any = None) -> ViTFeatures:
+    def fit(self, X: object, y: object = None) -> ViTFeatures:
         """Open the model, and learn the form of X."""
         self.begin_input(X)
         self.model_ = resolve_model(self.model)
@@ -116,7 +116,7 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
         )
         return self
 
-    def transform(self, X: Any) -> NDArray[np.float32]:
+    def transform(self, X: object) -> NDArray[np.float32]:
         """Return the features of images, (N, D). Raises InputError: an image cannot be read."""
         check_is_fitted(self)
         options = self.options_without("model", "image_shape")
@@ -152,7 +152,7 @@ class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
     device: str = "auto"
     out: str | Path | None = None
 
-    def fit(self, X: Any, y: Any) -> ViTClassifier:
+    def fit(self, X: object, y: object) -> ViTClassifier:
         """Train on images and their classes."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -172,7 +172,7 @@ class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
             self.model_ = run.model
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+    def predict_proba(self, X: object) -> NDArray[np.float64]:
         """Return the probability of each class of `classes_`, (N, classes)."""
         check_is_fitted(self)
         images = self.seen_input(X)
@@ -183,7 +183,7 @@ class ViTClassifier(ClassifierMixin, ImageInput):  # type: ignore[misc]
         found = [{each.label: each.probability for each in answer.top} for answer in answers]
         return np.array([[row[label] for label in self.model_.labels] for row in found])
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: object) -> NDArray[Any]:
         """Return the most probable class of each image."""
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]

@@ -200,9 +200,9 @@ def test_what_is_asked_for_is_not_decided_by_the_data(tmp_path: Path) -> None:
     assert not is_open(task, "photos", {}, "deit", None)
     assert not is_open(task, "digits", {}, None, None)
     assert not is_open(task_named("regression"), "photos", {}, None, None)
-    assert minutes_of(None, {}) == MINUTES
-    assert minutes_of(None, {"training": {"minutes": 3}}) == 3
-    assert minutes_of(None, {"training": {"epochs": 3}}) is None
+    assert minutes_of({}) == MINUTES
+    assert minutes_of({"training": {"minutes": 3}}) == 3
+    assert minutes_of({"training": {"epochs": 3}}) is None
 
 
 def test_images_are_mirrored_unless_they_point_somewhere(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def file_stem(model: str) -> str:
     return name.removesuffix(path.suffix) if path.is_file() else name
 
 
-def check_whole(name: str, value: Any) -> None:
+def check_whole(name: str, value: object) -> None:
     """Raise InputError where a parameter is not a whole number."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
         raise InputError(f"`{name}` {value!r} is not a whole number")

@@ -44,7 +44,7 @@ def doctor(subject: Any) -> Diagnosis:
 
 
 def check_data(
-    data: Any,
+    data: object,
     *,
     task: str = "classification",
     workers: int | None = None,
@@ -78,7 +78,7 @@ def check_data(
     return quarantined(found, data, Path(quarantine)) if quarantine is not None else found
 
 
-def check_classes(data: Any, page: Path | None, workers: int | None, language: str | None) -> DataReport:
+def check_classes(data: object, page: Path | None, workers: int | None, language: str | None) -> DataReport:
     """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
     if page is not None:
         require_packages("matplotlib", extra="train", what="data check `report`")
@@ -100,7 +100,7 @@ def check_classes(data: Any, page: Path | None, workers: int | None, language: s
     return replace(found, page=utf8_name(page), actions=utf8_name(table))
 
 
-def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path) -> None:
+def check_replaceable(table: Path, data: object, header: Sequence[str], page: Path) -> None:
     """Raise InputError where a page would replace one of another kind, which does not end with its table's
     hash; or a table DATA, a file that is not such a table, or one that was edited since its page."""
     with writing_to(page, "name another file for `report`"):
@@ -126,7 +126,7 @@ def check_replaceable(table: Path, data: Any, header: Sequence[str], page: Path)
 
 
 def pack_data(
-    data: Any,
+    data: object,
     out: str | Path,
     *,
     size: int = 256,

@@ -30,7 +30,7 @@ else:  # it imports matplotlib, which is not installed everywhere
 
 def compare(
     *runs: str | Path | RunLike,
-    data: Any = None,
+    data: object = None,
     out: str | Path | None = None,
     batch_size: int = 64,
     workers: int | None = None,

@@ -19,7 +19,7 @@ from vitreous.errors import InputError, cache_folder, writing_to
 from vitreous.whole_files import whole
 
 
-def data_source(data: Any, targets: TargetKind = "classes") -> str:
+def data_source(data: object, targets: TargetKind = "classes") -> str:
     """Return DATA as the command line writes it. Objects are written as a manifest with PNG files.
 
     The manifest is in the cache ($VITREOUS_CACHE/data), named by its content: so a run on it can be resumed
@@ -57,7 +57,7 @@ def data_source(data: Any, targets: TargetKind = "classes") -> str:
     return str(folder / "manifest.csv")
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Return whether this is a data frame, of pandas or polars."""
     return hasattr(data, "columns") and hasattr(data, "to_csv" if hasattr(data, "to_csv") else "write_csv")
 

@@ -70,7 +70,7 @@ class Calibrated(Result):
 
 def calibrate(
     model: ModelLike,
-    data: Any = None,
+    data: object = None,
     *,
     out: str | Path | None = None,
     batch_size: int | None = None,
@@ -124,7 +124,7 @@ def export(
     *,
     format: str | None = None,
     precision: str = "fp32",
-    data: Any = None,
+    data: object = None,
     with_preprocessing: bool = False,
     image_size: ImageSize | None = None,
     settings: Settings | None = None,
@@ -171,7 +171,7 @@ def export(
     return write_export(opened, path, format, new=True, **how)
 
 
-def open_classifier(spec: str, wanted: str, data: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
+def open_classifier(spec: str, wanted: str, data: object, settings: dict[str, Any]) -> tuple[Any, Any]:
     """Return MODEL's classifier, and images that it did not learn from. Raises InputError: it has no classes,
     or there are no such images."""
     task, answerer = open_answerer(spec)

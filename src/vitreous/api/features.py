@@ -120,7 +120,7 @@ def check_features_file(path: Path) -> None:
 
 def embed(
     model: ModelLike,
-    images: Any,
+    images: object,
     *,
     out: str | Path | None = None,
     engine: str | None = None,
@@ -182,7 +182,7 @@ def embed(
 
 def probe(
     model: ModelLike,
-    data: Any = None,
+    data: object = None,
     *,
     shots: Sequence[int] | None = None,
     draws: int = 3,

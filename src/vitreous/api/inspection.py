@@ -112,7 +112,7 @@ class Shown(NamedTuple):
 
 def inspect(
     model: ModelLike,
-    images: Any = None,
+    images: object = None,
     *,
     out: str | Path | None = None,
     label: str | None = None,
@@ -194,7 +194,7 @@ def inspect(
 
 def attribute(
     model: ModelLike,
-    images: Any,
+    images: object,
     *,
     label: str | None = None,
     steps: int = 16,
@@ -271,7 +271,7 @@ def refuse_preprocessing(preprocessing: Preprocessing | None) -> None:
         )
 
 
-def as_it_is(answerer: Any) -> str:
+def as_it_is(answerer: object) -> str:
     """Return a sentence where a module of another library is measured itself."""
     if not isinstance(answerer, live.LiveViT):
         return ""
@@ -352,7 +352,7 @@ def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequen
     return [row for pair in by_turns for row in pair if row is not None]
 
 
-def held_out_examples(task: AnyTask, model: ModelLike, answerer: Any) -> tuple[Any, str]:
+def held_out_examples(task: AnyTask, model: ModelLike, answerer: object) -> tuple[Any, str]:
     """Return what is shown of a model where nothing is named, held-out examples of its run or handwritten
     digits, and a sentence about them."""
     name = model_name(model)

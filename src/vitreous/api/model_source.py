@@ -50,7 +50,7 @@ def resolve_model(model: ModelLike, **fields: Any) -> Any:  # what it has depend
     return open_image_model(model, **fields)
 
 
-def known_module(model: Any) -> Any:
+def known_module(model: object) -> Any:
     """Return a module of another library as a model of this one, and anything else as it is. Raises
     InputError: it is none that is known."""
     if isinstance(model, nn.Module) and not hasattr(model, "config"):

@@ -46,7 +46,7 @@ FEW = 8  # images, whose progress is not shown
 
 def predict(
     model: ModelLike,
-    images: Any,
+    images: object,
     *,
     top: int | None = None,
     threshold: Threshold | None = None,
@@ -165,7 +165,7 @@ def model_engine(use: ModelUse, images: ImageList, folder: Path | None) -> engin
 
 
 def answers_of_parts(
-    predictor: Predictor, data: Any, folder: Path, engine: str | None, actors: int | None, progress: bool
+    predictor: Predictor, data: object, folder: Path, engine: str | None, actors: int | None, progress: bool
 ) -> Predictions:
     """Answer DATA into a folder, a file for each part."""
     done = answer_parts.answer_parts(predictor, data, folder, engine=engine, actors=actors, progress=progress)

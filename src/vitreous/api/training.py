@@ -164,7 +164,7 @@ def task_to_train(name: str | None, tree: Mapping[str, Any]) -> AnyTask:
 
 
 def pretrain(
-    data: Any = None,
+    data: object = None,
     *,
     objective: str | None = None,
     recipe: str | None = None,

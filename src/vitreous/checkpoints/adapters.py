@@ -146,7 +146,7 @@ def changes_of(
     return changes, instead
 
 
-def pattern_of(patterns: Any, layer: str, usual: Any) -> Any:
+def pattern_of(patterns: object, layer: str, usual: object) -> Any:
     """The value of the first pattern that the end of a layer's name matches, as PEFT chooses it. Raises
     InputError: a pattern that is more than names."""
     for pattern, value in patterns.items() if isinstance(patterns, dict) else ():

@@ -91,7 +91,7 @@ def read_distributed(path: Path) -> Parts:
     return parts
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """The name of its class, without that of the module."""
     return value.kind.rpartition(".")[2] if isinstance(value, Object) else ""
 
@@ -152,7 +152,7 @@ def are_counts(*several: Any) -> bool:
     )
 
 
-def nested(tensors: Mapping[str, Sharded], paths: Any) -> dict[str, Any]:
+def nested(tensors: Mapping[str, Sharded], paths: object) -> dict[str, Any]:
     """The tensors in the mappings that they were in before their keys were joined.
 
     Args:

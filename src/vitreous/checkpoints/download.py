@@ -100,7 +100,7 @@ def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
     return root / inside
 
 
-def cached(repository: str, revision: Any = None) -> Path | None:
+def cached(repository: str, revision: object = None) -> Path | None:
     """The copy on this machine of a model of the hub; None where there is none."""
     if not is_installed("huggingface_hub") or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         return None

@@ -159,7 +159,7 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -
     return config
 
 
-def kind_of(part: Any) -> Any:
+def kind_of(part: object) -> Any:
     """The kind of a part that is given with its settings, or by its kind alone."""
     return part.get("kind") if isinstance(part, Mapping) else getattr(part, "kind", part)
 
@@ -240,7 +240,7 @@ def hidden_act_of(mlp: str) -> str:
     return "gelu_pytorch_tanh" if activation == "gelu_tanh" else activation
 
 
-def activation_of(source: Source, field: str, name: Any) -> str:
+def activation_of(source: Source, field: str, name: object) -> str:
     """The activation that a field of config.json names, by our name."""
     if not isinstance(name, str) or name not in ACTIVATION_NAMES:
         hint = nearest(str(name), list(ACTIVATION_NAMES))

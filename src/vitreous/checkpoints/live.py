@@ -203,7 +203,7 @@ def check_outputs(module: Any, model: nn.Module) -> None:
                 )
 
 
-def outputs_of_both(module: Any, model: nn.Module, ours: Tensor, theirs: Tensor) -> Iterator[Compared]:
+def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tensor) -> Iterator[Compared]:
     """Every output of a module, of which `theirs` is a weight, beside what could equal it of the model, of
     which `ours` is one. Raises InputError: the module does not take images that the model takes."""
     rng = torch.Generator().manual_seed(0)

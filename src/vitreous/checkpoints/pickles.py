@@ -52,14 +52,14 @@ class Stored(NamedTuple):
     hooks: Any = None
     metadata: Any = None
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         """Keep the class as it is, which a hostile pickle could change otherwise."""
 
 
 class Kind(str):
     """The name of a class or a function, where a pickle names one."""
 
-    def __setstate__(self, state: Any) -> None: ...
+    def __setstate__(self, state: object) -> None: ...
 
 
 class Object(dict[Any, Any]):
@@ -71,14 +71,14 @@ class Object(dict[Any, Any]):
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
-    def extend(self, items: Any) -> None: ...
+    def extend(self, items: object) -> None: ...
 
-    def append(self, item: Any) -> None: ...
+    def append(self, item: object) -> None: ...
 
-    def add(self, item: Any) -> None: ...
+    def add(self, item: object) -> None: ...
 
 
 class ObjectReader(pickle._Unpickler):
@@ -90,7 +90,7 @@ class ObjectReader(pickle._Unpickler):
             return STORAGES.get(name) or DTYPES[name]
         return Kind(f"{module}.{name}")
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: object) -> Any:
         return pid
 
     def reduce(self) -> None:
@@ -148,7 +148,7 @@ def made(kind: Any, args: Any) -> Any:
     return found
 
 
-def is_module(value: Any) -> bool:
+def is_module(value: object) -> bool:
     """Whether it is a module of PyTorch, stored whole."""
     return isinstance(value, Object) and isinstance(value.state, dict) and "_modules" in value.state
 
@@ -168,7 +168,7 @@ def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator
             yield from module_tensors(inner, seen, f"{prefix}{name}.")
 
 
-def found_state_dicts(value: Any) -> dict[str, dict[str, Any]]:
+def found_state_dicts(value: object) -> dict[str, dict[str, Any]]:
     """The mappings from names to tensors in what was loaded, by the keys that lead to each, joined by dots:
     those that have a matrix, or else any."""
     return dict(state_dicts(value, 2)) or dict(state_dicts(value, 0))
@@ -197,7 +197,7 @@ def state_dicts(
         yield from state_dicts(each, axes, (*path, name), seen)
 
 
-def kinds_in(value: Any) -> Iterator[str]:
+def kinds_in(value: object) -> Iterator[str]:
     """The names of the classes in what was loaded, but those of containers."""
     seen: set[int] = set()
     waiting = [value]

@@ -152,7 +152,7 @@ def open_legacy(path: Path) -> tuple[Any, Place]:
     return loaded, place
 
 
-def parts_of(path: Path, loaded: Any, place: Place) -> Parts:
+def parts_of(path: Path, loaded: object, place: Place) -> Parts:
     """The state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers are not
     all in the file."""
     parts: Parts = {}
@@ -176,7 +176,7 @@ def parts_of(path: Path, loaded: Any, place: Place) -> Parts:
     )
 
 
-def arrays_or_objects(loaded: Any) -> str:
+def arrays_or_objects(loaded: object) -> str:
     """What a pickle holds."""
     if any(kind.startswith("numpy") for kind in kinds_in(loaded)):
         return "NumPy arrays, as PaddlePaddle (.pdparams) and scikit-learn write them"
@@ -186,7 +186,7 @@ def arrays_or_objects(loaded: Any) -> str:
 MOST_KEYS = 12
 
 
-def held_kinds(loaded: Any) -> str:
+def held_kinds(loaded: object) -> str:
     """What classes of Python objects were loaded, and whether tensors are quantized, as the end of a
     sentence."""
     kinds = list(dict.fromkeys(kinds_in(loaded)))
@@ -195,7 +195,7 @@ def held_kinds(loaded: Any) -> str:
     return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
 
 
-def fits(tensor: Any) -> bool:
+def fits(tensor: object) -> bool:
     """Whether a tensor lies within its storage, and is not larger."""
     if not isinstance(tensor, Stored):
         return False
@@ -208,7 +208,7 @@ def fits(tensor: Any) -> bool:
     return count == 0 or (count <= length and tensor.offset + last < length)
 
 
-def script_tensors(part: Any, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Stored]]:
+def script_tensors(part: object, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Stored]]:
     """Each tensor of a module of TorchScript and of the modules in it, with its name; what is shared has its
     first name."""
     state = part.state if isinstance(part, Object) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import (
     CoercionError,
@@ -48,13 +48,13 @@ class HelpFormatter:
     def __init__(self, command: str) -> None:
         self.command = command
 
-    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: object) -> None:
         from rich.text import Text
 
         parts = " ".join(map(word, str(usage).split()))
         console.print(Text(f"{word('Usage')}: {parts}\n", style="bold"))
 
-    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+    def render_description(self, console: Console, options: ConsoleOptions, description: object) -> None:
         console.print(description)
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:

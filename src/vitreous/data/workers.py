@@ -157,6 +157,6 @@ def begin_worker(functions: list[Callable[[Any], Any]], parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def in_worker(item: Any) -> Any:
+def in_worker(item: object) -> Any:
     """Call the function of this worker process."""
     return work(item)

@@ -89,7 +89,7 @@ class Substitute(NamedTuple):
     open: Callable[[Any], Any]
 
 
-def substitute(model: Any) -> Substitute | None:
+def substitute(model: object) -> Substitute | None:
     """Return what computes MODEL faster, in its place; None where nothing was chosen for it."""
     for choose in contributed("substitutes"):
         found: Substitute | None = choose(model)

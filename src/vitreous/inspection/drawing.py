@@ -501,7 +501,7 @@ def draw_matrices(config: ViTConfig, found: Description) -> Canvas:
     return canvas
 
 
-def draw_stages(config: Any, found: Description) -> Canvas:
+def draw_stages(config: object, found: Description) -> Canvas:
     """The stages in a column, with their shapes: for any model."""
     canvas, y = Canvas(), 16.0
     for number, stage in enumerate(found.stages):
@@ -542,7 +542,7 @@ DRAWINGS: dict[type, Mapping[str, Draw]] = {
 }
 
 
-def drawings_of(config: Any) -> Mapping[str, Draw]:
+def drawings_of(config: object) -> Mapping[str, Draw]:
     """The parts of a configuration that can be drawn, by their names."""
     known = dict(DRAWINGS)
     for more in contributed("drawings"):

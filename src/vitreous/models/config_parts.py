@@ -40,7 +40,7 @@ T = TypeVar("T")
 OrNone = Annotated[T, BeforeValidator(in_words)]
 
 
-def setting(default: Any, description: str, **limits: Any) -> Any:
+def setting(default: object, description: str, **limits: Any) -> Any:
     """Return the field of a configuration. limits: of its values, as pydantic's `Field` has them."""
     return Field(default=default, description=description, **limits)
 

@@ -25,7 +25,7 @@ def has_weights(spec: str) -> bool:
     return Path(spec).exists() or ":" in spec
 
 
-def task_of(model: Any) -> AnyTask | None:
+def task_of(model: object) -> AnyTask | None:
     """Return the task of a MODEL: a run, a folder of the native format, a name, or a model itself.
 
     None where it does not say: a foreign checkpoint that is not opened yet, or an encoder without a task. No
@@ -54,13 +54,13 @@ def task_of(model: Any) -> AnyTask | None:
     return next((task_named(task) for task in named), None)
 
 
-def task_or_classification(model: Any) -> AnyTask:
+def task_or_classification(model: object) -> AnyTask:
     """Return the task of a MODEL; that of a classifier where it does not say."""
     return task_of(model) or task_named("classification")
 
 
 def open_answerer(
-    model: Any, *, fresh: bool = False, tta: bool = False, **overrides: Any
+    model: object, *, fresh: bool = False, tta: bool = False, **overrides: Any
 ) -> tuple[AnyTask, Any]:
     """Return the task of a MODEL, and what answers with it: a model, or an object that has one.
 
@@ -92,7 +92,7 @@ def open_answerer(
     return open_answerer(opened)
 
 
-def may_mirror(model: Any) -> bool:
+def may_mirror(model: object) -> bool:
     """Return whether a mirrored image means the same to a model: as the run around it was trained; of models
     of other libraries yes, of what is not known no."""
     if not isinstance(model, str | Path):

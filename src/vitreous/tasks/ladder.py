@@ -89,7 +89,7 @@ class Climbed(NamedTuple):
     out: Path | None = None  # the run directory, where it has a first model already
 
 
-def is_open(task: AnyTask, source: Any, settings: Tree, recipe: str | None, init: str | None) -> bool:
+def is_open(task: AnyTask, source: object, settings: Tree, recipe: str | None, init: str | None) -> bool:
     """Return whether the data decide how a classifier is trained: nothing else does."""
     asked = recipe or init or {"model", "init", "recipe"} & settings.keys()
     return task.name == "classification" and source not in (None, "digits") and not asked
@@ -97,7 +97,7 @@ def is_open(task: AnyTask, source: Any, settings: Tree, recipe: str | None, init
 
 def climb(
     task: AnyTask,
-    source: Any,
+    source: object,
     settings: Tree,
     *,
     device: torch.device,
@@ -118,8 +118,8 @@ def climb(
         InputError: as `Task.plan`.
     """
     began = time.monotonic()
-    config, _, data, _ = task.plan(source, settings)
-    total = minutes_of(config, settings)
+    _, _, data, _ = task.plan(source, settings)
+    total = minutes_of(settings)
     tell(
         said(
             "comparing ways to classify {count:,} training images: classical methods, then short trainings",
@@ -206,7 +206,7 @@ def climb(
 
 
 def first_model(
-    task: AnyTask, source: Any, settings: Tree, way: Way, out: Path | None, device: torch.device
+    task: AnyTask, source: object, settings: Tree, way: Way, out: Path | None, device: torch.device
 ) -> Path:
     """Fit a linear classifier on the frozen features of all training images, and make a run directory of it:
     a whole run of no steps, which the training replaces. Return its path."""
@@ -263,7 +263,7 @@ def has_validation(data: Splits) -> bool:
     return data.validation is not None and len(data.validation) >= FEWEST
 
 
-def minutes_of(config: Any, settings: Tree) -> float | None:
+def minutes_of(settings: Tree) -> float | None:
     """Return the minutes of a run: those asked for, else ten, or None where epochs or steps are asked for."""
     own = settings.get("training", {})
     if own.get("minutes"):
@@ -324,7 +324,7 @@ def classical_rungs(data: Splits) -> Iterator[Rung]:
 
 
 def encoder_at_hand(
-    task: AnyTask, source: Any, settings: Tree, tell: Callable[[str], None], *, offline: bool
+    task: AnyTask, source: object, settings: Tree, tell: Callable[[str], None], *, offline: bool
 ) -> Encoder | None:
     """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
     open one of the hub, or the one that comes with the package."""

@@ -39,7 +39,7 @@ class LossOf(nn.Module):
         super().__init__()
         self.model, self.objective = model, objective
 
-    def forward(self, batch: Any, generator: torch.Generator) -> Measured:
+    def forward(self, batch: object, generator: torch.Generator) -> Measured:
         return self.objective(self.model, batch, generator)
 
 
@@ -76,7 +76,7 @@ class ParallelLoss:
             with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name in PyTorch 2.11
                 self.loss = DistributedDataParallel(loss, broadcast_buffers=False)
 
-    def __call__(self, part: Any, generator: torch.Generator) -> Measured:
+    def __call__(self, part: object, generator: torch.Generator) -> Measured:
         return self.root(self.loss, part, generator) if self.root else self.loss(part, generator)
 
     def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
@@ -148,13 +148,13 @@ class TrainStep:
         self.after_step = getattr(learner.model, "after_step", None)
         self.pending: Pending | None = None
 
-    def __call__(self, batch: Any) -> None:
+    def __call__(self, batch: object) -> None:
         """Take a step whose outcome does not matter."""
         self.prepare(batch)
         self.outcome()
         self.take()
 
-    def prepare(self, batch: Any) -> None:
+    def prepare(self, batch: object) -> None:
         """Compute the clipped gradient of a batch into `.grad`."""
         gradient, radius = partial(self.gradient, batch), self.config.optimizer.sam_radius
         self.measured = sharpness_aware(gradient, self.parameters, radius) if radius else gradient()
@@ -195,7 +195,7 @@ class TrainStep:
             learner.skipped += 1
         return finite
 
-    def gradient(self, batch: Any) -> Measures:
+    def gradient(self, batch: object) -> Measures:
         """Leave the gradient of the batch's mean loss in `.grad`. Return the number of images in each
         micro-batch and what was measured on it."""
         self.learner.model.zero_grad()

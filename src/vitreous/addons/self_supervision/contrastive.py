@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -138,7 +137,7 @@ class Gathered(torch.autograd.Function):
     """The rows of all processes, in the order of their ranks; gradients come back from all of them."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor) -> Tensor:
+    def forward(ctx: object, own: Tensor) -> Tensor:
         rank, size = dist.get_rank(), dist.get_world_size()
         everything = own.new_zeros(size, *own.shape)
         everything[rank] = own
@@ -146,7 +145,7 @@ class Gathered(torch.autograd.Function):
         return everything.flatten(0, 1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: object, gradient: Tensor) -> Tensor:
         gradient = gradient.contiguous()
         dist.all_reduce(gradient)
         return gradient.chunk(dist.get_world_size())[dist.get_rank()]

@@ -71,7 +71,7 @@ class OfViews(Pretraining[PretrainingT]):
         crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
         return ViewReader(data.train, config.preprocessing.channels, crops)
 
-    def objective(self, config: Any, data: Splits) -> Objective:
+    def objective(self, config: object, data: Splits) -> Objective:
         return of_views
 
 

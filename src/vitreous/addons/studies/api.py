@@ -29,7 +29,7 @@ def list_studies() -> dict[str, str]:
 
 def study(
     name: str,
-    data: Any = None,
+    data: object = None,
     *,
     quick: bool = False,
     seeds: int | None = None,
@@ -120,7 +120,7 @@ def study(
 
 
 def study_vtab(
-    data: Any,
+    data: object,
     tree: dict[str, Any],
     quick: bool,
     seeds: int | None,

@@ -227,7 +227,7 @@ def with_settings(study: Study, tree: Tree) -> Study:
     return replace(study, variants=variants)
 
 
-def value_at(trial: Any, name: str) -> Any:
+def value_at(trial: object, name: str) -> Any:
     """Return a field of a trial, or of its model by a dotted name; None where the model has the default."""
     first, *rest = name.split(".")
     value: Any = getattr(trial, first)

@@ -201,7 +201,7 @@ def read_tokenizer(folder: str | Path) -> str:
     return tokenizer
 
 
-def check_tokenizer(answerer: Any) -> None:
+def check_tokenizer(answerer: object) -> None:
     """Raise InputError for a model that is given without its tokenizer."""
     if isinstance(answerer, nn.Module):
         kind = type(answerer).__name__

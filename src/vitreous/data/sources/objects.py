@@ -129,7 +129,7 @@ def is_indexed(data: object) -> TypeGuard[Indexed]:
     return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes)
 
 
-def as_plain(value: Any) -> Any:
+def as_plain(value: object) -> Any:
     """Return an array or a tensor as a list or a number, anything else as it is."""
     return value.tolist() if hasattr(value, "tolist") else value
 

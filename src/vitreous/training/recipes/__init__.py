@@ -87,7 +87,7 @@ CONDITIONS = ("models", "below", "from", "smaller")
 
 
 def applies(
-    row: Tree, name: str | None, model: Any, images: int | None, size: tuple[int, int] | None
+    row: Tree, name: str | None, model: object, images: int | None, size: tuple[int, int] | None
 ) -> bool:
     """Return whether a row is for this model, this number of images and images of this size."""
     if "models" in row:
@@ -98,7 +98,7 @@ def applies(
     return images is not None and row.get("from", 0) <= images < row.get("below", float("inf"))
 
 
-def same_size(model: Any, name: str) -> bool:
+def same_size(model: object, name: str) -> bool:
     """Return whether a configuration has the size that a name stands for."""
     wanted = config_of(name)
     if isinstance(model, ViTConfig) and isinstance(wanted, ViTConfig):
