@@ -49,7 +49,7 @@ MANY_SMALL = 10_000  # images, from which on that is tried
 MOST_TRIED = 20_000  # images that a short trial of small images reads
 # Images: an SVM's answers helped on 90 to 480, and on 1,100 where it was far ahead; not on 1,300 where it was
 # not. They slow the training, the more the more images and classes there are.
-TAUGHT_ALWAYS, TAUGHT_FAR_BEHIND = 1000, 1500
+TAUGHT_ALWAYS, TAUGHT_IF_FAR_AHEAD = 1000, 1500
 # What changes where the SVM is ahead: its answers for the images as they are changed are learned, too. It
 # knows no mixed images.
 TAUGHT: Tree = {
@@ -238,7 +238,7 @@ def better_classical(rungs: Sequence[Rung]) -> Rung | None:
 def teaches(ahead: Rung, trials: Sequence[Rung], images: int) -> bool:
     """Return whether a model learns the answers of the classical method that is ahead: an SVM's, on few
     images, and on more where it is ahead of every trial by more than chance."""
-    if ahead.name != SVM or images > TAUGHT_FAR_BEHIND:
+    if ahead.name != SVM or images > TAUGHT_IF_FAR_AHEAD:
         return False
     return images <= TAUGHT_ALWAYS or ahead.accuracy > max(each.interval[1] for each in trials)
 
