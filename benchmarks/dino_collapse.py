@@ -40,7 +40,7 @@ from vitreous.models.names import build_model
 from vitreous.tasks import task_named
 from vitreous.training.learner import Learner
 from vitreous.training.settings import configure
-from vitreous.training.step import TrainStep
+from vitreous.training.step import LossOf, TrainStep
 
 MODEL = {"image_size": (16, 16), "width": 64, "depth": 2, "heads": 4, "mlp_dim": 128, "layer_scale": None}
 MODEL |= {"stem": {"kind": "patch"}}
@@ -142,7 +142,8 @@ def one_run(name: str, seed: int, steps: int) -> dict[str, Any]:
 
     untrained = measured()
     learner = Learner.begin(objective, train)
-    step, order = TrainStep(learner, of_views, train, seed=seed), np.empty(0, dtype=np.int64)
+    step = TrainStep(learner, LossOf(objective, of_views), train, seed=seed)
+    order = np.empty(0, dtype=np.int64)
     for _ in range(steps):
         while len(order) < train.batch_size:
             order = np.concatenate([order, rng.permutation(len(parts["train"]))])

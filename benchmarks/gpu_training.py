@@ -54,7 +54,7 @@ from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.parallel import shards_for
 from vitreous.training.precision import check_float8, numerics, to_float8
-from vitreous.training.step import Objective, TrainStep
+from vitreous.training.step import LossOf, Objective, TrainStep, data_parallel
 
 CLASSES, IMAGES = 1000, 4096
 BATCHES = {"ViT-Ti/16": 1024, "ViT-S/16": 512, "ViT-B/16": 256, "ViT-L/16": 128}
@@ -93,15 +93,16 @@ def ours(name: str, machine: Machine, *, objective: str | None = None, **trainin
     compiled = device.type == "cuda"
     config = TrainingConfig.model_validate({"precision": "bf16", "compile": compiled, **training})
     model: nn.Module = vt.create(name, num_classes=CLASSES)
-    loss: Objective = classification(config)
+    learned: Objective = classification(config)
     if objective:
         model = build_objective(vt.create(name), objective, steps=1000)
-        loss = of_views if objective == "dino" else self_supervised
+        learned = of_views if objective == "dino" else self_supervised
     if config.precision == "fp8":
         check_float8(device)
         to_float8(model)
     shards = shards_for(model, config, machine.world, device)
     learner = Learner.begin(model if shards else model.to(device), config, shards)
+    loss = data_parallel(LossOf(learner.model, learned), shards, config, machine.world)
     return TrainStep(learner, loss, config, seed=0, world=machine.world)
 
 

@@ -58,7 +58,7 @@ from vitreous.tasks.pretraining.rules import find_recipe
 from vitreous.training.config import TrainingConfig
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.step import TrainStep
+from vitreous.training.step import LossOf, TrainStep
 
 TENSORFLOW = Path(__file__).parent / "results" / "provenance_tensorflow.npz"
 DRAWS, STEPS, SHORT = 20_000, 200, 20
@@ -402,7 +402,7 @@ def batches(size: int, steps: int = STEPS) -> list[Batch]:
 def follow(model: nn.Module, config: TrainingConfig, data: list[Batch]) -> Follower:
     """Train a model as `vitreous train` does, with the recipe's optimizer."""
     learner = Learner.begin(model, config)
-    step = TrainStep(learner, classification(config), config, seed=0)
+    step = TrainStep(learner, LossOf(model, classification(config)), config, seed=0)
     before, after, gradient, losses = copied(model), {}, {}, []
     for number, batch in enumerate(data):
         learner.set_learning_rate(config, len(data))

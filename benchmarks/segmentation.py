@@ -30,6 +30,7 @@ from vitreous.tasks.training_run import learn
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.run import Run
+from vitreous.training.step import LossOf
 from vitreous.training.trainer import Trainer
 
 PROBE = 8  # steps by which the U-Net's speed is measured
@@ -101,11 +102,11 @@ def train_unet(planned: Plan, path: Path, *, seconds: float, width: int, lr: flo
     loader = task.prepare(run.config, planned.data, device=torch.device("cpu"), world=World()).loader
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.preprocessing), training)
     begun = time.process_time()
-    Trainer(trial, loader, objective, training.model_copy(update={"steps": PROBE})).fit()
+    Trainer(trial, loader, LossOf(trial.model, objective), training.model_copy(update={"steps": PROBE})).fit()
     steps = round(seconds * PROBE / (time.process_time() - begun))
     learner = Learner.begin(model, training)
     begun = time.process_time()
-    Trainer(learner, loader, objective, training.model_copy(update={"steps": steps})).fit()
+    Trainer(learner, loader, LossOf(model, objective), training.model_copy(update={"steps": steps})).fit()
     took = time.process_time() - begun
     assert planned.data.test is not None
     found = evaluate_segmenter(model, planned.data.test)  # type: ignore[arg-type]

@@ -30,9 +30,10 @@ from record import write_results
 import vitreous as vt
 from vitreous.data.image_samples import Batch
 from vitreous.training.config import TrainingConfig
+from vitreous.training.distributed import ALONE
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.step import TrainStep
+from vitreous.training.step import LossOf, TrainStep, data_parallel
 
 TIMM_NAMES = {"ViT-Ti/16": "vit_tiny_patch16_224", "ViT-S/16": "vit_small_patch16_224"}
 SETTINGS = {
@@ -48,8 +49,8 @@ def ours(name: str, settings: dict[str, object]) -> TrainStep:
     torch.manual_seed(0)
     config = TrainingConfig(**settings)  # type: ignore[arg-type]
     learner = Learner.begin(vt.create(name, num_classes=CLASSES), config)
-    objective = classification(config)
-    return TrainStep(learner, objective, config, seed=0)
+    loss = data_parallel(LossOf(learner.model, classification(config)), None, config, ALONE)
+    return TrainStep(learner, loss, config, seed=0)
 
 
 def theirs(name: str, *, bf16: bool = False, compiled: bool = False) -> Step:

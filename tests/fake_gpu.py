@@ -48,7 +48,7 @@ from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Teacher, classification
-from vitreous.training.step import Objective, TrainStep, skips_on_device
+from vitreous.training.step import LossOf, Objective, TrainStep, skips_on_device
 
 _setup_privateuseone_for_python_backend("fakegpu")
 HALF = sys.argv[1:] == ["bf16"]
@@ -144,7 +144,7 @@ def step(model: nn.Module, objective: Objective, batch: Any, **training: Any) ->
     training["precision"] = "bf16" if HALF else "fp32"
     config = TrainingConfig(batch_size=4, grad_accum_steps=2, **training)
     learner = Learner.begin(model, config)
-    train_step = TrainStep(learner, objective, config, seed=0)
+    train_step = TrainStep(learner, LossOf(model, objective), config, seed=0)
     train_step.late = skips_on_device(learner)  # as on a GPU
     assert train_step.late
     with nullcontext() if HALF else NoWaiting():
@@ -158,7 +158,7 @@ def goes_on_after_a_checkpoint() -> None:
     """What was measured before is summed over all processes, and further steps are added to it."""
     model = vit()
     learner = Learner.begin(model, config := TrainingConfig(batch_size=4))
-    train_step = TrainStep(learner, classification(config), config, seed=0)
+    train_step = TrainStep(learner, LossOf(model, classification(config)), config, seed=0)
     train_step.prepare(Batch(images(model), numbers(4), numbers(4)))
     with patch.object(World, "gather", return_value=[{"loss": 1.0, "images": 4.0}, {"loss": 2.0}]):
         learner.meter = World(0, 2).all_reduce_sum({}, learner.device)

@@ -21,6 +21,7 @@ from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.settings import configure
+from vitreous.training.step import LossOf
 from vitreous.training.trainer import Trainer
 
 
@@ -72,7 +73,8 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
             seed=config.seed,
         )
         objective = around.pop("objective", None) or classification(config.training)
-        Trainer(learner, loader, objective, config.training, seed=config.seed, **around).fit()
+        loss = LossOf(learner.model, objective)
+        Trainer(learner, loader, loss, config.training, seed=config.seed, **around).fit()
         return learner
 
     return run

@@ -9,7 +9,7 @@ import vitreous as vt
 from vitreous.data.image_samples import Batch
 from vitreous.training.config import TrainingConfig
 from vitreous.training.learner import Learner
-from vitreous.training.step import TrainStep, attending, attention_kernels
+from vitreous.training.step import LossOf, TrainStep, attending, attention_kernels
 
 
 def backends(model: torch.nn.Module) -> list[str]:
@@ -23,7 +23,8 @@ def backends(model: torch.nn.Module) -> list[str]:
         return model.head.weight.sum(), {}
 
     batch = Batch(torch.zeros(1, 3, 8, 8), torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long))
-    TrainStep(Learner.begin(model, TrainingConfig()), objective, TrainingConfig(), seed=0).prepare(batch)
+    learner, loss = Learner.begin(model, TrainingConfig()), LossOf(model, objective)
+    TrainStep(learner, loss, TrainingConfig(), seed=0).prepare(batch)
     return found
 
 

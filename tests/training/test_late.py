@@ -25,7 +25,7 @@ from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification, softmax_loss
 from vitreous.training.rollback import PATIENCE, NotFinite
 from vitreous.training.settings import configure
-from vitreous.training.step import TrainStep, later, skips_on_device
+from vitreous.training.step import LossOf, TrainStep, later, skips_on_device
 from vitreous.training.trainer import Trainer
 
 from .conftest import Fit, weights
@@ -188,7 +188,7 @@ def test_a_step_of_dino_that_is_skipped_changes_nothing(tiny: RunConfig, dino: D
     though the teacher's outputs are no numbers; the steps between change all of it."""
     config = configure(tiny, {"training": {"optimizer": {"kind": kind}}}).training
     learner = Learner.begin(dino, config)
-    step = Late(learner, of_views, config, seed=0)
+    step = Late(learner, LossOf(dino, of_views), config, seed=0)
     for broken in (True, False, True, False):
         before = {name: tensor.clone() for name, tensor in dino.state_dict().items()}
         step(Views(*(each * torch.nan if broken else each for each in views())))
@@ -204,14 +204,14 @@ def test_a_step_of_dino_that_is_skipped_changes_nothing(tiny: RunConfig, dino: D
 def test_a_step_of_dino_is_one_graph(tiny: RunConfig, dino: DINO) -> None:
     """Which compiles as a whole, once: with the prototypes frozen, and when they learn."""
     learner = Learner.begin(dino, tiny.training)
-    step = TrainStep(learner, of_views, tiny.training, seed=0)
+    step = TrainStep(learner, LossOf(dino, of_views), tiny.training, seed=0)
     graphs: list[object] = []
 
     def noted(graph: torch.fx.GraphModule, inputs: object) -> Any:
         graphs.append(graph)
         return graph.forward
 
-    step.loss.loss.compile(backend=noted, fullgraph=True, dynamic=False)
+    step.loss.compile(backend=noted, fullgraph=True, dynamic=False)
     for _ in range(3):
         step(views())
     assert len(graphs) == 1
@@ -270,7 +270,8 @@ def test_nothing_in_a_step_waits_for_the_device(tiny: RunConfig, dino: DINO, opt
     batch: Any = Batch(torch.rand(8, 1, 8, 8), torch.arange(8), torch.arange(8))
     if optimizer == "dino":
         model, objective, batch = dino, of_views, views()
-    step = Late(Learner.begin(model, config.training), objective, config.training, seed=0)
+    learner, loss = Learner.begin(model, config.training), LossOf(model, objective)
+    step = Late(learner, loss, config.training, seed=0)
     with Asked() as asked:
         for _ in range(2):
             step.prepare(batch)

@@ -29,7 +29,7 @@ from vitreous.training.optimizers import (
     packed_weights,
     parameter_groups,
 )
-from vitreous.training.step import TrainStep
+from vitreous.training.step import LossOf, TrainStep
 
 SMALL: dict[str, Any] = {
     "image_size": 8,
@@ -108,7 +108,7 @@ def test_each_gradient_is_clipped_by_itself() -> None:
     def objective(layer: nn.Linear, batch: torch.Tensor, generator: torch.Generator) -> Any:
         return 100 * layer.weight.sum() + 0.1 * layer.bias.sum(), {}
 
-    step = TrainStep(learner, objective, config, seed=0)
+    step = TrainStep(learner, LossOf(model, objective), config, seed=0)
     step.gradient = lambda batch: objective(model, batch, torch.Generator())[0].backward() or []  # type: ignore
     step.prepare(torch.zeros(1))
     assert model.weight.grad.norm().item() == pytest.approx(3.0, abs=1e-4)

@@ -21,7 +21,7 @@ from vitreous.training.learner import Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.objectives import classification
 from vitreous.training.parallel import Shards
-from vitreous.training.step import ParallelLoss, TrainStep, average_gradients
+from vitreous.training.step import LossOf, TrainStep, average_gradients, data_parallel
 
 
 class Losses(nn.Module):
@@ -47,14 +47,12 @@ def group(tmp_path: Path) -> Iterator[World]:
 def test_what_an_objective_freezes_is_not_waited_for(group: World) -> None:
     losses, part = Losses(both=False), torch.ones(2, 3)
     losses.other.requires_grad_(False)
-    joined = ParallelLoss(losses, None, group)
-    assert isinstance(joined.loss, DistributedDataParallel)
+    joined = data_parallel(losses, None, TrainingConfig(), group)
+    assert isinstance(joined, DistributedDataParallel)
     for _ in range(3):
         losses.zero_grad()
-        with joined.micro_batch(last=True):
-            loss, _ = joined(part, torch.Generator())
+        loss, _ = joined(part, torch.Generator())
         torch.autograd.backward(loss)
-        joined.finish()
         assert losses.used.weight.grad is not None
         assert losses.used.weight.grad.tolist() == [[1.0] * 3]
         assert losses.other.weight.grad is None
@@ -80,11 +78,10 @@ def test_compiled_code_is_divided_where_gradients_are_exchanged(
 
     compile = nn.Module.compile
     monkeypatch.setattr(nn.Module, "compile", lambda module, **options: compile(module, backend=noted))
-    joined = ParallelLoss(Large(), None, group, compile=True)
+    joined = data_parallel(Large(), None, TrainingConfig(compile=True), group)
     for _ in range(3):
         loss, _ = joined(torch.ones(2, 512), torch.Generator())
         torch.autograd.backward(loss)
-        joined.finish()
     assert len(graphs) > 1
 
 
@@ -108,7 +105,8 @@ def test_layers_in_shards_are_compiled_inside_of_what_gathers_them(
     learner = Learner.begin(model, config, Shards(model, config, torch.device("cpu")))
     before = [parameter.detach().clone() for parameter in learner.model.parameters()]
     with activation_checkpointing(model) if checkpointing else nullcontext():
-        step = TrainStep(learner, classification(config), config, seed=0, world=group)
+        loss = data_parallel(LossOf(model, classification(config)), learner.shards, config, group)
+        step = TrainStep(learner, loss, config, seed=0, world=group)
         step(Batch(torch.rand(4, 1, 8, 8), torch.arange(4), torch.arange(4)))
     assert graphs == [max(graphs)]
     assert any(not torch.equal(*pair) for pair in zip(before, learner.model.parameters(), strict=True))

@@ -22,7 +22,7 @@ from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import softmax_loss
 from vitreous.training.settings import configure
-from vitreous.training.step import TrainStep, default_generators
+from vitreous.training.step import LossOf, TrainStep, default_generators
 
 pytestmark = pytest.mark.slow  # it starts many processes
 
@@ -49,7 +49,7 @@ from vitreous.training.parallel import shards_for
 from vitreous.training.precision import numerics
 from vitreous.training.settings import configure
 from vitreous.training import trainer as training_loop
-from vitreous.training.step import TrainStep, skips_on_device
+from vitreous.training.step import LossOf, TrainStep, data_parallel, skips_on_device
 from vitreous.training.trainer import Trainer
 
 plain, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
@@ -101,7 +101,9 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
                          workers=data.workers if data else 0)
     rows = []
     with numerics(CPU, "fp32", deterministic=config.training.deterministic):
-        Trainer(learner, loader, objective or classification(config.training), config.training, world=world,
+        objective = objective or classification(config.training)
+        loss = data_parallel(LossOf(learner.model, objective), learner.shards, config.training, world)
+        Trainer(learner, loader, loss, config.training, world=world,
                 seed=config.seed, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)],
                 clock=clock).fit()
     whole = learner.full_model(learner.model)
@@ -299,7 +301,8 @@ def losses(model: nn.Module, objective: Any, batch: Batch) -> list[float]:
     state, found = torch.get_rng_state(), []
     for seed, rank in ((0, 0), (0, 1), (1, 0), (1, 1), (0, 0)):
         learner = Learner.begin(model, TrainingConfig())
-        step = TrainStep(learner, objective, TrainingConfig(), seed=seed, world=World(rank=rank))
+        loss = LossOf(learner.model, objective)
+        step = TrainStep(learner, loss, TrainingConfig(), seed=seed, world=World(rank=rank))
         step.prepare(batch)
         found.append(float(step.measured[0][1]["loss"]))
     assert torch.equal(torch.get_rng_state(), state), "the user's generator was touched"

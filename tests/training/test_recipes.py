@@ -23,7 +23,7 @@ from vitreous.training.learner import Learner, in_steps, scaled_lr
 from vitreous.training.recipes import NAMES, recipe, sourced
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
-from vitreous.training.step import TrainStep
+from vitreous.training.step import LossOf, TrainStep
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -251,7 +251,7 @@ def test_positions_on_patches_alone_leave_the_class_token_none() -> None:
     def loss(model, batch, generator):
         return model(batch.images).logsumexp(dim=1).sum(), {}
 
-    step = TrainStep(learner, loss, config.training, seed=0)
+    step = TrainStep(learner, LossOf(model, loss), config.training, seed=0)
     step.prepare(Batch(torch.randn(2, 3, 32, 32), torch.zeros(2).long(), torch.arange(2)))
     assert not table.grad[0].any()
     assert table.grad[1:].any()

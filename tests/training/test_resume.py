@@ -407,6 +407,7 @@ from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 from vitreous.training.config import RunConfig
 from vitreous.training.learner import Learner
+from vitreous.training.step import LossOf
 from vitreous.training.trainer import Trainer
 from vitreous.training.objectives import classification
 from vitreous.training.initial_model import starting_model
@@ -422,7 +423,8 @@ def live():
     states.restore(learner)
     loader = image_loader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
                          batch_size=config.training.batch_size, seed=config.seed)
-    Trainer(learner, loader, classification(config.training), config.training,
+    loss = LossOf(learner.model, classification(config.training))
+    Trainer(learner, loader, loss, config.training,
             checkpointer=states, seed=config.seed).fit()
 
 def half_written():

@@ -32,6 +32,7 @@ from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.precision import CUBLAS_WORKSPACE, autocast, numerics
 from vitreous.training.run import Run, default_path, finished, of_another_command, otherwise, with_training
+from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
@@ -315,7 +316,7 @@ def learn(
         if world.first:
             stack.enter_context(run.locked())
 
-        # ---- Optimizer and average, at the newest checkpoint
+        # ---- Optimizer and average, at the newest checkpoint; its weights may be in shards (FSDP)
 
         learner = run.learner(model, device=device, world=world, averaging=averaging)
         seconds_before = learner.seconds
@@ -328,12 +329,16 @@ def learn(
         if training.checkpointing:
             stack.enter_context(activation_checkpointing(model))
 
+        # ---- Loss: several processes average its gradient, by DDP where each has all weights
+
+        loss = data_parallel(LossOf(learner.model, objective), learner.shards, training, world)
+
         # ---- Loop
 
         trainer = Trainer(
             learner,
             material.loader,
-            objective,
+            loss,
             training,
             seed=config.seed,
             world=world,

@@ -43,55 +43,28 @@ class LossOf(nn.Module):
         return self.objective(self.model, batch, generator)
 
 
-class ParallelLoss:
-    """The loss of a micro-batch, whose gradient ends up as the mean over all processes.
+def data_parallel(loss: nn.Module, shards: Shards | None, config: TrainingConfig, world: World) -> nn.Module:
+    """Return a loss as a step computes it: compiled where that is asked for, and so that its gradient ends up
+    as the mean over all processes.
 
-    Shards reduce gradients in the backward pass. Replicas are PyTorch's DistributedDataParallel, which waits
-    for a gradient of every parameter that learns: an objective freezes those that it does not use.
+    Shards reduce gradients in the backward pass, and compile their layers. Replicas are PyTorch's
+    DistributedDataParallel, which waits for a gradient of every parameter that learns: an objective freezes
+    those that it does not use.
 
     Gradients are divided by the number of processes and then added up. A sum of two does not depend on the
     order, so with two processes a resumed run is equal to the bit; with more up to the rounding of the sum,
-    whose order depends on DDP's buckets. A `deterministic` sum is made here in every step, parameter by
-    parameter.
+    whose order depends on DDP's buckets. A `deterministic` sum is not DDP's: `TrainStep` makes it in every
+    step, parameter by parameter.
     """
-
-    def __init__(
-        self,
-        loss: nn.Module,
-        shards: Shards | None,
-        world: World,
-        *,
-        deterministic: bool = False,
-        compile: bool = False,
-    ) -> None:
-        replicated = world.size > 1 and not shards
-        self.loss, self.world = loss, world
-        self.root = shards.root if shards else None
-        self.averaged: list[nn.Parameter] = []
-        if compile:
-            loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
-        if replicated and deterministic:
-            self.averaged = [p for p in loss.parameters() if p.requires_grad]
-        elif replicated:  # buffers are constants of the architecture: sending them each step would be waste
-            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name in PyTorch 2.11
-                self.loss = DistributedDataParallel(loss, broadcast_buffers=False)
-
-    def __call__(self, part: object, generator: torch.Generator) -> Measured:
-        return self.root(self.loss, part, generator) if self.root else self.loss(part, generator)
-
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[Any]:
-        """Wrap a micro-batch's forward pass: gradients are synchronized once a batch, with the last one."""
-        if self.root:
-            self.root.set_requires_gradient_sync(last)
-            self.root.set_is_last_backward(last)
-        elif isinstance(self.loss, DistributedDataParallel) and not last:
-            return self.loss.no_sync()
-        return nullcontext()
-
-    def finish(self) -> None:
-        """Complete the gradient of a batch."""
-        if self.averaged:
-            average_gradients(self.averaged, self.world)
+    if shards:
+        return loss
+    if config.compile:
+        loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
+    if world.size == 1 or config.deterministic:
+        return loss
+    # Buffers are constants of the architecture: sending them each step would be waste.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name in PyTorch 2.11
+        return DistributedDataParallel(loss, broadcast_buffers=False)
 
 
 def average_gradients(parameters: list[nn.Parameter], world: World) -> None:
@@ -118,6 +91,10 @@ class Pending(NamedTuple):
 class TrainStep:
     """Takes optimizer steps with one learner: `prepare`, then `take`. `outcome` counts what was taken.
 
+    Args:
+        loss: maps (batch, generator) to the loss of the learner's model and named measures: a `LossOf`, with
+            several processes as `data_parallel` returns it.
+
     Attributes:
         late: whether the outcome of a step is asked for after the next one's `prepare`, and earlier only
             where the learner is read directly after `take`.
@@ -128,19 +105,15 @@ class TrainStep:
     def __init__(
         self,
         learner: Learner,
-        objective: Objective,
+        loss: nn.Module,
         config: TrainingConfig,
         *,
         seed: int,
         world: World = ALONE,
     ) -> None:
-        self.learner, self.config, self.device = learner, config, learner.device
+        self.learner, self.loss, self.config, self.device = learner, loss, config, learner.device
         self.seed, self.world = seed, world
         self.parameters = [p for p in learner.model.parameters() if p.requires_grad]
-        loss = LossOf(learner.model, objective)
-        compiles = bool(config.compile) and not learner.shards
-        options = {"deterministic": config.deterministic, "compile": compiles}
-        self.loss = ParallelLoss(loss, learner.shards, world, **options)
         self.masks = learner.gradient_masks()
         self.kernels = attention_kernels(learner.model, self.device, config)
         learner.model.train()
@@ -212,14 +185,29 @@ class TrainStep:
             attending(self.kernels),
         ):
             for part, share, last in parts:
-                with half, self.loss.micro_batch(last=last):
-                    loss, measures = self.loss(part, generator)
+                with half:
+                    loss, measures = self.loss_of_part(part, generator, last=last)
                 torch.autograd.backward(loss * share)
                 measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
-        self.loss.finish()
+        if self.world.size > 1 and self.config.deterministic and not self.learner.shards:
+            average_gradients(self.parameters, self.world)
         for table, mask in self.masks:
             if table.grad is not None:
                 table.grad.mul_(mask)
+        return measured
+
+    def loss_of_part(self, part: object, generator: torch.Generator, *, last: bool) -> Measured:
+        """Compute the loss of a micro-batch. Gradients are synchronized once a batch, with the last one."""
+        if self.learner.shards:
+            root = self.learner.shards.root
+            root.set_requires_gradient_sync(last)
+            root.set_is_last_backward(last)
+            measured: Measured = root(self.loss, part, generator)
+        elif isinstance(self.loss, DistributedDataParallel) and not last:
+            with self.loss.no_sync():
+                measured = self.loss(part, generator)
+        else:
+            measured = self.loss(part, generator)
         return measured
 
     def add(self, measured: Measures) -> None:

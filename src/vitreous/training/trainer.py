@@ -21,7 +21,7 @@ from vitreous.training.learner import Learner
 from vitreous.training.memory import keep_freed_memory
 from vitreous.training.rollback import NotFinite as NotFinite
 from vitreous.training.rollback import Rollback, WentBack
-from vitreous.training.step import Objective, TrainStep
+from vitreous.training.step import TrainStep
 from vitreous.training.time_budget import TimeBudget
 
 SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
@@ -43,8 +43,8 @@ class Trainer:
     """Trains a learner from the step it is at to the last.
 
     Args:
-        objective: maps (model, batch, generator) to a loss and named measures. What it samples depends on
-            (seed, rank, step) alone, as do dropout and stochastic depth.
+        loss: maps (batch, generator) to the loss of the learner's model and named measures, as `TrainStep`
+            has it. What it samples depends on (seed, rank, step) alone, as do dropout and stochastic depth.
         checkpointer: saves the learner at the beginning, every `config.save_every` seconds, and at the end.
         callbacks: `Callback` objects, or functions that get each row of metrics.
         validate: measures the model after every `validate_every`-th epoch, in every process.
@@ -58,7 +58,7 @@ class Trainer:
         self,
         learner: Learner,
         loader: Loader,
-        objective: Objective,
+        loss: nn.Module,
         config: TrainingConfig,
         *,
         seed: int = 0,
@@ -77,7 +77,7 @@ class Trainer:
         self.validate, self.validate_every = validate, validate_every
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
         self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
-        self.train_step = TrainStep(learner, objective, config, seed=seed, world=world)
+        self.train_step = TrainStep(learner, loss, config, seed=seed, world=world)
         self.rollback = Rollback(self.train_step, checkpointer, world)
         self.budget: TimeBudget | None = None
         if config.minutes and config.steps != 0:

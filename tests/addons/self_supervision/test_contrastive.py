@@ -24,7 +24,7 @@ from vitreous.tasks import task_named, training_run
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
-from vitreous.training.step import TrainStep
+from vitreous.training.step import LossOf, TrainStep
 
 SMALL = {"head_hidden": 32, "head_outputs": 16}
 
@@ -195,7 +195,7 @@ def test_micro_batches_of_one_image_are_refused(tiny, images):
     learner = Learner.begin(Contrastive(tiny(), ContrastiveConfig(**SMALL)), config)
     pairs = torch.stack([images[:4], images[:4]], dim=1)
     with pytest.raises(InputError, match="compares the images of a micro-batch"):
-        TrainStep(learner, of_views, config, seed=0)(Views(pairs, pairs[:, :0]))
+        TrainStep(learner, LossOf(learner.model, of_views), config, seed=0)(Views(pairs, pairs[:, :0]))
 
 
 def test_either_all_processes_measure_their_memory_or_none(monkeypatch, tmp_path):
@@ -231,7 +231,7 @@ from vitreous.addons.self_supervision.views import Views
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import process_group
 from vitreous.training.learner import Learner
-from vitreous.training.step import TrainStep
+from vitreous.training.step import LossOf, TrainStep, data_parallel
 
 torch.set_num_threads(1)
 with process_group(torch.device("cpu")) as (world, _):
@@ -240,7 +240,8 @@ with process_group(torch.device("cpu")) as (world, _):
     mine = slice(world.rank * share, (world.rank + 1) * share)
     config = TrainingConfig(peak_lr=1e-2, optimizer={"kind": "sgd", "momentum": 0.0, "clip_norm": None})
     learner = Learner.begin(objective, config)
-    step = TrainStep(learner, of_views, config, seed=0, world=world)
+    loss = data_parallel(LossOf(objective, of_views), None, config, world)
+    step = TrainStep(learner, loss, config, seed=0, world=world)
     for _ in range(4):
         step(Views(views.images[mine], views.small[mine]))
     if world.first:
