@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from vitreous.checkpoints.download import cached
-from vitreous.checkpoints.files import Source, model_folder, open_source, read_json, read_weights
+from vitreous.checkpoints.files import Source, model_folder, open_source, part_of, read_json, read_weights
 from vitreous.checkpoints.formats.huggingface_families import published_name
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import listing
@@ -69,13 +69,13 @@ def open_adapter(path: Path) -> Source:
     file = next(folder / name for name in FILES if (folder / name).is_file())
     changes, instead = changes_of(folder, described, next(iter(read_weights(file).values())))
     merged = merge(source, changes, instead)
-    kind = (described.get("auto_mapping") or {}).get("base_model_class")
+    kind = part_of(described, "auto_mapping").get("base_model_class")
     config = source.config | ({"architectures": [kind]} if isinstance(kind, str) and source.config else {})
     where = f"{folder} (an adapter of {base})"
     return replace(source, where=where, tensors=merged, config=config, parts={}, place=where)
 
 
-def check_description(folder: Path, described: Mapping[str, Any]) -> None:
+def check_description(folder: Path, described: Mapping[str, object]) -> None:
     kind, base = described.get("peft_type"), described.get("base_model_name_or_path")
     if kind != "LORA":
         raise InputError(
@@ -92,7 +92,7 @@ def check_description(folder: Path, described: Mapping[str, Any]) -> None:
         )
 
 
-def base_of(folder: Path, described: Mapping[str, Any]) -> Path:
+def base_of(folder: Path, described: Mapping[str, object]) -> Path:
     """Where the model of an adapter is. Raises InputError: not on this machine."""
     name = described.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
@@ -114,7 +114,7 @@ def base_of(folder: Path, described: Mapping[str, Any]) -> Path:
 
 
 def changes_of(
-    folder: Path, described: Mapping[str, Any], tensors: Tensors
+    folder: Path, described: Mapping[str, object], tensors: Tensors
 ) -> tuple[dict[str, LowRank], dict[str, Entry]]:
     """By the name of a layer what is added to it, and by the name of a weight what replaces it (heads,
     biases)."""
@@ -146,7 +146,7 @@ def changes_of(
     return changes, instead
 
 
-def pattern_of(patterns: object, layer: str, usual: object) -> Any:
+def pattern_of(patterns: object, layer: str, usual: object) -> object:
     """The value of the first pattern that the end of a layer's name matches, as PEFT chooses it. Raises
     InputError: a pattern that is more than names."""
     for pattern, value in patterns.items() if isinstance(patterns, dict) else ():

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import torch
 from einops import rearrange
@@ -28,7 +27,7 @@ def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dic
         keep: parts that the format knows and that stay as they are: "layer_scale", "qkv_bias", "position".
     """
     config, weights = model.config, stored(model)
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     if "position" not in keep and config.position.at_stem:
         weights = {name: w for name, w in weights.items() if not name.startswith("position.")}
         if (table := position_table(model)) is not None:
@@ -97,9 +96,9 @@ def ratio_for(hidden: int, width: int) -> float:
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 
 
-def value_of(config: ViTConfig | BiTConfig, field: str) -> Any:
+def value_of(config: ViTConfig | BiTConfig, field: str) -> object:
     """A field by its dotted name; None where the stem has no such field."""
-    value: Any = config
+    value: object = config
     for part in field.split("."):
         value = getattr(value, part, None)
     return value

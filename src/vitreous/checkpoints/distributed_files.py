@@ -18,6 +18,9 @@ from vitreous.checkpoints.torch_files import LARGEST_PICKLE, Parts, check_pickle
 from vitreous.errors import InputError
 
 METADATA = ".metadata"
+# By the name of a tensor and the place of a part of it: what `.metadata` says of where that is. What is wrong
+# with it is caught where it is read.
+Storage = dict[tuple[str, tuple[int, ...] | None], Mapping[str, Any]]
 MOST_AXES = 8
 
 
@@ -70,22 +73,26 @@ def read_distributed(path: Path) -> Parts:
             raise InputError(f"{path} is far larger than what describes tensors: refused")
         with path.open("rb") as file:
             stated = ObjectReader(file).load().state
-        storage = {named(index): info.state for index, info in stated["storage_data"].items()}
-        tensors = {
-            name: sharded(path.parent, name, described.state, storage)
-            for name, described in stated["state_dict_metadata"].items()
-            if kind_of(described) == "TensorStorageMetadata"
-        }
+        storage: Storage = {}
+        for index, info in stated["storage_data"].items():  # of a tensor, and of a part of it
+            storage[index.state["fqn"], index.state["offset"]] = info.state
+        tensors: dict[str, Sharded] = {}
+        for name, described in stated["state_dict_metadata"].items():
+            if kind_of(described) == "TensorStorageMetadata":
+                tensors[name] = sharded(path.parent, name, described.state, storage)
         tree = nested(tensors, stated.get("planner_data"))
     except InputError:
         raise
     except Exception:  # damaged bytes can make this parser fail in any way
         raise InputError(f"{path} is not the .metadata of torch.distributed.checkpoint, or damaged") from None
     check_shards(path, tensors)
-    parts = {
-        key: Tensors({name: Entry(each.shape, each.read) for name, each in state.items()})
-        for key, state in found_state_dicts(tree).items()
-    }
+    parts: Parts = {}
+    for key, state in found_state_dicts(tree).items():
+        entries = {}
+        for name, each in state.items():
+            assert isinstance(each, Sharded)  # the tree has no others
+            entries[name] = Entry(each.shape, each.read)
+        parts[key] = Tensors(entries)
     if not parts:
         raise InputError(f"{path.parent} holds no state dict (names and their tensors)")
     return parts
@@ -96,14 +103,7 @@ def kind_of(value: object) -> str:
     return value.kind.rpartition(".")[2] if isinstance(value, Object) else ""
 
 
-def named(index: Any) -> tuple[str, tuple[int, ...] | None]:
-    """The name of a tensor, and the place of a part of it."""
-    return index.state["fqn"], index.state["offset"]
-
-
-def sharded(
-    folder: Path, name: str, described: Mapping[str, Any], storage: Mapping[Any, Mapping[str, Any]]
-) -> Sharded:
+def sharded(folder: Path, name: str, described: Mapping[str, Any], storage: Storage) -> Sharded:
     """A tensor from what `.metadata` says of it. Raises InputError: it lies elsewhere, or is compressed."""
     dtype = described["properties"].state[0]
     shards = []
@@ -144,7 +144,7 @@ def check_shards(path: Path, tensors: Mapping[str, Sharded]) -> None:
         check_apart(file, inside)
 
 
-def are_counts(*several: Any) -> bool:
+def are_counts(*several: object) -> bool:
     """Whether each is a tuple of a few numbers that are not negative."""
     return all(
         isinstance(each, tuple) and len(each) <= MOST_AXES and all(type(n) is int and n >= 0 for n in each)

@@ -12,9 +12,9 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.errors import InputError, cache_folder, is_installed, nearest, require_packages
@@ -58,10 +58,10 @@ def name_on_hub(text: str) -> str | None:
     if text.endswith(SUFFIXES) or re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-[\w-]+/", text):
         return None
     if re.fullmatch(r"timm/[\w-]+|\w+_patch\d+\w*", text):
-        from vitreous.checkpoints.formats.timm_registry import registry
+        from vitreous.checkpoints.formats.timm_registry import tags_of
 
         architecture = text.removeprefix("timm/")
-        tags = registry()["read"].get(architecture, {}).get("tags", {})
+        tags = tags_of(architecture)
         return f"hf:timm/{architecture}{''.join(f'.{tag}' for tag in list(tags)[:1])}"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
         return f"hf:{text}"
@@ -158,7 +158,7 @@ def from_address(address: str) -> Path:
     return target
 
 
-def check_length(response: Any, received: int) -> None:
+def check_length(response: HTTPResponse, received: int) -> None:
     """Raise OSError where a response ended before its Content-Length, which urllib takes for its end."""
     length, encoding = (response.headers.get(name) for name in ("Content-Length", "Content-Encoding"))
     if length is not None and encoding in (None, "identity") and received != int(length):

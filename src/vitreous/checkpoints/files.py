@@ -10,7 +10,6 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -46,9 +45,9 @@ class Source:
 
     where: str
     tensors: Tensors
-    config: dict[str, Any] = field(default_factory=dict)
-    preprocessor: dict[str, Any] = field(default_factory=dict)
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    config: dict[str, object] = field(default_factory=dict)
+    preprocessor: dict[str, object] = field(default_factory=dict)
+    overrides: Mapping[str, object] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
     left_out: Mapping[str, Entry] = field(default_factory=dict)
     inside: str = ""
@@ -65,8 +64,8 @@ class Source:
         cls,
         where: str,
         parts: Mapping[str, Tensors],
-        config: dict[str, Any] | None = None,
-        preprocessor: dict[str, Any] | None = None,
+        config: dict[str, object] | None = None,
+        preprocessor: dict[str, object] | None = None,
     ) -> Source:
         """The state dicts of one file, whose most probable is taken until a format recognizes another."""
         first = min(parts, key=likelihood)
@@ -162,7 +161,7 @@ def open_source(path: Path) -> Source:
     return Source.of_parts(str(path), read_weights(path), *described)
 
 
-def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def descriptions(folder: Path) -> tuple[dict[str, object], dict[str, object]]:
     """config.json and preprocessor_config.json (or that part of processor_config.json), each empty where it
     is missing."""
     names = ("config.json", "preprocessor_config.json", "processor_config.json", "task.json")
@@ -174,7 +173,7 @@ def descriptions(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return config, preprocessor or (images if isinstance(images, dict) else {})
 
 
-def open_clip_description(folder: Path) -> dict[str, Any]:
+def open_clip_description(folder: Path) -> dict[str, object]:
     """open_clip_config.json, empty where it is missing. Raises InputError: it describes no tower."""
     path = folder / "open_clip_config.json"
     described = read_json(path) if path.is_file() else {}
@@ -333,7 +332,7 @@ def read_small(path: Path) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, object]:
     content = read_small(path)
     try:
         value = json.loads(content)
@@ -344,5 +343,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def write_json(content: Mapping[str, Any], path: Path) -> None:
+def part_of(described: Mapping[str, object], name: str) -> dict[str, object]:
+    """A description inside a description; empty where it is missing, or something else."""
+    part = described.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def write_json(content: Mapping[str, object], path: Path) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt, prod
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import torch
 from pydantic import BaseModel
@@ -35,10 +35,10 @@ OF_THE_FILE = ("stored_image_size", "scale_after_softmax")
 
 # Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
 # the positions. The first value is what the field becomes when it is dropped. Fields not named are free.
-Limits = Mapping[str, Collection[Any] | None]
+Limits = Mapping[str, Collection[object] | None]
 
 # What most codebases' only ViT is; a format says where it differs.
-PLAIN_VIT: dict[str, Collection[Any] | None] = {
+PLAIN_VIT: dict[str, Collection[object] | None] = {
     "mlp": ("gelu",),
     "norm_eps": (1e-6,),
     "norm": ("pre",),
@@ -111,7 +111,7 @@ class Format:
     interpolation: str = "timm"
     suffixes: tuple[str, ...] = ()
     bare_suffixes: tuple[str, ...] = ()
-    facts: Callable[[nn.Module], dict[str, Any] | None] | None = None
+    facts: Callable[[nn.Module], dict[str, object] | None] | None = None
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -141,11 +141,13 @@ class Format:
         return self.bare_unsaid if path.suffix in self.bare_suffixes else self.unsaid
 
 
-def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -> AConfig:
+def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]) -> AConfig:
     """The configuration that a file describes; what the user gave wins. Heads that are not among the `fields`
     are asked for."""
     overrides = {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}
-    sides = zip(as_pair(fields.get("image_size")) or (), fields.get("patch_size", ()), strict=False)
+    sides = zip(
+        as_pair(fields.get("image_size")) or (), as_pair(fields.get("patch_size")) or (), strict=False
+    )
     if any(size % patch for size, patch in sides):
         fields = {"edge": "drop", **fields}
     for name in ("heads", "mlp", "pooling"):
@@ -153,18 +155,35 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, Any]) -
         if source.config and None not in (given, stated) and given != stated:
             message = "%s=%s is taken as you say, not %s=%s, as %s says"
             log.warning(message, name, given, name, stated, source.where)
-    if "heads" not in fields and "heads" in kind.model_fields:
-        overrides["heads"] = asked_heads(source, fields["width"])
+    width = fields.get("width")
+    if "heads" not in fields and "heads" in kind.model_fields and isinstance(width, int):
+        overrides["heads"] = asked_heads(source, width)
     config: AConfig = kind.checked(fields, overrides)
     return config
 
 
-def kind_of(part: object) -> Any:
+def kind_of(part: object) -> object:
     """The kind of a part that is given with its settings, or by its kind alone."""
     return part.get("kind") if isinstance(part, Mapping) else getattr(part, "kind", part)
 
 
-def shape_fields(source: Source, rows: Sequence[Row]) -> dict[str, Any]:
+class ShapeFields(TypedDict):
+    """What the names and shapes of weights tell of a `ViTConfig`."""
+
+    width: int
+    channels: int
+    patch_size: tuple[int, int]
+    depth: int
+    mlp_dim: int
+    mlp: str
+    qk_norm: str
+    layer_scale: float | None
+    extra_norms: tuple[str, ...]
+    representation_size: int | None
+    num_classes: int | None
+
+
+def shape_fields(source: Source, rows: Sequence[Row]) -> ShapeFields:
     """What the names and shapes of its weights tell of a ViT that is laid out as ours.
 
     Args:
@@ -256,7 +275,7 @@ def asked_heads(source: Source, width: int) -> int:
     """The number of heads, which no state dict tells. Raises InputError: the user has not said it; the likely
     value is given."""
     if "heads" in source.overrides:
-        return int(source.overrides["heads"])
+        return given_number(source, "heads", 0)
     likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(
         f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
@@ -264,7 +283,15 @@ def asked_heads(source: Source, width: int) -> int:
     )
 
 
-def asked_image_size(source: Source) -> Any:
+def given_number(source: Source, name: str, usual: int) -> int:
+    """A whole number that the user gives by keyword. Raises InputError: something else."""
+    given = source.overrides.get(name, usual)
+    if not isinstance(given, int | float | str):
+        raise InputError(f"{name}={given!r} is not a number")
+    return int(given)
+
+
+def asked_image_size(source: Source) -> object:
     """The image size, where positions are computed."""
     if "image_size" not in source.overrides:
         raise InputError(
@@ -274,16 +301,17 @@ def asked_image_size(source: Source) -> Any:
     return source.overrides["image_size"]
 
 
-def as_pair(size: Any) -> tuple[int, int] | None:
+def as_pair(size: object) -> tuple[int, int] | None:
     """A size that a file or the user gives, one number for a square or two; None for anything else."""
     if isinstance(size, int):
         return size, size
-    pair = isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(n, int) for n in size)
-    return (size[0], size[1]) if pair else None
+    if isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(n, int) for n in size):
+        return size[0], size[1]
+    return None
 
 
 def image_size_of(
-    source: Source, patch: tuple[int, int], *positions: int, described: Sequence[Any] = (), stride: int = 1
+    source: Source, patch: tuple[int, int], *positions: int, described: Sequence[object] = (), stride: int = 1
 ) -> tuple[int, int]:
     """The size of the images that a file was made for, from its number of positions of patches: the
     `stored_image_size` that the user states, or what config.json says (`described`), where it has as many
@@ -400,7 +428,7 @@ def tokens_and_positions(
 
 
 def reading_as(
-    family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: Any
+    family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: object
 ) -> Converted:
     """A reading of a format that stores no preprocessing: `fields` are those of the family."""
     return Converted(source, config, rows, assumed_preprocessing(source, config, family, **fields))

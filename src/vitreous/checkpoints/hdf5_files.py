@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -65,7 +65,7 @@ class HDF5:
         self.file.seek(self.begin + address)
         return self.file.read(count)
 
-    def numbers_at(self, address: int, layout: str) -> tuple[Any, ...]:
+    def numbers_at(self, address: int, layout: str) -> tuple[int, ...]:
         return struct.unpack(f"<{layout}", self.bytes_at(address, struct.calcsize(f"<{layout}")))
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
@@ -125,7 +125,8 @@ class HDF5:
             raise Damaged
         (count,) = self.numbers_at(node + 6, "H")
         for number in range(count):
-            yield self.numbers_at(node + 8 + 40 * number, "QQ")
+            place, child = self.numbers_at(node + 8 + 40 * number, "QQ")
+            yield place, child
 
 
 def array_of(messages: dict[int, bytes]) -> Array:
@@ -189,7 +190,7 @@ def is_keras_archive(path: Path) -> bool:
         return False
 
 
-def archive_description(path: Path) -> dict[str, Any]:
+def archive_description(path: Path) -> dict[str, object]:
     """The config.json in a .keras. Raises InputError: it is not understood."""
     try:
         with zipfile.ZipFile(path) as archive:

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor
 
@@ -171,7 +170,7 @@ def headed(converted: Converted, rest: Mapping[str, Entry]) -> Converted | None:
     weight = matrices[0]
     classes, width = rest[weight].shape
     projection = weight.startswith("visual_projection.")  # on what the pooler gives
-    changes: dict[str, Any] = {"num_classes": classes, **inputs.get(width, {})}
+    changes: dict[str, object] = {"num_classes": classes, **inputs.get(width, {})}
     changes |= {} if projection else {"representation_size": None}
     if width not in inputs or (width != config.width and not config.class_token):
         return None

@@ -22,6 +22,8 @@ from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.layers.pooling import DistilledHead
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -33,7 +35,7 @@ OF_TRAINING = ("loss", "attentions", "mask", "ids_restore")
 HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
 
 
-def open_module(module: nn.Module) -> tuple[Source, dict[str, Any]]:
+def open_module(module: nn.Module) -> tuple[Source, dict[str, object]]:
     """Open a module.
 
     Returns:
@@ -72,10 +74,10 @@ def saved_and_opened(module: Any) -> Source:
     return replace(Source.of(f"the {type(module).__name__}", tensors), config=source.config)
 
 
-def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
+def timm_config(module: Any, cfg: Mapping[str, object]) -> dict[str, object]:
     """The config.json that timm would write, with the arguments that the module was made with."""
     parts = [type(part).__name__.lower() for part in module.blocks.modules()]
-    args: dict[str, Any] = {
+    args: dict[str, object] = {
         "num_heads": next(attributes(module, HEADS), None),
         "img_size": next(attributes(module, ("img_size",)), None),
         "act_layer": next((name for name in parts if name in ACTIVATION_NAMES), None),
@@ -97,10 +99,12 @@ def timm_config(module: Any, cfg: dict[str, Any]) -> dict[str, Any]:
 ROPES = {"RotaryEmbeddingCat": "cat", "RotaryEmbeddingDinoV3": "dinov3", "RotaryEmbeddingMixed": "mixed"}
 
 
-def eva_arguments(module: Any) -> dict[str, Any]:
+def eva_arguments(module: Any) -> dict[str, object]:
     """The arguments of timm's Eva that no weight shows; empty for its VisionTransformer."""
     block = type(module.blocks[0]).__name__
-    found: dict[str, Any] = {"use_post_norm": True} if block in ("ResPostBlock", "EvaBlockPostNorm") else {}
+    found: dict[str, object] = (
+        {"use_post_norm": True} if block in ("ResPostBlock", "EvaBlockPostNorm") else {}
+    )
     if type(module).__name__ != "Eva":
         return found
     found["use_rot_pos_emb"] = module.rope is not None
@@ -119,7 +123,7 @@ def eva_arguments(module: Any) -> dict[str, Any]:
     }
 
 
-def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[Any]:
+def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[object]:
     """The values of the first of `names` that each submodule has."""
     for each in module.modules():
         for name in names:
@@ -128,20 +132,22 @@ def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[Any]:
 
 
 def norm_eps(module: nn.Module) -> float | None:
-    norms: Iterator[Any] = (
-        each for each in module.modules() if re.search("LayerNorm|RMSNorm", type(each).__name__, re.I)
-    )
-    return next((each.eps for each in norms if isinstance(getattr(each, "eps", None), float)), None)
+    """The eps of the first normalization that has one."""
+    for each in module.modules():
+        eps = getattr(each, "eps", None)
+        if re.search("LayerNorm|RMSNorm", type(each).__name__, re.I) and isinstance(eps, float):
+            return eps
+    return None
 
 
 def preprocessing_of(module: nn.Module) -> Preprocessing:
     """Return what the module says of its images: timm's configuration, or the size that others state."""
-    said: Any = getattr(module, "pretrained_cfg", None) or {}
+    said: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
     stated = (said.get("input_size", (3, 224, 224))[1:], *attributes(module, ("img_size", "image_size")))
     config = getattr(getattr(module, "config", None), "image_size", None)
     size = stated[-1] if config is None else config
     facts = {"mean": said.get("mean"), "std": said.get("std"), "interpolation": said.get("interpolation")}
-    facts["resize"] = CROP_MODES.get(said.get("crop_mode"))
+    facts["resize"] = CROP_MODES.get(str(said.get("crop_mode")))
     known = {name: value for name, value in facts.items() if value and value != "random"}
     return Preprocessing(size=size, crop_fraction=said.get("crop_pct") or 1.0, **known)
 
@@ -154,7 +160,7 @@ def labels_of(module: nn.Module) -> list[str] | None:
 
 
 @contextmanager
-def modes_restored(*models: Any) -> Iterator[None]:
+def modes_restored(*models: object) -> Iterator[None]:
     """Give modules back in training or evaluation mode, as they were."""
     parts = [part for model in models if hasattr(model, "modules") for part in model.modules()]
     modes = [part.training for part in parts]
@@ -174,7 +180,7 @@ class Compared(NamedTuple):
 
 
 @torch.no_grad()
-def check_outputs(module: Any, model: nn.Module) -> None:
+def check_outputs(module: nn.Module, model: nn.Module) -> None:
     """Compare everything that a module and the model made from it make of the same images, vectors or tokens:
     logits, features, tokens, and the tokens after each layer. Raises InputError: one differs, or the model
     has nothing like it: the module has a part that this package does not know."""
@@ -250,7 +256,7 @@ def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tens
 def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:
     """What a module makes of images, by its name: the fields of an output of transformers, or what the
     methods of timm give."""
-    options: dict[str, Any] = {"output_hidden_states": True} if hasattr(module, "save_pretrained") else {}
+    options: dict[str, object] = {"output_hidden_states": True} if hasattr(module, "save_pretrained") else {}
     known = signature(module.forward).parameters
     if "noise" in known and isinstance(model, ViT):  # a masked autoencoder, which then drops no patch
         masked, (rows, columns) = module.config.mask_ratio, model.config.grid
@@ -278,7 +284,7 @@ def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tup
         yield from tensors_in("forward_intermediates", given)
 
 
-def tensors_in(name: str, output: Any) -> Iterator[tuple[str, Tensor]]:
+def tensors_in(name: str, output: object) -> Iterator[tuple[str, Tensor]]:
     """The tensors of an output, by the names of its fields and their numbers."""
     if isinstance(output, Tensor) and output.is_floating_point():
         yield name, output
@@ -291,5 +297,5 @@ def tensors_in(name: str, output: Any) -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(f"{name}[{number}]", each)
 
 
-def images_for(config: Any, rng: torch.Generator) -> Tensor:
+def images_for(config: ViTConfig | BiTConfig, rng: torch.Generator) -> Tensor:
     return torch.randn(2, config.channels, *config.image_size, generator=rng)

@@ -32,7 +32,7 @@ from vitreous.models.vit import ViT
 from vitreous.outside import local_path, read_text
 
 # A state dict may be wrapped: {"state_dict": ...}; a `Source` is open already.
-Checkpoint = str | Path | Mapping[str, Any] | nn.Module | Source
+Checkpoint = str | Path | Mapping[str, object] | nn.Module | Source
 Device = str | torch.device | None
 Dtype = torch.dtype | None
 ImageFormat = Literal[
@@ -156,7 +156,7 @@ def check_place(device: Device, dtype: Dtype) -> None:
 def load_image_model(source: Checkpoint, **options: Any) -> Model:
     """Load a model of images alone, with the options of `load`. Raises InputError: as `load`; or it is a
     model of another kind."""
-    model: Any = load(source, **options)
+    model = load(source, **options)
     if not isinstance(model, Model):
         raise InputError(
             f"{source} holds a {type(model).__name__}: here, a model that sees images alone is needed"

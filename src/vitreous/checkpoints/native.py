@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from torch import nn
 
 from vitreous.checkpoints.files import Source, model_folder, open_source, read_json, write_json
 from vitreous.checkpoints.format import AFTERWARDS, Converted, Format, check_no_overrides
@@ -31,7 +32,7 @@ from vitreous.whole_files import whole
 CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
 
 
-def save_native(model: Any, folder: str | Path, *, beside: Mapping[str, str] | None = None) -> Path:
+def save_native(model: nn.Module, folder: str | Path, *, beside: Mapping[str, str] | None = None) -> Path:
     """Write `model` into `folder`, which is made where it does not exist. All files are complete under other
     names before the first takes its own.
 
@@ -54,9 +55,9 @@ def save_native(model: Any, folder: str | Path, *, beside: Mapping[str, str] | N
     return folder
 
 
-def description(model: Any) -> dict[str, Any]:
+def description(model: Any) -> dict[str, object]:
     """What `config.json` says."""
-    described: dict[str, Any] = {
+    described: dict[str, object] = {
         "format": "vitreous",
         "kind": type(model).__name__,
         "task": model.task,
@@ -97,7 +98,7 @@ def read_native(source: Source) -> Converted:
     described = source.config
     name = str(described.get("kind"))
     kind = kinds().get(name)
-    known: type[Any] | None = imported(kind.config) if kind else CONFIGS.get(name)
+    known: type[Config] | None = imported(kind.config) if kind else CONFIGS.get(name)
     if described.get("format") != "vitreous" or known is None:
         raise InputError(
             f"{source.where} is not a model folder of vitreous: it has no config.json that says so"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import torch
 
@@ -41,6 +41,14 @@ DTYPES = {
 DEEPEST = 12  # containers around a state dict
 
 
+@runtime_checkable
+class Shaped(Protocol):
+    """A tensor, in memory or not."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
 class Stored(NamedTuple):
     """A tensor: where its numbers are, the arguments of `torch._utils._rebuild_tensor_v2`."""
 
@@ -49,8 +57,8 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     requires_grad: bool = False
-    hooks: Any = None
-    metadata: Any = None
+    hooks: object = None
+    metadata: object = None
 
     def __setstate__(self, state: object) -> None:
         """Keep the class as it is, which a hostile pickle could change otherwise."""
@@ -62,7 +70,7 @@ class Kind(str):
     def __setstate__(self, state: object) -> None: ...
 
 
-class Object(dict[Any, Any]):
+class Object(dict[object, object]):
     """What a class or a function would have made, with the items that it was filled with as a mapping."""
 
     kind: Kind = Kind("")
@@ -85,12 +93,12 @@ class ObjectReader(pickle._Unpickler):
     """Unpickles into `Stored`, `Object` and plain containers. (The faster unpickler in C refuses the
     enumerations of TorchScript.)"""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if module == "torch" and (name in STORAGES or name in DTYPES):
             return STORAGES.get(name) or DTYPES[name]
         return Kind(f"{module}.{name}")
 
-    def persistent_load(self, pid: object) -> Any:
+    def persistent_load(self, pid: object) -> object:
         return pid
 
     def reduce(self) -> None:
@@ -113,7 +121,7 @@ class ObjectReader(pickle._Unpickler):
     }
 
 
-def made(kind: Any, args: Any) -> Any:
+def made(kind: object, args: Any) -> object:
     """What is kept of a call."""
     match kind, args:
         case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", _:
@@ -142,18 +150,18 @@ def made(kind: Any, args: Any) -> Any:
     found.kind = Kind(kind) if isinstance(kind, str) else Kind(type(kind).__name__)
     # an OrderedDict of Python 2 is made from a list of pairs
     if found.kind == "collections.OrderedDict" and args and isinstance(args[0], list):
-        found.update(
-            {pair[0]: pair[1] for pair in args[0] if isinstance(pair, list | tuple) and len(pair) == 2}
-        )
+        for pair in args[0]:
+            if isinstance(pair, list | tuple) and len(pair) == 2:
+                found[pair[0]] = pair[1]
     return found
 
 
-def is_module(value: object) -> bool:
+def is_module(value: object) -> TypeGuard[Object]:
     """Whether it is a module of PyTorch, stored whole."""
     return isinstance(value, Object) and isinstance(value.state, dict) and "_modules" in value.state
 
 
-def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator[tuple[str, Shaped]]:
     """The parameters and buffers of a module of PyTorch that was stored whole, by their names; what is shared
     has its first name."""
     state = module.state
@@ -168,15 +176,15 @@ def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator
             yield from module_tensors(inner, seen, f"{prefix}{name}.")
 
 
-def found_state_dicts(value: object) -> dict[str, dict[str, Any]]:
+def found_state_dicts(value: object) -> dict[str, dict[str, Shaped]]:
     """The mappings from names to tensors in what was loaded, by the keys that lead to each, joined by dots:
     those that have a matrix, or else any."""
     return dict(state_dicts(value, 2)) or dict(state_dicts(value, 0))
 
 
 def state_dicts(
-    value: Any, axes: int, path: tuple[str, ...] = (), seen: set[int] | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+    value: object, axes: int, path: tuple[str, ...] = (), seen: set[int] | None = None
+) -> Iterator[tuple[str, dict[str, Shaped]]]:
     """Every mapping from names to tensors, one of which has as many `axes`, with the keys that lead to it."""
     seen = set() if seen is None else seen
     if len(path) > DEEPEST or id(value) in seen:
@@ -190,9 +198,10 @@ def state_dicts(
     if not isinstance(value, Mapping):
         return
     named = {name: each for name, each in value.items() if isinstance(name, str)}
+    tensors = {name: each for name, each in named.items() if isinstance(each, Shaped)}
     # counters and single numbers are not a model
-    if any(hasattr(each, "shape") and len(each.shape) >= axes for each in named.values()):
-        yield ".".join(path), {name: each for name, each in named.items() if hasattr(each, "shape")}
+    if any(len(each.shape) >= axes for each in tensors.values()):
+        yield ".".join(path), tensors
     for name, each in named.items():
         yield from state_dicts(each, axes, (*path, name), seen)
 

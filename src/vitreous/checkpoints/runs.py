@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from vitreous.errors import InputError
 from vitreous.extensions import added_tasks
@@ -17,7 +16,7 @@ from vitreous.languages.terminal import said
 from vitreous.outside import read_text
 
 
-def read_tree(path: Path) -> dict[str, Any]:
+def read_tree(path: Path) -> dict[str, object]:
     """Return a run's config.toml, with its source where it is now. Raises InputError: there is no run, or the
     file cannot be read."""
     file = path / "config.toml"
@@ -64,7 +63,7 @@ def relative_source(source: str, path: Path) -> str | None:
     return None if found == source else found
 
 
-def present_source(tree: Mapping[str, Any], path: Path) -> str:
+def present_source(tree: Mapping[str, object], path: Path) -> str:
     """Return DATA of a run where it is now: at the same place relative to the run, as where both were copied,
     or else at the same absolute place."""
     source, relative = str(tree["source"]), tree.get("source_from_run")
@@ -95,7 +94,7 @@ def check_data_present(source: str, path: Path, otherwise: str) -> None:
         raise InputError(f"the data of {path} are not at {gone[0]} any more: {otherwise}")
 
 
-def command_of(tree: Mapping[str, Any]) -> str:
+def command_of(tree: Mapping[str, object]) -> str:
     """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
     if "pretraining" in tree:
         return "pretrain"

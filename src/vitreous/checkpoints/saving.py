@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -137,7 +136,7 @@ def on_cpu(model: Model) -> Model:
     return copy
 
 
-def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, Any]:
+def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, object]:
     """What a reader of the file must be given, from the model."""
     if isinstance(model, BiT):
         return {"image_size": model.config.image_size}
@@ -146,7 +145,7 @@ def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def read_back(model: Model, path: Path, format: str, answers: dict[str, Any]) -> float:
+def read_back(model: Model, path: Path, format: str, answers: dict[str, object]) -> float:
     """The largest difference between `model` and what is read back from `path`. Raises InputError: it is
     above the tolerance."""
     training = model.training

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -98,7 +98,7 @@ def read_safetensors(path: Path) -> Tensors:
             f"{path} is a file of MLX, whose convolutions have their axes in another order: give the model "
             "that it was converted from"
         )
-    checksums = stored_checksums(metadata)
+    checksums = stored_checksums(metadata if isinstance(metadata, dict) else {})
     entries = {
         name: header_entry(path, name, fields, 8 + length, size, checksums.get(name))
         for name, fields in header.items()
@@ -107,7 +107,7 @@ def read_safetensors(path: Path) -> Tensors:
     return Tensors(entries)
 
 
-def stored_checksums(metadata: Any) -> dict[str, Any]:
+def stored_checksums(metadata: Mapping[str, str]) -> dict[str, int]:
     """The checksums that `write_safetensors` stores; none of a file by others."""
     try:
         found = json.loads(metadata[CHECKSUMS])
@@ -300,7 +300,7 @@ def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     return info.header_offset + 30 + name + extra
 
 
-def array_header(stream: Any, what: str) -> tuple[torch.dtype, tuple[int, ...], int, bool]:
+def array_header(stream: IO[bytes], what: str) -> tuple[torch.dtype, tuple[int, ...], int, bool]:
     """Type, shape, length of the header of one .npy, and whether its numbers are in Fortran's order."""
     header = np.lib.format
     try:

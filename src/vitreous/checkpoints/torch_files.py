@@ -14,7 +14,7 @@ from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from safetensors import SafetensorError
@@ -65,7 +65,7 @@ def check_pickles(file: Path | BytesIO, path: Path) -> None:
                 )
 
 
-def open_archive(source: Path | BytesIO, path: Path) -> tuple[Any, Place]:
+def open_archive(source: Path | BytesIO, path: Path) -> tuple[object, Place]:
     """The objects in a zip archive of PyTorch, or of TorchScript without its code; and where its tensors are.
     Raises InputError: an archive of another kind.
 
@@ -84,11 +84,10 @@ def open_archive(source: Path | BytesIO, path: Path) -> tuple[Any, Place]:
             loaded = dict(script_tensors(loaded, (), set()))
             if not loaded:
                 raise InputError(f"{path} is a TorchScript archive that holds no tensors")
-        sizes = {
-            info.filename: info.file_size
-            for info in archive.infolist()
-            if info.compress_type == zipfile.ZIP_STORED
-        }
+        sizes: dict[str, int] = {}
+        for info in archive.infolist():
+            if info.compress_type == zipfile.ZIP_STORED:
+                sizes[info.filename] = info.file_size
 
     def place(tensor: Stored) -> Callable[[], Tensor] | None:
         _, dtype, key, _, length, *_ = tensor.storage
@@ -110,7 +109,7 @@ def archive_kind(names: Sequence[str]) -> str:
     return "a zip archive without the data.pkl of PyTorch: not a checkpoint"
 
 
-def open_legacy(path: Path) -> tuple[Any, Place]:
+def open_legacy(path: Path) -> tuple[object, Place]:
     """The objects in a file of PyTorch before 1.6, and where its tensors are. Raises InputError: a pickle of
     something else."""
     storages: dict[str, tuple[torch.dtype, int]] = {}
@@ -127,7 +126,7 @@ def open_legacy(path: Path) -> tuple[Any, Place]:
             ObjectReader(file).load()  # the version, and facts of the machine
         reader = ObjectReader(file)
 
-        def persistent(pid: Any) -> Any:
+        def persistent(pid: Any) -> object:
             if pid[0] == "module":  # a class, with its source
                 return pid[1]
             storages.setdefault(pid[2], (pid[1], pid[4]))
@@ -195,7 +194,7 @@ def held_kinds(loaded: object) -> str:
     return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
 
 
-def fits(tensor: object) -> bool:
+def fits(tensor: object) -> TypeGuard[Stored]:
     """Whether a tensor lies within its storage, and is not larger."""
     if not isinstance(tensor, Stored):
         return False
@@ -236,22 +235,24 @@ def strided(numbers: Tensor, tensor: Stored) -> Tensor:
     return numbers.as_strided(tensor.shape, tensor.stride, tensor.offset)
 
 
-def parts_in_memory(state: Mapping[str, Any]) -> Parts:
+def parts_in_memory(state: Mapping[str, object]) -> Parts:
     """The state dicts in a mapping, by the keys that lead to each, joined by dots; their tensors are copied
     when they are read."""
-    return {
-        key: Tensors(
-            {name: Entry(tuple(each.shape), partial(copied, each)) for name, each in tensors.items()}
-        )
-        for key, tensors in found_state_dicts(state).items()
-    }
+    parts: Parts = {}
+    for key, tensors in found_state_dicts(state).items():
+        entries = {}
+        for name, tensor in tensors.items():
+            if isinstance(tensor, Tensor):
+                entries[name] = Entry(tuple(tensor.shape), partial(copied, tensor))
+        parts[key] = Tensors(entries)
+    return parts
 
 
 def copied(tensor: Tensor) -> Tensor:
     return tensor.detach().clone()
 
 
-def write_torch(state: Mapping[str, Any], path: Path) -> None:
+def write_torch(state: Mapping[str, object], path: Path) -> None:
     """Raises OSError where the file cannot be written."""
     with path.open("wb") as file:
         try:

@@ -272,7 +272,7 @@ def listing(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + more
 
 
-def meta_model(config: Config, **attributes: Any) -> Any:
+def meta_model(config: Config, **attributes: object) -> Any:
     """Build the model of a configuration on the meta device: `load_weights` gives it values.
 
     Args:
@@ -294,7 +294,7 @@ def meta_model(config: Config, **attributes: Any) -> Any:
         raise InputError("the configuration asks for a tensor larger than any can be") from None
 
 
-def attributes_of(model: Model) -> dict[str, Any]:
+def attributes_of(model: Model) -> dict[str, object]:
     """What a model of images knows beside its configuration and weights, as `meta_model` takes it."""
     names = ("preprocessing", "labels", "task", "origin", "temperature")
     return {name: getattr(model, name) for name in names}

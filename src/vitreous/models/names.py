@@ -38,7 +38,8 @@ SIZES = {
 
 # ViT-5 (2602.08071): S, B and L as above, XL as its authors' code has it; and what they have in common.
 SIZES_OF_VIT_5 = {size: SIZES[size] for size in ("S", "B", "L")} | {"XL": (1152, 28, 4608, 16)}
-VIT_5: Mapping[str, Any] = {
+TEMPERATURE, REGISTER_TEMPERATURE = 10_000.0, 100.0  # of ViT-5's rotary positions
+VIT_5: Mapping[str, object] = {
     "norm_kind": "rms",
     "qk_norm": "head",
     "qkv_bias": False,
@@ -46,7 +47,11 @@ VIT_5: Mapping[str, Any] = {
     "registers": 4,
     "position": {
         "kind": "learned",
-        "rotary": {"temperature": 10_000.0, "axes": "yx", "register_temperature": 100.0},
+        "rotary": {
+            "temperature": TEMPERATURE,
+            "axes": "yx",
+            "register_temperature": REGISTER_TEMPERATURE,
+        },
     },
 }
 

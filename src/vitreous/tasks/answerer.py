@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
-from vitreous.checkpoints.files import read_json
+from vitreous.checkpoints.files import part_of, read_json
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews
@@ -99,5 +99,5 @@ def may_mirror(model: object) -> bool:
         return False
     for folder in (path := local_path(model), path.parent, path.parent.parent):
         if (folder / "config.toml").is_file():
-            return bool(read_tree(folder).get("augmentation", {}).get("flip"))
+            return bool(part_of(read_tree(folder), "augmentation").get("flip"))
     return task_of(model) is None

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.checkpoints.files import Source, read_json
+from vitreous.checkpoints.files import Source, part_of, read_json
 from vitreous.checkpoints.format import Converted, Format, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
 from vitreous.checkpoints.tensors import Tensors
@@ -73,7 +73,7 @@ def decoder_fields(source: Source, decoder: Mapping[str, Any]) -> dict[str, Any]
 
 
 def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerConfig:
-    described = source.config
+    described: Mapping[str, Any] = source.config
     decoding = decoding or described  # where older files have it
     own = {"encoder_heads": "attention_heads", "encoder_mlp_dim": "ffn_dim"}
     sizes = {
@@ -140,13 +140,13 @@ def read_trocr(source: Source) -> Converted:
     with understood(where):
         if (
             described.get("model_type") != "vision-encoder-decoder"
-            or described["decoder"].get("model_type") != "trocr"
+            or part_of(described, "decoder").get("model_type") != "trocr"
         ):
             raise InputError(
                 f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise; pass "
                 "format='huggingface' for the encoder alone"
             )
-        decoder, encoder_config = decoder_config(source), dict(described["encoder"])
+        decoder, encoder_config = decoder_config(source), part_of(described, "encoder")
     # the pooler is not read by the decoder
     images = source.renamed(
         lambda name: (
@@ -171,7 +171,7 @@ def read_trocr(source: Source) -> Converted:
 
 
 def decoder_config(source: Source) -> DecoderConfig:
-    decoder = source.config["decoder"]
+    decoder: Mapping[str, Any] = part_of(source.config, "decoder")
     return DecoderConfig(
         vocabulary=decoder["vocab_size"],
         position="learned" if decoder["use_learned_position_embeddings"] else "sinusoidal-fairseq",

@@ -91,12 +91,22 @@ def published_tokenizer(source: str, config: DecoderConfig) -> PublishedTokenize
     )
 
 
+def vocabulary_in(path: Path) -> dict[str, int]:
+    """The number of each piece of text. Raises InputError: the file holds something else."""
+    pieces: dict[str, int] = {}
+    for piece, number in read_json(path).items():
+        if not isinstance(number, int):
+            raise InputError(f"{path} is not understood: the number of {piece!r} is {number!r}")
+        pieces[piece] = number
+    return pieces
+
+
 def marian_tokenizer(folder: Path, config: DecoderConfig) -> PublishedTokenizer:
     """SentencePiece cuts a text into pieces, and vocab.json numbers them, those of both languages."""
     separate = folder / "target_vocab.json"
-    sources = {str(piece): int(number) for piece, number in read_json(folder / "vocab.json").items()}
-    targets = read_json(separate) if separate.is_file() else sources
-    names = {int(number): str(piece) for piece, number in targets.items()}
+    sources = vocabulary_in(folder / "vocab.json")
+    targets = vocabulary_in(separate) if separate.is_file() else sources
+    names = {number: piece for piece, number in targets.items()}
     model = read_sentencepiece(folder / "source.spm")
     library = tokenizers_library()
     inner = library.Tokenizer(

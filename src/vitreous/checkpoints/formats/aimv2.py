@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.files import Source
@@ -152,13 +152,17 @@ def read_aimv2(source: Source) -> Converted:
         source.assumed.append("pooling by the mean, without its attention pooling")
         source = source.renamed(lambda name: None if name in heads else name)
     rows = [same("stem.projection.weight", f"{names.patches}.weight"), *layer_rows(names)]
-    fields: dict[str, Any] = shape_fields(source, rows)
+    shapes = shape_fields(source, rows)
     native, size = names.positions not in source.tensors, described.get("image_size", 224)
-    fields |= {
-        "image_size": as_pair(source.overrides.get("image_size", size))
-        if native
-        else image_size_of(source, fields["patch_size"], source.positions(names.positions), described=[size]),
-        "heads": heads_of(source, described, fields["width"], names),
+    if native:
+        images = as_pair(source.overrides.get("image_size", size))
+    else:
+        positions = source.positions(names.positions)
+        images = image_size_of(source, shapes["patch_size"], positions, described=[size])
+    fields = {
+        **shapes,
+        "image_size": images,
+        "heads": heads_of(source, described, shapes["width"], names),
         "stem": {"kind": "patch", "form": "linear", "norm_after": True},
         "mlp": GATED[activation_of(source, "hidden_act", described["hidden_act"])],
         "mlp_dim": source.size(f"{layer}{names.contract}.weight", 1, ndim=2),
@@ -173,7 +177,7 @@ def read_aimv2(source: Source) -> Converted:
     return Converted(source, config, aimv2_rows(config, native=native, names=names), look, task=None)
 
 
-def heads_of(source: Source, described: Mapping[str, Any], width: int, names: Names) -> Any:
+def heads_of(source: Source, described: Mapping[str, object], width: int, names: Names) -> object:
     """The number of heads. Apple's are 128 wide, also where no config.json says it."""
     if names is APPLE and "num_attention_heads" not in source.config:
         source.assumed.append(f"{width // 128} heads, of 128 channels as Apple's")

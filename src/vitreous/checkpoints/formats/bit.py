@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -127,13 +127,18 @@ def bit_rows(names: Names) -> list[Row]:
     ]
 
 
-def resnet_fields(source: Source, names: Names) -> dict[str, Any]:
-    """Channels, units in each stage and width of the ResNet."""
-    return {
-        "channels": source.size(names.root, 2, ndim=4),
-        "width_factor": source.size(names.root, 3, ndim=4) / 64,
-        "layers": source.units(names.convolutions["stages.{}.{}.conv1"] + "/kernel", first=1),
-    }
+class ResNetShape(TypedDict):
+    """The width of a ResNet, and the units in each stage."""
+
+    width_factor: float
+    layers: tuple[int, ...]
+
+
+def resnet_fields(source: Source, names: Names) -> tuple[int, ResNetShape]:
+    """The channels of the ResNet's images, and its shape."""
+    channels, width = (source.size(names.root, axis, ndim=4) for axis in (2, 3))
+    layers = source.units(names.convolutions["stages.{}.{}.conv1"] + "/kernel", first=1)
+    return channels, {"width_factor": width / 64, "layers": layers}
 
 
 def read_bit(source: Source) -> Converted:
@@ -144,10 +149,11 @@ def read_bit(source: Source) -> Converted:
     return read_resnet(source, names)
 
 
-def read_resnet(source: Source, names: Names, **fields: Any) -> Converted:
+def read_resnet(source: Source, names: Names, **fields: object) -> Converted:
     """A ResNet and a linear head, under the names of one of the codes."""
     ndim = 4 if names.head_as_convolution else 2
-    fields |= resnet_fields(source, names)
+    channels, resnet = resnet_fields(source, names)
+    fields |= {"channels": channels, **resnet}
     fields["num_classes"] = source.size_if_there(f"{names.head}/kernel", -1, ndim=ndim)
     config = configured(BiTConfig, source, fields)
     return reading_as("BiT", source, config, bit_rows(names), resize="squash", interpolation="bilinear")

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, with_layer_scale
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import Source, part_of
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
@@ -60,7 +59,7 @@ def axial_rotary(config: ViTConfig) -> AxialRotaryConfig:
     return config.rotary
 
 
-def image_size(source: Source, described: Any = None) -> tuple[int, int]:
+def image_size(source: Source, described: object = None) -> tuple[int, int]:
     """The size that the user or config.json says; 256, with which the models are published, otherwise."""
     for size in (source.overrides.get("image_size"), described):
         if pair := as_pair(size):
@@ -69,12 +68,8 @@ def image_size(source: Source, described: Any = None) -> tuple[int, int]:
     return 256, 256
 
 
-def backbone_fields(source: Source, rows: list[Row], registers: str) -> dict[str, Any]:
-    """What both codebases' files tell alike."""
-    return shape_fields(source, rows) | {
-        "norm_eps": 1e-5,
-        "registers": source.shape(registers)[1] if registers in source.tensors else 0,
-    }
+def register_count(source: Source, name: str) -> int:
+    return source.shape(name)[1] if name in source.tensors else 0
 
 
 # Meta's own names. A file tells the number of heads by that of the wavelengths.
@@ -115,13 +110,16 @@ def computed_periods(count: int, temperature: float) -> Tensor:
 def read_dinov3(source: Source) -> Converted:
     masked = MASK in source.tensors
     rows = meta_layers(swiglu="blocks.0.mlp.w1.weight" in source.tensors, masked=masked)
-    fields = backbone_fields(source, rows, "storage_tokens")
+    shapes = shape_fields(source, rows)
     periods = source.tensors[PERIODS].float()
     # published files have them rounded to bfloat16, and Meta's code computes with these
     known = torch.equal(periods, computed_periods(len(periods), 100.0))
     waves = {"temperature": 100.0} if known else {"periods": tuple(periods.tolist())}
-    fields |= {
-        "heads": fields["width"] // (4 * len(periods)),
+    fields = {
+        **shapes,
+        "norm_eps": 1e-5,
+        "registers": register_count(source, "storage_tokens"),
+        "heads": shapes["width"] // (4 * len(periods)),
         "image_size": image_size(source),
         "qkv_bias": "blocks.0.attn.qkv.bias" in source.tensors,
         "position": {"kind": "rotary-2d", "rotary": ROTARY | waves},
@@ -206,19 +204,22 @@ def read_dinov3_vit(source: Source) -> Converted:
         raise InputError(f"{source.where}: a DINOv3ViT without biases (mlp_bias=false) is not known here")
     found = [f"{each}.bias" for each in PROJECTIONS]
     biases = tuple(each if f"layer.0.{each}" in tensors else None for each in found)
-    fields = backbone_fields(source, transformers_layers(biases), "embeddings.register_tokens")
+    shapes = shape_fields(source, transformers_layers(biases))
     activation = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
-    gated = fields["mlp"] == "swiglu"
-    fields["mlp"] = GATED[activation] if gated else activation
-    if heads := described.get("num_attention_heads", 6 if described else None):
-        fields["heads"] = heads
-    theta = described.get("rope_theta") or (described.get("rope_parameters") or {}).get("rope_theta", 100.0)
-    fields |= {
+    theta = described.get("rope_theta") or part_of(described, "rope_parameters").get("rope_theta", 100.0)
+    if not isinstance(theta, int | float):
+        raise InputError(f"{source.where}: rope_theta={theta!r} of config.json is not a number")
+    fields = {
+        **shapes,
+        "registers": register_count(source, "embeddings.register_tokens"),
+        "mlp": GATED[activation] if shapes["mlp"] == "swiglu" else activation,
         "norm_eps": described.get("layer_norm_eps", 1e-5),
         "image_size": image_size(source, described.get("image_size", 224 if described else None)),
         "qkv_bias": any(biases),
         "position": {"kind": "rotary-2d", "rotary": ROTARY | {"temperature": float(theta)}},
     }
+    if heads := described.get("num_attention_heads", 6 if described else None):
+        fields["heads"] = heads
     config = configured(ViTConfig, source, fields)
     ignored = (MASK_TOKEN, *(() if config.registers else ("embeddings.register_tokens",)))
     rows = transformers_rows(config, biases)
@@ -233,13 +234,13 @@ FAMILY = VIT._replace(
 
 def transformers_form(
     config: ViTConfig, weights: dict[str, Tensor]
-) -> tuple[ViTConfig, dict[str, Tensor], dict[str, Any]]:
+) -> tuple[ViTConfig, dict[str, Tensor], dict[str, object]]:
     """DINOv3ViT's config.json of a model, and its weights with LayerScale."""
     rotary = axial_rotary(config)
     config, weights = with_layer_scale(config, weights)
     layers = range(config.depth) if config.qkv_bias else ()
     keys = [weights[f"blocks.{i}.attention.qkv.bias"].chunk(3)[1] for i in layers]
-    described: dict[str, Any] = {
+    described: dict[str, object] = {
         "model_type": "dinov3_vit",
         "architectures": ["DINOv3ViTModel"],
         "intermediate_size": config.mlp_dim,
@@ -254,7 +255,7 @@ def transformers_form(
     return config, weights, described
 
 
-def written_rows(config: ViTConfig, described: dict[str, Any]) -> list[Row]:
+def written_rows(config: ViTConfig, described: dict[str, object]) -> list[Row]:
     """The table that a config.json of `transformers_form` asks for, with the tokens that no output needs."""
     present = [described[f"{name}_bias"] for name in ("query", "key", "value")]
     biases = tuple(f"{each}.bias" if has else None for each, has in zip(PROJECTIONS, present, strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -113,7 +113,7 @@ def google_config(source: Source) -> tuple[ViTConfig, Layout]:
     lead = int(scanned)  # the axis of layers in front
     heads, head_dim = (source.size(query, axis, ndim=3 + lead) for axis in (-2, -1))
     class_token = "cls" in source.tensors
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "width": width,
         "channels": channels,
         "patch_size": (p, q),
@@ -131,16 +131,16 @@ def google_config(source: Source) -> tuple[ViTConfig, Layout]:
     }
     stride = 1
     if "conv_root/kernel" in source.tensors:
-        resnet = resnet_fields(source, HYBRID)
+        channels, resnet = resnet_fields(source, HYBRID)
         stride = 4 * 2 ** max(len(resnet["layers"]) - 1, 0)
-        fields |= {"channels": resnet.pop("channels"), "patch_size": (p * stride, q * stride)}
+        fields |= {"channels": channels, "patch_size": (p * stride, q * stride)}
         fields["stem"] = {"kind": "resnet", **resnet}
     table = POSITIONS if POSITIONS in source.tensors else "pos_embedding"
     if (rows := source.size_if_there(table, 1, ndim=3)) is None:
         fields |= {"image_size": asked_image_size(source), "position": {"kind": "sincos-2d"}}
     else:
         patches = rows - int(class_token and table == POSITIONS)
-        fields["image_size"] = image_size_of(source, fields["patch_size"], patches, stride=stride)
+        fields["image_size"] = image_size_of(source, (p * stride, q * stride), patches, stride=stride)
     layout = Layout(numbered, positioned=POSITIONS in source.tensors, scanned=scanned)
     return configured(ViTConfig, source, fields), layout
 

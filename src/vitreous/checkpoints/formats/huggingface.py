@@ -5,14 +5,14 @@ of CLIP and SigLIP. What a state dict does not tell (heads, activation, LayerNor
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from math import isqrt, prod
-from typing import Any
 
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import Source, part_of
 from vitreous.checkpoints.format import (
     POSITIONED,
     Converted,
@@ -147,6 +147,8 @@ def of_one_size(source: Source) -> Source:
     if len(source.shape(patches)) == 4:
         return source
     channels = source.config.get("num_channels", 3)
+    if type(channels) is not int or channels < 1:
+        raise InputError(f"{source.where}: num_channels={channels!r} of config.json is not understood")
     patch, side = isqrt(source.size(patches, 1, ndim=2) // channels), isqrt(source.positions(positions))
     shape = (source.size(patches, 0, ndim=2), channels, patch, patch)
     if prod(shape) != prod(source.shape(patches)) or side**2 != source.positions(positions):
@@ -188,11 +190,12 @@ def family_of(source: Source) -> families.Family:
     return families.DINOV2 if "encoder.layer.0.norm1.weight" in source.tensors else families.VIT
 
 
-def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any]:
+def huggingface_fields(source: Source, family: families.Family) -> dict[str, object]:
     """The configuration from shapes and config.json."""
     tensors, described = source.tensors, source.config
     layer = family.layer.format(0)
-    fields = shape_fields(source, family_rows(family, swiglu=f"{layer}{family.gates[0]}.weight" in tensors))
+    shapes = shape_fields(source, family_rows(family, swiglu=f"{layer}{family.gates[0]}.weight" in tensors))
+    mlp, qk_norm = shapes["mlp"], shapes["qk_norm"]
     activation = described.get("hidden_act", family.activation)
     if (
         family in (families.CLIP, families.CLIP_CLASSIFIER)
@@ -203,32 +206,37 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
             "OpenAI's models, mlp='gelu' for most others, or keep its config.json beside it"
         )
-    if fields["mlp"] == "gelu":
-        fields["mlp"] = activation_of(source, "hidden_act", activation)
-    if fields["representation_size"] and described.get("pooler_act", "tanh") != "tanh":
+    if mlp == "gelu":
+        mlp = activation_of(source, "hidden_act", activation)
+    if shapes["representation_size"] and described.get("pooler_act", "tanh") != "tanh":
         raise InputError(
             f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
         )
-    if type(heads := described.get("num_attention_heads")) is int:
-        fields["heads"] = heads
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors
     more = family.tokens.get("registers", "")
     registers = 0 if "distillation" in more else source.size_if_there(more, 1, ndim=3) or 0
-    fields |= positions_of(source, family, fields["patch_size"], class_token + second) | {
+    norm_kind = "layer" if f"{layer}{family.layer_names['attention_norm']}.bias" in tensors else "rms"
+    if f"{layer}{family.layer_names.get('attention.query_norm.norm')}.weight" in tensors:
+        qk_norm = "layer"
+    rms = norm_kind == "rms"
+    if (rms and "layernorm.bias" in tensors) or (qk_norm == "layer" and not rms):
+        raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not known here")
+    fields = {
+        **shapes,
+        **positions_of(source, family, shapes["patch_size"], class_token + second),
+        "mlp": mlp,
+        "qk_norm": qk_norm,
         "norm_eps": described.get("layer_norm_eps", family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
-        "norm_kind": "layer" if f"{layer}{family.layer_names['attention_norm']}.bias" in tensors else "rms",
+        "norm_kind": norm_kind,
         "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
         "class_token": class_token,
         "registers": registers + (second and not distilled),
-        "pooling": pooling_of(source, family, fields["width"], distilled=distilled),
+        "pooling": pooling_of(source, family, shapes["width"], distilled=distilled),
     }
-    if f"{layer}{family.layer_names.get('attention.query_norm.norm')}.weight" in tensors:
-        fields["qk_norm"] = "layer"
-    rms = fields["norm_kind"] == "rms"
-    if (rms and "layernorm.bias" in tensors) or (fields["qk_norm"] == "layer" and not rms):
-        raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not known here")
+    if type(heads := described.get("num_attention_heads")) is int:
+        fields["heads"] = heads
     if family is families.BLIP:  # its last norm is on the tokens, and again on the class token
         fields["final_norm"] = "both"
     if family is families.INTERNVL:
@@ -237,7 +245,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
         norms = {"tokens": "layernorm.weight", "pooled": "pooler.layernorm.weight"}
         fields["final_norm"] = next((where for where, name in norms.items() if name in tensors), "none")
     if open_questions := {"layer_norm_eps", "hidden_act"} - described.keys():
-        usual = {"layer_norm_eps": f"LayerNorm eps {family.eps}", "hidden_act": fields["mlp"]}
+        usual = {"layer_norm_eps": f"LayerNorm eps {family.eps}", "hidden_act": mlp}
         stated = " and ".join(usual[name] for name in sorted(open_questions, reverse=True))
         source.assumed.append(f"{stated}, as no config.json says")
     return fields
@@ -245,7 +253,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, Any
 
 def positions_of(
     source: Source, family: families.Family, patch: tuple[int, int], tokens: int
-) -> dict[str, Any]:
+) -> Mapping[str, object]:
     """The positions and the image size that they tell.
 
     Args:
@@ -273,9 +281,8 @@ def positions_of(
     return biased
 
 
-def rotary_of_mlcd(source: Source) -> dict[str, Any]:
-    parameters = source.config.get("rope_parameters")
-    theta = parameters.get("rope_theta") if isinstance(parameters, dict) else None
+def rotary_of_mlcd(source: Source) -> dict[str, object]:
+    theta = part_of(source.config, "rope_parameters").get("rope_theta")
     rotary = {"temperature": theta or 10_000.0, "pairs": "halves", "axes": "yx", "class_angles": True}
     return {"position": {"kind": "rotary-2d", "shared": True, "rotary": rotary}}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from vitreous.checkpoints.files import Source
 from vitreous.errors import InputError
@@ -74,24 +74,42 @@ TOWERS = ("vlm_config", "vision_config", "backbone_config", "image_config", "enc
 
 OF_THE_WHOLE = ("architectures", "id2label", "label2id", "problem_type", "license")
 # Of the code beside the files of OpenGVLab/InternViT-*.
-INTERNVIT = {"num_attention_heads": 25, "hidden_act": "gelu", "layer_norm_eps": 1e-6, "image_size": 224}
+INTERNVIT: dict[str, object] = {
+    "num_attention_heads": 25,
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-6,
+    "image_size": 224,
+}
+
+
+class Registry(TypedDict):
+    """What transformers' own classes say.
+
+    Attributes:
+        configs: by model_type the fields with their defaults.
+        processors: the same of image processors.
+        usual: by model_type its image processor.
+    """
+
+    configs: dict[str, dict[str, object]]
+    processors: dict[str, dict[str, object]]
+    usual: dict[str, str]
 
 
 @cache
-def registry() -> dict[str, Any]:
-    """What transformers' own classes say: "configs", by model_type the fields with their defaults;
-    "processors", the same of image processors; "usual", by model_type its image processor."""
-    table: dict[str, Any] = json.loads(Path(__file__).with_name("huggingface_configs.json").read_bytes())
-    return table | {"configs": table["configs"] | {"intern_vit_6b": INTERNVIT}}
+def registry() -> Registry:
+    """The table that comes with the package, and InternViT's own code."""
+    table: Registry = json.loads(Path(__file__).with_name("huggingface_configs.json").read_bytes())
+    table["configs"]["intern_vit_6b"] = INTERNVIT
+    return table
 
 
-def defaults() -> Mapping[str, dict[str, Any]]:
+def defaults() -> Mapping[str, dict[str, object]]:
     """The fields of each model_type that is known here, with transformers' defaults."""
-    configs: dict[str, dict[str, Any]] = registry()["configs"]
-    return configs
+    return registry()["configs"]
 
 
-def towers(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def towers(config: Mapping[str, object]) -> Iterator[dict[str, object]]:
     """The descriptions that may be of the image tower, the innermost first."""
     for name in TOWERS:
         if isinstance(inner := config.get(name), dict):
@@ -99,14 +117,14 @@ def towers(config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield inner
 
 
-def kind_of(config: Mapping[str, Any]) -> str:
+def kind_of(config: Mapping[str, object]) -> str:
     """The model_type of the image tower in a description; where it is not stated, that of the larger model
     with the ending that towers have."""
     inner = next(towers(config), None)
     outer = str(config.get("model_type", ""))
     stated = outer if inner is None else inner.get("model_type")
     if stated:  # files of transformers 4 state that of the whole in the tower
-        return stated if stated in defaults() else with_ending(str(stated))
+        return str(stated) if stated in defaults() else with_ending(str(stated))
     return with_ending(outer)
 
 

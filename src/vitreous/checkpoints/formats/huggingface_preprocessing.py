@@ -21,24 +21,24 @@ RESAMPLING = dict(enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box",
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 # Where there is no preprocessor_config.json: the default of the family's image processor.
-IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
-CLIP: dict[str, Any] = {"mean": CLIP_MEAN, "std": CLIP_STD}
-SQUASHED: dict[str, Any] = {"resize": "squash", "interpolation": "bicubic"}
-CONVENTIONS: dict[str, dict[str, Any]] = {
+IMAGENET: dict[str, object] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+CLIP: dict[str, object] = {"mean": CLIP_MEAN, "std": CLIP_STD}
+SQUASHED: dict[str, object] = {"resize": "squash", "interpolation": "bicubic"}
+CONVENTIONS: dict[str, dict[str, object]] = {
     "vit": {"resize": "squash", "interpolation": "bilinear"},
     "siglip": SQUASHED,
     "siglip2": {"resize": "squash", "interpolation": "bilinear"},
     "clip": CLIP,
-    "deit": {"resize": "squash", "crop_fraction": 0.875} | IMAGENET,
+    "deit": {"resize": "squash", "crop_fraction": 0.875, **IMAGENET},
     **dict.fromkeys(("aimv2", "mlcd", "altclip", "metaclip_2", "chinese_clip", "git", "kosmos_2"), CLIP),
     **dict.fromkeys(("idefics2", "idefics3", "smolvlm", "janus", "dpt"), SQUASHED),
     **dict.fromkeys(("blip", "blip_2", "instructblip", "instructblipvideo"), CLIP | SQUASHED),
     **dict.fromkeys(("owlvit", "owlv2", "idefics", "flava_image_model"), CLIP | SQUASHED),
     **dict.fromkeys(("internvl", "intern_vit_6b"), SQUASHED | IMAGENET),
     "beit": {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bicubic"},
-    "dinov2": {"crop_fraction": 0.875} | IMAGENET,
-    "dinov3_vit": {"resize": "squash", "interpolation": "bilinear"} | IMAGENET,
-    "vit_mae": {"resize": "squash", "interpolation": "bilinear"} | IMAGENET,
+    "dinov2": {"crop_fraction": 0.875, **IMAGENET},
+    "dinov3_vit": {"resize": "squash", "interpolation": "bilinear", **IMAGENET},
+    "vit_mae": {"resize": "squash", "interpolation": "bilinear", **IMAGENET},
 }
 
 
@@ -122,7 +122,7 @@ def cropped_size(source: Source) -> tuple[int, int] | None:
     return as_pair(sides)
 
 
-def geometry(source: Source, described: dict[str, Any], config: ViTConfig) -> dict[str, Any]:
+def geometry(source: Source, described: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
     """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
     size = config.image_size
     if not described.get("do_resize", True):
@@ -169,7 +169,7 @@ def geometry(source: Source, described: dict[str, Any], config: ViTConfig) -> di
 SIDES = ("height", "width")
 
 
-def naflex_preprocessor_config(look: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
+def naflex_preprocessor_config(look: Mapping[str, object], config: ViTConfig) -> dict[str, object]:
     """The description of images as SigLIP 2 takes them, each in its own aspect ratio."""
     shared = {name: look[name] for name in ("do_normalize", "image_mean", "image_std", "resample")}
     return shared | {
@@ -182,7 +182,7 @@ def naflex_preprocessor_config(look: Mapping[str, Any], config: ViTConfig) -> di
     }
 
 
-def preprocessor_config(preprocessing: Preprocessing) -> dict[str, Any]:
+def preprocessor_config(preprocessing: Preprocessing) -> dict[str, object]:
     """preprocessor_config.json for our preprocessing, with a warning where transformers has none like it."""
     height, width = preprocessing.size
     if preprocessing.resize == "fit":
@@ -245,7 +245,7 @@ def task_of(source: Source) -> str:
     raise InputError(f"{source.where}: unknown problem_type {problem!r} in config.json")
 
 
-def label_fields(model: Model) -> dict[str, Any]:
+def label_fields(model: Model) -> dict[str, object]:
     """id2label, label2id and problem_type of config.json."""
     count = model.config.num_classes
     if count is None:

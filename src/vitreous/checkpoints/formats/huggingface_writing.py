@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ from vitreous.models.vit import ViT
 log = logging.getLogger(__name__)
 
 Weights = dict[str, Tensor]
-Described = dict[str, Any]
+Described = dict[str, object]
 
 # Where the code of InternViT is, for transformers.AutoModel with trust_remote_code=True.
 INTERNVIT_CODE = "OpenGVLab/InternViT-300M-448px"
@@ -61,8 +61,9 @@ def write_huggingface(model: Model, path: Path) -> None:
     prefix = "" if config.num_classes is None else prefix
     named = {name if name.startswith(HEADS) else prefix + name: tensor for name, tensor in tensors.items()}
     if form.family.square and len(set(config.image_size)) > 1:
-        kind = described["architectures"][0]
-        log.warning("the folder is for vitreous: transformers' %s takes square images alone", kind)
+        log.warning(
+            "the folder is for vitreous: transformers' %s takes square images alone", described["model_type"]
+        )
     labels = {} if form.family is families.CLIP else label_fields(model)
     look = preprocessor_config(model.preprocessing)
     if described["model_type"] == "siglip2_vision_model":
@@ -81,7 +82,7 @@ def write_folder(
     write_json(preprocessor, path / "preprocessor_config.json")
 
 
-def common(config: ViTConfig) -> dict[str, Any]:
+def common(config: ViTConfig) -> dict[str, object]:
     """What every family's config.json says."""
     height, width = config.image_size
     p, q = config.patch_size

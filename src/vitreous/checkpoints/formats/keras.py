@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import Converted, Format
@@ -67,7 +66,7 @@ def read_keras(source: Source) -> Converted:
             f"{name}/{kind}": source.tensors.entries[f"{dense}/vars/{number}"]
             for number, kind in enumerate(("kernel", "bias"))
         }
-    fields: dict[str, Any] = {"mlp": "gelu", "norm_eps": described.get("layer_norm_epsilon", 1e-6)}
+    fields: dict[str, object] = {"mlp": "gelu", "norm_eps": described.get("layer_norm_epsilon", 1e-6)}
     if denses:
         pooling = head.get("pooling", "token" if "cls" in entries else "gap")
         if pooling not in POOLINGS:
@@ -88,7 +87,7 @@ def read_keras(source: Source) -> Converted:
     return read_google(replace(source, tensors=Tensors(entries), config={}, overrides=given))
 
 
-def descriptions_of(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
+def descriptions_of(source: Source) -> tuple[dict[str, object], dict[str, object]]:
     """What its config.json says of the backbone and of the classifier, each empty where it says nothing."""
     outer = source.config.get("config")
     outer = outer if isinstance(outer, dict) else {}

@@ -9,7 +9,7 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Converted, Format, as_pair, assumed_preprocessing
+from vitreous.checkpoints.format import Converted, Format, as_pair, assumed_preprocessing, given_number
 from vitreous.checkpoints.formats.timm import read_timm
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
@@ -42,7 +42,7 @@ def read_monai(source: Source) -> Converted:
         raise InputError(f"{source.where}: this ViT of MONAI takes volumes (spatial_dims=3), not images")
     if axes == 2:  # flat patches (row, column, channel)
         width, size = source.shape(PATCHES)
-        channels = int(source.overrides.get("channels", 3))
+        channels = given_number(source, "channels", 3)
         p, q = as_pair(source.overrides.get("patch_size")) or (0, 0)
         side = round((size / channels) ** 0.5)
         p, q = (p, q) if p else (side, side)

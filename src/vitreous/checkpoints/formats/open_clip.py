@@ -5,10 +5,9 @@ of OpenAI's archives. Its projection, which maps an image among texts, is the he
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import Source, part_of
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     Converted,
@@ -73,6 +72,9 @@ ARGUMENTS = (
 )
 
 
+POOLINGS = {"tok": "class", "avg": "mean"}
+
+
 def open_clip_rows(config: ViTConfig) -> list[Row]:
     tokens = {"class_token": f"{TOWER}class_embedding"}
     position = f"{TOWER}positional_embedding"
@@ -87,42 +89,47 @@ def read_open_clip(source: Source) -> Converted:
             raise InputError(f"{source.where}: this CLIP has a part that is not known here: {part}")
     source = source.renamed(lambda name: name if name.startswith(TOWER) else None)
     described = source.config
-    vision = described.get("model_cfg", {}).get("vision_cfg", {})
+    vision = part_of(part_of(described, "model_cfg"), "vision_cfg")
     for name, value in vision.items():
         if value and name not in ARGUMENTS and not name.startswith("timm_"):
             raise InputError(f"{source.where}: {name}={value!r} of open_clip is not known here")
-    norm = vision.get("norm_kwargs") or {}
+    norm = part_of(vision, "norm_kwargs")
     if norm.keys() - {"eps"}:
         raise InputError(f"{source.where}: norm_kwargs={norm!r} of open_clip is not known here")
-    fields = shape_fields(source, ROWS)
+    shapes = shape_fields(source, ROWS)
     positions = source.positions(f"{TOWER}positional_embedding") - 1
-    fields |= {
+    pool = str(vision.get("pool_type", "tok"))
+    if pool not in POOLINGS:
+        raise InputError(f"{source.where}: pool_type={pool!r} of open_clip is not known here")
+    fields = {
+        **shapes,
         "image_size": image_size_of(
-            source, fields["patch_size"], positions, described=[vision.get("image_size")]
+            source, shapes["patch_size"], positions, described=[vision.get("image_size")]
         ),
         "stem": {"kind": "patch", "bias": False},
         "norm_eps": norm.get("eps", 1e-5),
         "mlp": activation(source, described, archive=archive),
         "num_classes": source.size_if_there(f"{TOWER}proj", 1, ndim=2),
-        "pooling": {"tok": "class", "avg": "mean"}.get(vision.get("pool_type", "tok"), "none"),
+        "pooling": POOLINGS[pool],
         "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
     }
-    if fields["pooling"] == "none":
-        raise InputError(f"{source.where}: pool_type={vision['pool_type']!r} of open_clip is not known here")
     if vision or archive:
-        fields["heads"] = fields["width"] // vision.get("head_width", 64)
+        width = vision.get("head_width", 64)
+        if type(width) is not int or width < 1:
+            raise InputError(f"{source.where}: head_width={width!r} of open_clip is not known here")
+        fields["heads"] = shapes["width"] // width
     config = configured(ViTConfig, source, fields)
     return Converted(
         source, config, open_clip_rows(config), preprocessing(source, config, described), task=None
     )
 
 
-def activation(source: Source, described: dict[str, Any], *, archive: bool) -> str:
+def activation(source: Source, described: dict[str, object], *, archive: bool) -> str:
     """QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing says
     it."""
     if "model_cfg" in described:
-        model = described["model_cfg"]
-        kwargs = model.get("vision_cfg", {}).get("act_kwargs") or {}
+        model = part_of(described, "model_cfg")
+        kwargs = part_of(part_of(model, "vision_cfg"), "act_kwargs")
         if model.get("quick_gelu") and not kwargs:
             return "quick_gelu"
         if kwargs not in ({}, {"approximate": "none"}, {"approximate": "tanh"}):
@@ -138,7 +145,7 @@ def activation(source: Source, described: dict[str, Any], *, archive: bool) -> s
     return str(source.overrides["mlp"])
 
 
-def preprocessing(source: Source, config: ViTConfig, described: dict[str, Any]) -> Preprocessing:
+def preprocessing(source: Source, config: ViTConfig, described: dict[str, object]) -> Preprocessing:
     """As open_clip_config.json says; without it, as both codebases do unless another is given."""
     look = described.get("preprocess_cfg")
     if not isinstance(look, dict) or not {"mean", "std"} <= set(look):

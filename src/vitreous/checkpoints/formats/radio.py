@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isqrt
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -87,7 +86,8 @@ def read_radio(source: Source) -> Converted:
     convolution = Entry(shape, lambda: kernel.read().reshape(shape))
     source = replace(source, tensors=Tensors(source.tensors.entries | {PATCHES: convolution}))
     size = as_pair(source.overrides.get("image_size", described.get("image_size", 224)))
-    fields: dict[str, Any] = shape_fields(source, ROWS) | {
+    fields = {
+        **shape_fields(source, ROWS),
         "image_size": size,
         "heads": described.get("num_attention_heads", 16),
         "mlp": activation_of(source, "hidden_act", described.get("hidden_act", "gelu")),
@@ -98,7 +98,7 @@ def read_radio(source: Source) -> Converted:
         "final_norm": "none",
     }
     config = configured(ViTConfig, source, fields)
-    if described.get("num_cls_tokens", 3) > 1:
+    if described.get("num_cls_tokens", 3) not in (0, 1):
         source.assumed.append(
             "features are the first of its class tokens; the others are among the registers"
         )
@@ -125,7 +125,7 @@ def normalization(source: Source, config: ViTConfig) -> Preprocessing:
         source.tensors[name].flatten().tolist() if name in source.tensors else source.config.get(key)
         for name, key in zip(NORMALIZATION, ("norm_mean", "norm_std"), strict=True)
     )
-    if not mean or not std:
+    if not isinstance(mean, list) or not isinstance(std, list):
         raise InputError(f"{source.where}: it does not say norm_mean and norm_std")
     look = preprocessing_of(source, config) if source.preprocessor else Preprocessing(size=config.image_size)
     return look.model_copy(update={"mean": tuple(mean), "std": tuple(std)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isqrt
-from typing import Any
+from typing import TypedDict
 
 from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import as_pair
@@ -16,10 +16,17 @@ from vitreous.models.config import ViTConfig
 PREFIX_ROWS = 3  # of the class token, after those of the offsets
 
 
+class BiasFields(TypedDict):
+    """What tables of relative positions tell of a `ViTConfig`."""
+
+    position: dict[str, object]
+    image_size: tuple[int, int]
+
+
 def bias_fields(
-    source: Source, patch: tuple[int, int], own: str, shared: str, described: Sequence[Any] = ()
-) -> dict[str, Any] | None:
-    """The positions and the image size of a file with such tables; None where it has none.
+    source: Source, patch: tuple[int, int], own: str, shared: str, described: Sequence[object] = ()
+) -> BiasFields | None:
+    """The positions of a file with such tables, and the image size; None where it has none.
 
     Args:
         own: their name of layer 0's table, with braces for the number; `shared`: of the table of all layers.
@@ -43,7 +50,7 @@ def bias_fields(
 
 
 def size_of_offsets(
-    source: Source, patch: tuple[int, int], offsets: int, described: Sequence[Any]
+    source: Source, patch: tuple[int, int], offsets: int, described: Sequence[object]
 ) -> tuple[int, int]:
     """The size of the images that a file was made for, whose grid has so many offsets: as in
     `image_size_of`."""

@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
-from typing import Any
 
 import torch
 from einops import rearrange
@@ -33,7 +32,7 @@ from vitreous.models.names import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 
-def state_dict_config(source: Source, rows: Sequence[Row], position: str, **fields: Any) -> ViTConfig:
+def state_dict_config(source: Source, rows: Sequence[Row], position: str, **fields: object) -> ViTConfig:
     """The configuration that shapes tell, of a model with a class token.
 
     Args:
@@ -41,11 +40,9 @@ def state_dict_config(source: Source, rows: Sequence[Row], position: str, **fiel
             is seen.
     """
     stated = [fields.pop("image_size")] if "image_size" in fields else []
-    fields = shape_fields(source, rows) | fields
-    fields["image_size"] = image_size_of(
-        source, fields["patch_size"], source.positions(position) - 1, described=stated
-    )
-    return configured(ViTConfig, source, fields)
+    shapes = shape_fields(source, rows)
+    size = image_size_of(source, shapes["patch_size"], source.positions(position) - 1, described=stated)
+    return configured(ViTConfig, source, {**shapes, **fields, "image_size": size})
 
 
 # DINOv2 under Meta's own keys: a backbone, in most files with LayerScale, and no head.

@@ -6,10 +6,11 @@ the tokens (`norm`) or after the pooling (`fc_norm`); registers and the class to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import Source, part_of
 from vitreous.checkpoints.format import (
     GATED,
     Converted,
@@ -166,13 +167,12 @@ def read_timm(source: Source) -> Converted:
     return Converted(source, config, rows, look, names, interpolation=interpolation, used_size=size)
 
 
-def facts(source: Source) -> dict[str, Any]:
+def facts(source: Source) -> dict[str, object]:
     """The arguments of timm's VisionTransformer that no weight shows: those of the architecture that
     config.json names, and over them its own. Raises InputError: an architecture or an argument that is not
     known here."""
     name = known_architecture(source.config, source.where)
-    args = source.config.get("model_args")
-    args = args if isinstance(args, dict) else {}
+    args = part_of(source.config, "model_args")
     row = registry()["read"].get(name, {})
     more = EVA_ARGUMENTS if "use_rot_pos_emb" in row else BEIT_ARGUMENTS
     allowed = (*VISION_TRANSFORMER_ARGUMENTS, *more)
@@ -189,7 +189,7 @@ def facts(source: Source) -> dict[str, Any]:
     return row | {key: v for key, v in given.items() if v not in (None, "") or key in EVA_ARGUMENTS}
 
 
-def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, object], bool]:
     """The configuration, and whether the prefix tokens have rows among the positions.
 
     Args:
@@ -200,18 +200,20 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     tables = BEIT_SHARED_BIAS in tensors or BEIT_BIAS.format(0) in tensors
     if not known and not tables:
         check_not_eva(source, named=(layers.scales, layers.biases) != (FUSED.scales, FUSED.biases))
-    fields = shape_fields(source, [*ROWS, *layers.rows()])
-    stem, stride = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}, 1
+    shapes = shape_fields(source, [*ROWS, *layers.rows()])
+    (p, q), channels, stride = shapes["patch_size"], shapes["channels"], 1
+    stem: Mapping[str, object] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
     if "patch_embed.norm.weight" in tensors:
-        stem |= {"form": "linear", "norm_after": True}
+        stem = {**stem, "form": "linear", "norm_after": True}
     if any(f"{root}.conv.weight" in tensors for root in RESNET_ROOTS):
-        stem, fields["channels"], stride = resnet_stem(source)
-        fields["patch_size"] = tuple(stride * cells for cells in fields["patch_size"])
+        stem, channels, stride = resnet_stem(source)
+    patch = (stride * p, stride * q)
+    fields: dict[str, object] = {**shapes, "stem": stem, "channels": channels, "patch_size": patch}
     class_token, distilled = "cls_token" in tensors, "dist_token" in tensors
     registers = source.size_if_there("reg_token", 1, ndim=3) or 0
     prefix = int(class_token) + int(distilled) + registers
-    patch, sizes = fields["patch_size"], sizes_of(source, known)
-    biased = None
+    sizes = sizes_of(source, known)
+    biased, size = None, object()
     if tables:
         biased = bias_fields(source, patch, BEIT_BIAS, BEIT_SHARED_BIAS, described=sizes)
     if biased:
@@ -230,43 +232,41 @@ def timm_fields(source: Source, known: dict[str, Any]) -> tuple[dict[str, Any], 
     else:
         fields["position"] = {"kind": "rotary-2d", "rotary": rotary or {}}
     inner_norms = {"attention": "blocks.0.attn.norm.weight", "mlp": "blocks.0.mlp.norm.weight"}
-    clip = bool(fields["extra_norms"])
+    clip = bool(shapes["extra_norms"])
+    inner = [place for place, name in inner_norms.items() if name in tensors]
     last_norms = {"tokens": "norm.weight", "pooled": "fc_norm.weight"}
+    pooling = timm_pooling(source, known, class_token=class_token, distilled=distilled)
     fields |= {
         "image_size": size,
-        "stem": stem,
         "norm_kind": "layer" if "blocks.0.norm1.bias" in tensors else "rms",
         "norm": "post-branch" if known.get("use_post_norm") else "pre",
         "qkv_bias": any(f"blocks.0.attn.{each}" in tensors for each in layers.biases),
-        "extra_norms": (
-            *fields["extra_norms"],
-            *(place for place, name in inner_norms.items() if name in tensors),
-        ),
+        "extra_norms": (*shapes["extra_norms"], *inner),
         "class_token": class_token,
         "registers": registers,
         "final_norm": next((where for where, name in last_norms.items() if name in tensors), "none"),
-        "pooling": timm_pooling(source, known, class_token=class_token, distilled=distilled),
+        "pooling": pooling,
     }
-    if fields["pooling"].startswith("attention"):
+    if pooling.startswith("attention"):
         hidden = source.size("attn_pool.mlp.fc1.weight", 0, ndim=2)
         fields["pooling"] = {
-            "kind": fields["pooling"],
+            "kind": pooling,
             "heads": known.get("attn_pool_num_heads"),
-            "mlp_dim": None if hidden == fields["mlp_dim"] else hidden,
+            "mlp_dim": None if hidden == shapes["mlp_dim"] else hidden,
         }
-    if fields["mlp"] == "gelu":
+    if shapes["mlp"] == "gelu":
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
-    elif stated := (source.config.get("model_args") or {}).get("act_layer"):  # Eva's is fixed, and has none
+    elif stated := part_of(source.config, "model_args").get("act_layer"):  # Eva's is fixed, and has none
         fields["mlp"] = GATED[activation_of(source, "act_layer", stated)]
     fields["norm_eps"] = known.get("norm_eps", 1e-5 if clip else 1e-6)
     if not known:
-        assume(source, fields)
+        assume(source, shapes, fields)
     return fields, embedded
 
 
 def size_and_rows(
-    source: Source, known: dict[str, Any], patch: tuple[int, int], prefix: int, stride: int
-) -> tuple[tuple[int, int], bool]:
+    source: Source, known: Mapping[str, object], patch: tuple[int, int], prefix: int, stride: int
+) -> tuple[object, bool]:
     """The image size, and whether the prefix tokens have rows among the positions; `stride` as in
     `image_size_of`."""
     sizes = sizes_of(source, known)
@@ -280,7 +280,7 @@ def size_and_rows(
     return size, prod(grid_of(size, patch, stride)) == table - prefix
 
 
-def sizes_of(source: Source, known: dict[str, Any]) -> list[Any]:
+def sizes_of(source: Source, known: Mapping[str, object]) -> list[object]:
     """The image sizes that its descriptions tell."""
     described = source.config.get("pretrained_cfg", source.config)
     size = described.get("input_size") if isinstance(described, dict) else None
@@ -288,7 +288,7 @@ def sizes_of(source: Source, known: dict[str, Any]) -> list[Any]:
     return [known.get("img_size"), size, known.get("default_size")]
 
 
-def timm_pooling(source: Source, known: dict[str, Any], *, class_token: bool, distilled: bool) -> str:
+def timm_pooling(source: Source, known: Mapping[str, object], *, class_token: bool, distilled: bool) -> str:
     """The pooling: as config.json says, or as the weights suggest."""
     attention = "attn_pool.latent" in source.tensors
     average = not class_token or "fc_norm.weight" in source.tensors
@@ -301,7 +301,9 @@ def timm_pooling(source: Source, known: dict[str, Any], *, class_token: bool, di
     prefix = known.get("pool_include_prefix") or (eva and attention)
     prefix = prefix and (class_token or "reg_token" in source.tensors)
     poolings = {"token": "class", "map": "attention", "avg": "mean"}
-    return {"map": "attention-all", "avg": "mean-all"}.get(pool, "class") if prefix else poolings[pool]
+    if prefix:
+        poolings = {"token": "class", "map": "attention-all", "avg": "mean-all"}
+    return poolings[str(pool)]
 
 
 def timm_preprocessing(source: Source, config: ViTConfig) -> Preprocessing:

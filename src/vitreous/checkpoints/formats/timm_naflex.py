@@ -46,11 +46,11 @@ def is_naflex(source: Source) -> bool:
     return PROJECTION in source.tensors
 
 
-def interpolation_of(known: Mapping[str, Any], where: str) -> str:
+def interpolation_of(known: Mapping[str, object], where: str) -> str:
     """How a NaFlexViT with these arguments resamples its positions, by our name. Raises InputError: a way
     that is not known here."""
     antialias, aligned = known.get("pos_embed_antialias", True), known.get("pos_embed_align_corners", False)
-    way: tuple[str, bool, bool] = known.get("pos_embed_interp_mode", "bicubic"), antialias, aligned
+    way = str(known.get("pos_embed_interp_mode", "bicubic")), bool(antialias), bool(aligned)
     if known.get("pos_embed") == "factorized":  # each axis linearly: their sum is resampled bilinearly
         way = ("bilinear", False, False)
     if way not in WAYS:
@@ -59,7 +59,7 @@ def interpolation_of(known: Mapping[str, Any], where: str) -> str:
     return f"{name}{SQUARE}" if known.get("pos_embed_ar_preserving") else name
 
 
-def as_vision_transformer(source: Source, known: Mapping[str, Any]) -> Source:
+def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source:
     """The checkpoint under the names of VisionTransformer, for images that its grid of positions fits.
 
     Args:
@@ -73,6 +73,8 @@ def as_vision_transformer(source: Source, known: Mapping[str, Any]) -> Source:
     patch = as_pair(known.get("patch_size"))
     if len(shape := source.shape(PROJECTION)) == 2:
         channels = known.get("in_chans", 3)
+        if type(channels) is not int or channels < 1:
+            raise InputError(f"{source.where}: in_chans={channels!r} of timm is not understood")
         side = isqrt(shape[1] // channels)
         p, q = patch or (side, side)
         if p * q * channels != shape[1]:
@@ -90,7 +92,7 @@ def as_vision_transformer(source: Source, known: Mapping[str, Any]) -> Source:
     return replace(source, tensors=Tensors(renamed | {"pos_embed": table}), overrides=overrides)
 
 
-def used_size(source: Source, config: ViTConfig, described: Sequence[Any]) -> tuple[int, int] | None:
+def used_size(source: Source, config: ViTConfig, described: Sequence[object]) -> tuple[int, int] | None:
     """The size of the images that it is used with, unless the user gives one: that of its positions, or a
     smaller one that its description states; None for the first."""
     if "image_size" in source.overrides:
@@ -133,7 +135,7 @@ def table_of(source: Source) -> tuple[int, int, Entry]:
     return rows, columns, Entry((1, rows * columns, width), read)
 
 
-def arguments_of_module(embeds: Any) -> dict[str, Any]:
+def arguments_of_module(embeds: Any) -> dict[str, object]:
     """The arguments that the patches and positions of a live NaFlexViT tell."""
     names = ("interp_mode", "ar_preserving", "antialias", "align_corners")
     return {
@@ -158,7 +160,7 @@ def written(config: ViTConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
     return found
 
 
-def arguments(config: ViTConfig, args: Mapping[str, Any], interpolation: str) -> dict[str, Any]:
+def arguments(config: ViTConfig, args: Mapping[str, object], interpolation: str) -> dict[str, object]:
     """The arguments of NaFlexVitCfg.
 
     Args:

@@ -6,20 +6,35 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from vitreous.errors import InputError, nearest
 
 
+class Registry(TypedDict):
+    """The table.
+
+    Attributes:
+        timm: the release that it is of.
+        read: of each architecture what no weight shows.
+        refused: by a part that is not known here, the architectures that have it.
+        preprocessing: of tags.
+    """
+
+    timm: str
+    read: dict[str, dict[str, object]]
+    refused: dict[str, list[str]]
+    preprocessing: list[dict[str, object]]
+
+
 @cache
-def registry() -> dict[str, Any]:
-    """What timm's registry says of its Vision Transformers: of each architecture what no weight shows
-    (`read`), those with a part that is not known here (`refused`), and the `preprocessing` of each tag."""
-    table: dict[str, Any] = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
+def registry() -> Registry:
+    """What timm's registry says of its Vision Transformers."""
+    table: Registry = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
     return table
 
 
-def known_architecture(config: Mapping[str, Any], where: str) -> str:
+def known_architecture(config: Mapping[str, object], where: str) -> str:
     """The architecture that a config.json names, without its tag; empty where it names none. Raises
     InputError: one that is not known here, or not a Vision Transformer."""
     name, table = str(config.get("architecture", "")).split(".")[0], registry()
@@ -36,13 +51,23 @@ def known_architecture(config: Mapping[str, Any], where: str) -> str:
     return name
 
 
-def description_of(name: str) -> dict[str, Any]:
+def tags_of(architecture: str) -> dict[str, int]:
+    """The tags of an architecture, each with the number of its preprocessing in the table; none of one that
+    is not known here."""
+    tags = registry()["read"].get(architecture, {}).get("tags", {})
+    assert isinstance(tags, dict)  # as the table of the package has them
+    return tags
+
+
+def description_of(name: str) -> dict[str, object]:
     """The config.json of a published model of timm, or of an architecture, by its name. Raises InputError:
     the registry has no such architecture or tag."""
     _, _, tag = name.partition(".")
     architecture = known_architecture({"architecture": name}, f"like='timm:{name}'")
-    tags = registry()["read"][architecture].get("tags", {})
+    tags = tags_of(architecture)
     if tag and tags and tag not in tags:
         raise InputError(f"like='timm:{name}': {architecture} has no tag {tag!r}: {nearest(tag, list(tags))}")
-    look = {"pretrained_cfg": registry()["preprocessing"][tags[tag]]} if tag in tags else {}
-    return {"architecture": architecture, **look}
+    described: dict[str, object] = {"architecture": architecture}
+    if tag in tags:
+        described["pretrained_cfg"] = registry()["preprocessing"][tags[tag]]
+    return described

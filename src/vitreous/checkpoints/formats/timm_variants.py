@@ -5,15 +5,15 @@ attention pooling are arguments that no weight shows. Hybrids: a ResNetV2 before
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import PLAIN_VIT, as_pair, kind_of
+from vitreous.checkpoints.files import Source, part_of
+from vitreous.checkpoints.format import PLAIN_VIT, ShapeFields, as_pair, kind_of
 from vitreous.checkpoints.weights import Row, pairs
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -58,18 +58,20 @@ EVA_LIMITS = PLAIN_VIT | {
 }
 
 
-def rotary_fields(source: Source, known: dict[str, Any]) -> dict[str, Any]:
+def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, object]:
     """The rotary positions that Eva's arguments describe. Raises InputError: an unknown kind."""
     kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
+    offset = known.get("rope_grid_offset") or 0
+    if not isinstance(temperature, int | float) or not isinstance(offset, int | float):
+        raise InputError(f"{source.where}: rope_temperature or rope_grid_offset of timm is not a number")
     if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
         raise InputError(f"{source.where}: rope_type={kind!r} of timm is not known here")
-    fields = {
+    fields: dict[str, object] = {
         "temperature": float(temperature),
         "pairs": "halves" if known.get("rope_rotate_half") else "interleaved",
         "axes": "yx" if indexing == "ij" else "xy",
     }
-    if kind == "dinov3" and known.get("rope_grid_offset"):
-        offset = known["rope_grid_offset"]
+    if kind == "dinov3" and offset:
         raise InputError(
             f"{source.where}: rope_grid_offset={offset} with rope_type='dinov3' is not known here"
         )
@@ -78,7 +80,7 @@ def rotary_fields(source: Source, known: dict[str, Any]) -> dict[str, Any]:
     if kind == "mixed":
         return fields | {"kind": "mixed"}
     reference = as_pair(known.get("ref_feat_shape"))
-    return fields | {"offset": float(known.get("rope_grid_offset") or 0), "reference": reference}
+    return fields | {"offset": float(offset), "reference": reference}
 
 
 def frequencies_row(depth: int) -> Row:
@@ -101,8 +103,8 @@ def needs_eva(config: ViTConfig) -> bool:
 
 
 def eva_form(
-    config: ViTConfig, weights: dict[str, Tensor], args: dict[str, Any]
-) -> tuple[ViTConfig, dict[str, Tensor], str, dict[str, Any]]:
+    config: ViTConfig, weights: dict[str, Tensor], args: dict[str, object]
+) -> tuple[ViTConfig, dict[str, Tensor], str, dict[str, object]]:
     """The form that Eva holds of a model.
 
     Args:
@@ -157,7 +159,7 @@ def eva_form(
     return config, weights, name, args | rope_args(config.rotary)
 
 
-def rope_args(rotary: AxialRotaryConfig | MixedRotaryConfig | None) -> dict[str, Any]:
+def rope_args(rotary: AxialRotaryConfig | MixedRotaryConfig | None) -> dict[str, object]:
     """Eva's arguments for rotary positions. Raises InputError: Eva cannot hold them."""
     if rotary is None:
         return {"use_rot_pos_emb": False}
@@ -199,10 +201,14 @@ def check_not_eva(source: Source, *, named: bool) -> None:
         )
 
 
-def assume(source: Source, fields: dict[str, Any]) -> None:
+def assume(source: Source, shapes: ShapeFields, fields: Mapping[str, object]) -> None:
     """Note what a state dict alone leaves open. Raises InputError: the activation of a CLIP, of which there
-    are two kinds."""
-    if "tokens" in fields["extra_norms"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
+    are two kinds.
+
+    Args:
+        shapes: what the weights show; `fields`: all that is read.
+    """
+    if "tokens" in shapes["extra_norms"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "
             "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
@@ -234,7 +240,7 @@ def hybrid_rows(layers: tuple[int, ...]) -> list[Row]:
     ]
 
 
-def resnet_stem(source: Source) -> tuple[dict[str, Any], int, int]:
+def resnet_stem(source: Source) -> tuple[Mapping[str, object], int, int]:
     """The ResNetV2 of a hybrid, the channels of its images, and its stride in pixels."""
     stages = "patch_embed.backbone.stages.{}.blocks.{}.conv3.weight"
     layers = source.units(stages, first=0)
@@ -257,17 +263,17 @@ RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  
 def described_by_open_clip(source: Source) -> Source:
     """The checkpoint, described as timm describes the tower that its open_clip_config.json names; as it is
     where it names none."""
-    look = source.config.get("preprocess_cfg") or {}
-    vision = source.config.get("model_cfg", {}).get("vision_cfg", {})
+    look = part_of(source.config, "preprocess_cfg")
+    vision = part_of(part_of(source.config, "model_cfg"), "vision_cfg")
     name = vision.get("timm_model_name")
     if "architecture" in source.config or not isinstance(name, str):
         return source
     if vision.get("timm_pool") in ("abs_attn", "rot_attn"):
         raise InputError(f"{source.where}: timm_pool={vision['timm_pool']!r} of open_clip is not known here")
-    config: dict[str, Any] = {"architecture": name, "global_pool": vision.get("timm_pool") or None}
+    config: dict[str, object] = {"architecture": name, "global_pool": vision.get("timm_pool") or None}
     if (size := vision.get("image_size")) is not None:
         config["model_args"] = {"img_size": size}
-    if isinstance(look, dict) and {"mean", "std"} <= set(look):
+    if {"mean", "std"} <= look.keys():
         config["pretrained_cfg"] = {
             "mean": look["mean"],
             "std": look["std"],

@@ -5,7 +5,6 @@ reads ("local-dir:PATH" or the hub), or, for a path that ends in .safetensors or
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
 from vitreous.checkpoints.files import Source, write_json
@@ -93,7 +92,7 @@ def write_timm(model: Model, path: Path) -> None:
     config, weights = held(model, "timm", limits_of(model), keep=("layer_scale", "qkv_bias"))
     if config.pooling.kind.startswith("attention") and config.mlp == "swiglu":
         raise InputError("timm cannot hold attention pooling together with swiglu")
-    name, args = "", dict[str, Any]()
+    name, args = "", dict[str, object]()
     if eva:
         config, weights, name, args = eva_form(config, weights, model_args(config))
     elif "tokens" in config.extra_norms:
@@ -158,7 +157,7 @@ def needs_beit(config: ViTConfig) -> bool:
     return config.position.kind == "relative-bias"
 
 
-def beit_args(config: ViTConfig, args: dict[str, Any]) -> dict[str, Any]:
+def beit_args(config: ViTConfig, args: dict[str, object]) -> dict[str, object]:
     """The keyword arguments of Beit, from those of VisionTransformer. Raises InputError: the last norm is not
     where it is in Beit."""
     if config.final_norm != ("pooled" if config.pooling.kind == "mean" else "tokens"):
@@ -170,8 +169,10 @@ def beit_args(config: ViTConfig, args: dict[str, Any]) -> dict[str, Any]:
     return {name: args[name] for name in SHARED_ARGUMENTS} | flags
 
 
-def timm_description(config: ViTConfig, model: Model, name: str, args: dict[str, Any]) -> dict[str, Any]:
-    described: dict[str, Any] = {
+def timm_description(
+    config: ViTConfig, model: Model, name: str, args: dict[str, object]
+) -> dict[str, object]:
+    described: dict[str, object] = {
         "architecture": name,
         "num_classes": config.num_classes or 0,
         "num_features": config.width,
@@ -182,11 +183,11 @@ def timm_description(config: ViTConfig, model: Model, name: str, args: dict[str,
     return described | ({"label_names": model.labels} if model.labels else {})
 
 
-def model_args(config: ViTConfig) -> dict[str, Any]:
+def model_args(config: ViTConfig) -> dict[str, object]:
     """The keyword arguments of timm's VisionTransformer, all of them."""
     cell = config.stem.stride if config.stem.kind == "resnet" else 1
     hidden = 2 * config.mlp_dim if config.mlp == "swiglu" else config.mlp_dim
-    args: dict[str, Any] = {
+    args: dict[str, object] = {
         "img_size": list(config.image_size),
         "patch_size": [p // cell for p in config.patch_size],
         "in_chans": config.channels,
@@ -210,7 +211,7 @@ def model_args(config: ViTConfig) -> dict[str, Any]:
     return args if config.mlp == "swiglu" else args | {"act_layer": config.mlp}
 
 
-def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, Any]:
+def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str, object]:
     modes = {ours: theirs for theirs, ours in CROP_MODES.items()}
     return {
         "input_size": [config.channels, *config.image_size],

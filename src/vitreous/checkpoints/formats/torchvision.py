@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import Source, part_of
 from vitreous.checkpoints.format import PLAIN_VIT, Converted, Format, reading_as, tokens_and_positions
 from vitreous.checkpoints.formats.state_dicts import state_dict_config
 from vitreous.checkpoints.torch_files import write_torch
@@ -73,7 +73,7 @@ PUBLISHED = {
 }
 
 
-def description_of(name: str) -> dict[str, Any]:
+def description_of(name: str) -> dict[str, object]:
     """What a config.json would say of a published model of torchvision. Raises InputError: torchvision has no
     weights of this name."""
     if name not in PUBLISHED:
@@ -89,9 +89,10 @@ def read_torchvision(source: Source) -> Converted:
     source = source.renamed(torchvision_name)
     stated = {name: source.config[name] for name in ("heads", "image_size") if source.config.get("heads")}
     config = state_dict_config(source, TORCHVISION_ROWS, "encoder.pos_embedding", **stated)
-    rows, look = torchvision_rows(config), {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+    rows = torchvision_rows(config)
+    look: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     if stated:
-        look |= source.config["preprocessing"]
+        look |= part_of(source.config, "preprocessing")
         return Converted(source, config, rows, Preprocessing(size=config.image_size, **look))
     return reading_as(
         "torchvision", source, config, rows, interpolation="bilinear", crop_fraction=0.875, **look

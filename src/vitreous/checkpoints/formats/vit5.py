@@ -27,7 +27,7 @@ from vitreous.checkpoints.weights import Row, pairs, write_rows
 from vitreous.errors import InputError
 from vitreous.layers.rotary import decreasing
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import VIT_5, Model
+from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE, Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 PATCH_WAVES, REGISTER_WAVES = "blocks.{}.attn.rope.freqs", "blocks.{}.attn.rope_reg.freqs"
@@ -67,12 +67,12 @@ def temperature_of(waves: Tensor, usual: float, where: str) -> float:
 
 
 def read_vit5(source: Source) -> Converted:
-    fields = shape_fields(source, LAYERS)
+    shapes = shape_fields(source, LAYERS)
     waves, of_registers = (source.tensors[name.format(0)].float() for name in (PATCH_WAVES, REGISTER_WAVES))
-    usual = VIT_5["position"]["rotary"]
-    fields |= {
-        "image_size": image_size_of(source, fields["patch_size"], source.positions("pos_embed")),
-        "heads": fields["width"] // (4 * len(waves)),
+    fields = {
+        **shapes,
+        "image_size": image_size_of(source, shapes["patch_size"], source.positions("pos_embed")),
+        "heads": shapes["width"] // (4 * len(waves)),
         "registers": source.size("reg_token", 1, ndim=3),
         "norm_kind": "rms",
         "qkv_bias": "blocks.0.attn.qkv.bias" in source.tensors,
@@ -80,10 +80,8 @@ def read_vit5(source: Source) -> Converted:
             "kind": "learned",
             "rotary": {
                 "axes": "yx",
-                "temperature": temperature_of(waves, usual["temperature"], source.where),
-                "register_temperature": temperature_of(
-                    of_registers, usual["register_temperature"], source.where
-                ),
+                "temperature": temperature_of(waves, TEMPERATURE, source.where),
+                "register_temperature": temperature_of(of_registers, REGISTER_TEMPERATURE, source.where),
             },
         },
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from math import isqrt, sqrt
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -143,11 +142,11 @@ def read_vit_pytorch(source: Source) -> Converted:
     )
     inner = source.size(f"{LAYER.format(0)}0.to_qkv.weight", 0, ndim=2) // 3
     heads = asked_heads(source, inner) if projected else 1
-    channels = int(source.overrides.get("channels", 3))
+    channels = given_number(source, "channels", 3)
     patch = patch_size(source, patch_dim, channels)
     class_token, positioned = "cls_token" in source.tensors, True
     pooled_norm = "pooled_norm.weight" in source.tensors
-    fields: dict[str, Any] = {
+    fields: dict[str, object] = {
         "width": width,
         "channels": channels,
         "patch_size": patch,
