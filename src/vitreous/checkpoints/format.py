@@ -145,10 +145,8 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]
     """The configuration that a file describes; what the user gave wins. Heads that are not among the `fields`
     are asked for."""
     overrides = {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}
-    sides = zip(
-        as_pair(fields.get("image_size")) or (), as_pair(fields.get("patch_size")) or (), strict=False
-    )
-    if any(size % patch for size, patch in sides):
+    size, patch = as_pair(fields.get("image_size")), as_pair(fields.get("patch_size"))
+    if size and patch and (size[0] % patch[0] or size[1] % patch[1]):
         fields = {"edge": "drop", **fields}
     for name in ("heads", "mlp", "pooling"):
         given, stated = kind_of(overrides.get(name)), kind_of(fields.get(name))
