@@ -4,7 +4,7 @@ positions."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -40,9 +40,10 @@ T = TypeVar("T")
 OrNone = Annotated[T, BeforeValidator(in_words)]
 
 
-def setting(default: object, description: str, **limits: Any) -> Any:
+def setting(default: T, description: str, **limits: Any) -> T:
     """Return the field of a configuration. limits: of its values, as pydantic's `Field` has them."""
-    return Field(default=default, description=description, **limits)
+    field: T = Field(default=default, description=description, **limits)
+    return field
 
 
 def kinds_of(annotation: object) -> set[object]:
@@ -75,7 +76,7 @@ class Config(BaseModel):
         return given
 
     @classmethod
-    def checked(cls, fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
+    def checked(cls, fields: Mapping[str, object], overrides: Mapping[str, object]) -> Self:
         """A validated configuration: `fields`, and what a user set over them. Raises InputError: one sentence
         that says what does not fit."""
         try:
