@@ -83,7 +83,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 def own_warnings() -> Iterator[None]:
     """Print the package's warnings as a sentence on stderr; those of libraries are not for users."""
 
-    def one_line(message: object, category: object, filename: str, *_: Any, **__: Any) -> None:
+    def one_line(message: object, category: object, filename: str, *_: object, **__: object) -> None:
         if category is UserWarning and "vitreous" in Path(filename).parts:
             print(printable(f"vitreous: {message}"), file=sys.stderr)
 
@@ -129,10 +129,10 @@ def check_kind(name: str, value: object, annotation: str) -> None:
         raise InputError(f"`{name}` {value!r:.60} is not {what}")
 
 
-def said_of(error: InputError, file: Path, settings: Mapping[str, Any] | None) -> bool:
+def said_of(error: InputError, file: Path, settings: Mapping[str, object] | None) -> bool:
     """Return whether a sentence names a setting that comes from this TOML file."""
 
-    def names(tree: Mapping[str, Any], group: str = "") -> Iterator[str]:
+    def names(tree: Mapping[str, object], group: str = "") -> Iterator[str]:
         for name, value in tree.items():
             yield from names(value, f"{group}{name}.") if isinstance(value, Mapping) else (f"{group}{name}",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped, UInt8
@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitreous.data.config import AffineConfig, AugmentationConfig, MixConfig
+from vitreous.data.loading import BatchT
 from vitreous.data.transforms import normalize
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator, torch_generator
 
 AREA = (0.02, 1 / 3)  # of an erased rectangle, as a part of the image; torchvision's and timm's range
 RATIO = (0.3, 1 / 0.3)  # height / width
-
-BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 class BatchRandom:

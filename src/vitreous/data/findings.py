@@ -53,7 +53,7 @@ class Finding:
         such = f" (such as {self.images[0]})" if self.images else ""
         return f"{self.problem}{such}: {self.fix}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         names = ("kind", "severity", "problem", "fix", "found", "images")
         return {name: getattr(self, name) for name in names}
 
@@ -112,7 +112,7 @@ class Examination(Result):
         ordered = sorted(self.findings, key=lambda each: ("error", "warning", "note").index(each.severity))
         object.__setattr__(self, "findings", tuple(ordered))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {**vars(self), "findings": [each.to_json() for each in self.findings]}
 
     def table(self) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
-from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
+from vitreous.data.loading import BadFiles, BatchLoader, BatchT, DevicePrefetcher
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import (
     crop_encoded,
@@ -44,8 +44,6 @@ SAMPLE = 32  # images whose size is read, to estimate whether all fit
 PART = 0.25  # of the machine's memory, for images: the model needs the rest
 NAMED = 0.05  # weight of a label that is worth naming on a contact sheet
 CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
-
-BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 
 
 class Batch(NamedTuple):

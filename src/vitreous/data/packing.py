@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from PIL import Image
 
@@ -48,7 +48,7 @@ class Packed(Result):
     bytes: int
     bad: BadFiles
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "data": str(self.folder),
             "images": self.images,

@@ -12,7 +12,7 @@ import math
 import threading
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import PIL
@@ -103,7 +103,7 @@ def resample(
 
 
 @lru_cache(maxsize=1024)  # a few megabytes; most images have sides that another had
-def taps(length: int, target: int, first: int, count: int, kernel: Kernel) -> tuple[Any, ...]:
+def taps(length: int, target: int, first: int, count: int, kernel: Kernel) -> tuple[object, ...]:
     """The weighted sums that `count` places from `first` on are, of `length` pixels resized to `target`.
 
     Three things: the first pixel of each; the weights, whole numbers of 2^-BITS, as many for each place, 4 or

@@ -132,12 +132,12 @@ class ParquetTables:
         writer.close()
 
 
-def answer_columns(answer: Mapping[str, Any]) -> Columns:
+def answer_columns(answer: Mapping[str, object]) -> Columns:
     """Return an answer as one value for each column: of the labels after the first one `label_2`,
     `probability_2` ...; several labels with a bar between, as manifests have them; shares as JSON."""
     row: Columns = {}
     for name, value in answer.items():
-        if name == "top":
+        if name == "top" and isinstance(value, list | tuple):
             for number, each in enumerate(value[1:], start=2):
                 row[f"label_{number}"] = each["label"]
                 row[f"probability_{number}"] = each["probability"]

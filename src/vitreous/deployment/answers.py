@@ -36,7 +36,7 @@ class Prediction:
     def of(cls, path: str, top: tuple[Choice, ...], labels: tuple[str, ...] | None = None) -> Prediction:
         return cls(path, top[0].label, top[0].probability, top, labels)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         fields = asdict(self)
         if self.labels is None:
             del fields["labels"]
@@ -69,7 +69,7 @@ class Predictions(Result):
     about: Mapping[str, Any] = field(default_factory=dict)
     out: Path | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         answers = [each.to_json() for each in self.answers]
         given = {"count": self.count, "out": str(self.out)} if self.out else {"predictions": answers}
         failed = [{"path": path, "reason": reason} for path, reason in self.failed.items()]

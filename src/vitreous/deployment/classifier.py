@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -96,7 +95,7 @@ class ClassPredictor:
     def activated(self, logits: Float[Tensor, "B classes"]) -> Float[Tensor, "B classes"]:
         return logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
 
-    def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, Any]:
+    def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, object]:
         """Return the most probable label of each preprocessed image, its probability, and those of all."""
         values = self.probabilities(images).cpu().numpy()
         best = values.argmax(axis=1)

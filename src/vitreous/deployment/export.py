@@ -49,6 +49,9 @@ LEAST = -3e38  # less than any number of an image
 SIDES = 61, 47  # (H, W) of the pixels that a program with preprocessing is traced with
 
 
+Samples = Sequence[NDArray[Any]]  # images that a lower precision is calibrated on, prepared or as pixels
+
+
 class Writer(NamedTuple):
     """What writes an exported model of one format and precision.
 
@@ -59,7 +62,7 @@ class Writer(NamedTuple):
         prepares: whether the preprocessing may be in the program.
     """
 
-    write: Callable[[Any, Path, dict[str, Any], Sequence[Any]], float]
+    write: Callable[[nn.Module, Path, dict[str, object], Samples], float]
     calibrated: bool = False
     prepares: bool = True
 
@@ -96,7 +99,7 @@ def export(
     format: str | None = None,
     *,
     precision: str = "fp32",
-    samples: Sequence[NDArray[Any]] = (),
+    samples: Samples = (),
     with_preprocessing: bool = False,
     new: bool = False,
 ) -> ExportedFile:
@@ -204,7 +207,7 @@ def inputs(outputs: nn.Module, count: int) -> Tensor:
 
 def checked(
     outputs: nn.Module,
-    run: Callable[[NDArray[Any]], Sequence[NDArray[Any]]],
+    run: Callable[[NDArray[np.generic]], Sequence[NDArray[np.generic]]],
     tolerance: float = TOLERANCE,
 ) -> float:
     """The largest difference between what model and program make of the same images. Raises InputError: it is
@@ -239,14 +242,14 @@ def calibration_pixels(model: Model, images: ImageDataset) -> list[NDArray[np.ui
     return found
 
 
-def export_metadata(model: Model) -> dict[str, Any]:
+def export_metadata(model: Model) -> dict[str, object]:
     """Return what the model is, what its outputs mean, how inputs are prepared, and its license."""
     parameters = sum(each.numel() for each in model.parameters())
     license = model.origin.license if model.origin else None
     return {**description(model), "license": license, "parameters": parameters}
 
 
-def as_json(about: dict[str, Any]) -> dict[str, str]:
+def as_json(about: dict[str, object]) -> dict[str, str]:
     return {name: json.dumps(value, ensure_ascii=False) for name, value in about.items()}
 
 
@@ -264,12 +267,12 @@ def verified(outputs: nn.Module, path: Path, *, exact: bool = True) -> float:
     return checked(outputs, compute, TOLERANCE if exact else math.inf)
 
 
-def write_onnx(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+def write_onnx(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
     save_onnx(outputs, path, about)
     return verified(outputs, path)
 
 
-def save_onnx(outputs: nn.Module, path: Path, about: dict[str, Any]) -> None:
+def save_onnx(outputs: nn.Module, path: Path, about: dict[str, object]) -> None:
     """Write an ONNX file in fp32."""
     model: Any = outputs.model
     check_onnx(model)
@@ -308,7 +311,7 @@ def keep_padding(graph: torch.fx.Graph) -> None:
             pooling.replace_input_with(padded, same)
 
 
-def write_torch(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+def write_torch(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
     extra = {f"{name}.json": value for name, value in as_json(about).items()}
     program = with_int8_products(outputs) if about["precision"] == "int8" else outputs
     written = io.BytesIO()  # into a file on a full disk PyTorch would end the process
@@ -317,7 +320,7 @@ def write_torch(outputs: nn.Module, path: Path, about: dict[str, Any], samples: 
     return verified(outputs, path, exact=about["precision"] == "fp32")
 
 
-def write_weights(outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[Any]) -> float:
+def write_weights(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
     """Write the weights under the model's own names in float32, with the description in the file's header."""
     model: Any = outputs.model
     state = {name: tensor.float().contiguous() for name, tensor in model.state_dict().items()}

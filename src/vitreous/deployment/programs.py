@@ -62,7 +62,7 @@ class Exported(NamedTuple):
     """An exported file that is open: what it says of itself, and what computes its outputs."""
 
     path: Path
-    about: dict[str, Any]
+    about: dict[str, Any]  # from JSON
     compute: Compute
 
     @property

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -41,7 +40,7 @@ class TorchlessClassifier:
         self.takes_pixels = exported.about["inputs"] == PIXELS
         self.preprocessing, self.labels = exported.preprocessing, exported.labels
         self.task_name: str = exported.about["task"]
-        self.about: dict[str, Any] = {}
+        self.about: dict[str, object] = {}
 
     def is_slow_for(self, images: int) -> bool:
         """Return whether PyTorch's way of decoding so many images is worth its loading."""

@@ -36,7 +36,7 @@ class RawPixels(nn.Module):
 def beside_baselines(found: Probe, model: Runnable, splits: Splits, **options: Any) -> Probe:
     """Return a probe with those of raw pixels and of the same encoder with fresh weights beside it: what is
     below them has learned nothing of use."""
-    beside: dict[str, Any] = {"raw pixels": RawPixels(model.preprocessing)}
+    beside: dict[str, Runnable | nn.Module] = {"raw pixels": RawPixels(model.preprocessing)}
     if isinstance(model, ViT | BiT):
         fresh = build_model(model.config, preprocessing=model.preprocessing, labels=model.labels)
         beside["untrained"] = fresh.eval()

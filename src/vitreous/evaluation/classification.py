@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -145,7 +145,7 @@ class ClassificationEvaluation(LabelEvaluation):
             found["top5_accuracy"] = Metric(self.top5_accuracy, "top-5 accuracy")
         return found | self.calibration_metrics
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         confusion = {}
         if len(self.classes) <= MOST_CLASSES:
             confusion["confusion"] = self.confusion.tolist()
@@ -271,13 +271,17 @@ class MultiLabelEvaluation(LabelEvaluation):
         shares = (self.targets > 0).mean(axis=0)
         return "prevalence", {"chance": float(shares[shares > 0].mean())}
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         support = self.targets.sum(axis=0).astype(int).tolist()
-        rows = zip(self.classes, self.average_precision, support, strict=True)
-        return {"per_class": [{"label": a, "average_precision": b, "support": c} for a, b, c in rows]}
+        rows = []
+        for label, precision, count in zip(self.classes, self.average_precision, support, strict=True):
+            rows.append({"label": label, "average_precision": precision, "support": count})
+        return {"per_class": rows}
 
     def tables(self) -> list[TextTable]:
-        rows = [(row["label"], percent(row["average_precision"])) for row in self.details()["per_class"]]
+        rows = []
+        for label, precision in zip(self.classes, self.average_precision, strict=True):
+            rows.append((label, percent(precision)))
         return [TextTable("", (word("class"), word("average precision")), rows)]
 
 

@@ -21,6 +21,7 @@ from vitreous.evaluation.paired import (
 from vitreous.evaluation.result import Answered, Answers, Evaluation, Metric
 from vitreous.languages import percentage, phrase, words
 from vitreous.results import Result
+from vitreous.training.callbacks import Row
 
 MOST_NAMED = 100  # differing examples in the JSON
 SIGNIFICANT = 0.05
@@ -32,8 +33,8 @@ class ComparedRun(NamedTuple):
     name: str
     path: Path
     parameters: int
-    rows: Sequence[Mapping[str, Any]]  # of metrics.jsonl
-    settings: Mapping[str, Any]  # the leaves of its configuration
+    rows: Sequence[Row]  # of metrics.jsonl
+    settings: Mapping[str, object]  # the leaves of its configuration
     evaluation: Evaluation | None = None  # of its held-out part; None: single examples have no answers
 
 
@@ -75,12 +76,12 @@ class Comparison(Result):
         return holm([each.p_value for each in self.differences])
 
     @cached_property
-    def settings(self) -> dict[str, list[Any]]:
+    def settings(self) -> dict[str, list[object]]:
         """The settings on which the runs differ, with the value of each; None where one lacks it."""
         names = dict[str, None]()
         for run in self.runs:
             names.update(dict.fromkeys(run.settings))
-        found = dict[str, list[Any]]()
+        found = dict[str, list[object]]()
         for name in names:
             values = [run.settings.get(name) for run in self.runs]
             if values.count(values[0]) < len(values):
@@ -167,7 +168,7 @@ class Comparison(Result):
         for number, run in enumerate(self.runs):
             evaluation = self.common[number] if self.common else run.evaluation
             last = run.rows[-1] if run.rows else {}
-            row: dict[str, Any] = {"run": run.name, "examples": evaluation.count if evaluation else None}
+            row: dict[str, object] = {"run": run.name, "examples": evaluation.count if evaluation else None}
             for name, metric in (evaluation.metrics if evaluation else {}).items():
                 row[name] = metric.value
             if not evaluation:
@@ -209,14 +210,15 @@ class Comparison(Result):
             intervals.append(f"{low} … {high}")
         return [values, intervals, ["p", "–", *(f"{p_value:.2g}" for p_value in self.p_values)]]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         score = self.common[0].scores() if self.common else None
-        runs: list[dict[str, Any]] = []
+        runs: list[dict[str, object]] = []
         for run, row in zip(self.runs, self.table(), strict=True):
-            own = run.evaluation.to_json() if run.evaluation else {}
-            held_out = {"count": own.get("count"), **own.get("metrics", {})}
+            held_out: dict[str, object] = {"count": None}
+            if run.evaluation:
+                held_out = {"count": run.evaluation.count, **run.evaluation.metrics_to_json()}
             runs.append({"path": str(run.path), **row, "held_out": held_out})
-        differences: list[dict[str, Any]] = []
+        differences: list[dict[str, object]] = []
         for run, found, p_value in zip(self.runs[1:], self.differences, self.p_values, strict=False):
             names = {"run": run.name, "minus": self.runs[0].name}
             interval = list(found.interval)

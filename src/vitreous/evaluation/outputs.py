@@ -66,6 +66,15 @@ class Batching(TypedDict, total=False):
     world: World
 
 
+class About(TypedDict):
+    """Of which images there are outputs, as `Outputs` has it."""
+
+    indices: Int[np.ndarray, " N"]
+    names: tuple[str, ...]
+    failed: Mapping[str, str]
+    seconds: float
+
+
 class Outputs(NamedTuple):
     """The outputs for the images that could be decoded."""
 
@@ -76,9 +85,14 @@ class Outputs(NamedTuple):
     seconds: float  # from the first image to the last
 
     @property
-    def about(self) -> dict[str, Any]:
+    def about(self) -> About:
         """What every evaluation has of them: everything but the values."""
-        return {name: value for name, value in self._asdict().items() if name != "values"}
+        return {
+            "indices": self.indices,
+            "names": self.names,
+            "failed": self.failed,
+            "seconds": self.seconds,
+        }
 
 
 @contextmanager

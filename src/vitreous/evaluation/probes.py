@@ -78,7 +78,7 @@ class Probe(Result):
         """95 %, Wilson's, over the evaluated images."""
         return wilson_interval(round(accuracy * self.test_count), self.test_count)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         fewshot = dict[str, object]()
         for number, few in self.fewshot.items():
             fewshot[str(number)] = {"mean": few.mean, "interval": list(few.interval)}

@@ -150,7 +150,7 @@ class Evaluation(Result):
         """Yield what the answers tell of a training that has failed."""
         yield from ()
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         """More than the metrics, for JSON."""
         return {}
 
@@ -166,24 +166,29 @@ class Evaluation(Result):
             rows.append({"metric": metric.label, "value": metric.value, "low": low, "high": high})
         return rows
 
-    def to_json(self) -> dict[str, Any]:
+    def metrics_to_json(self) -> dict[str, object]:
+        """Return the value and the 95 % interval of each metric."""
+        metrics: dict[str, object] = {}
+        for name, metric in self.metrics.items():
+            interval = list(metric.interval) if metric.interval else None
+            metrics[name] = {"value": metric.value, "interval": interval}
+        return metrics
+
+    def to_json(self) -> dict[str, object]:
         """Return everything but the answers to single examples.
 
         Each metric is given twice: in `metrics`, and by a name of its own such as `test_accuracy`.
         """
-        metrics: dict[str, Any] = {}
-        flat: dict[str, Any] = {}
+        flat: dict[str, object] = {}
         for name, metric in self.metrics.items():
-            interval = list(metric.interval) if metric.interval else None
-            metrics[name] = {"value": metric.value, "interval": interval}
             flat[f"test_{name}"] = metric.value
-            if interval:
-                flat[f"test_{name}_interval"] = interval
+            if metric.interval:
+                flat[f"test_{name}_interval"] = list(metric.interval)
         evaluated = {"run": self.model, "data": self.source, "part": self.part} if self.model else {}
         return {
             **evaluated,
             "task": self.task,
-            "metrics": metrics,
+            "metrics": self.metrics_to_json(),
             "count": self.count,
             "seconds": self.seconds,
             "failed": failures(self.failed),
@@ -216,7 +221,7 @@ class LabelEvaluation(Evaluation):
 
     indices: Int[np.ndarray, " N"]
     classes: tuple[str, ...]
-    targets: Any
+    targets: np.ndarray
     uncalibrated_error: float | None = None
 
     @property

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -121,7 +121,7 @@ def sparse_confusion(
 
 def top_confusions(
     targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], labels: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Return the most frequent mistakes: what an image is, what it was called, and how often."""
     wrong = targets != predictions
     found = sparse_confusion(targets[wrong], predictions[wrong], len(labels))

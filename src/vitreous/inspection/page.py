@@ -119,11 +119,11 @@ class Inspection(Result):
     report: Path
     arrays: Path
     drawings: tuple[Path, ...]
-    summary: dict[str, Any]
+    summary: dict[str, object]
     failed: tuple[Failure, ...] = ()
     boxes: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "report": str(self.report),
             "figures": [str(path) for path in self.drawings],

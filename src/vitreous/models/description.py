@@ -83,7 +83,7 @@ class Description(Result):
         """Return one row for each stage."""
         return [asdict(stage) for stage in self.stages]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         memory = self.memory
         return {
             "stages": self.table(),
@@ -148,7 +148,7 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
 def on_meta(model: nn.Module | Config) -> Any:
     """A copy of a model, or a model of a configuration, in evaluation mode on the meta device."""
     if isinstance(model, nn.Module):
-        shapes: dict[int, Any] = {
+        shapes: dict[int, object] = {
             id(parameter): nn.Parameter(parameter.detach().to("meta"), requires_grad=True)
             for parameter in model.parameters()
         }

@@ -112,7 +112,7 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig 
         return BiTConfig.checked({"layers": BITS[match[1]], "width_factor": float(match[2])}, overrides)
     if isinstance(config := config_of_kind(name, overrides), ViTConfig):
         return config
-    fields: dict[str, Any] = {"stem": {"kind": "patch"}}
+    fields: dict[str, object] = {"stem": {"kind": "patch"}}
     if match := re.fullmatch(r"(?:(R\d*)\+)?ViT-(5-)?([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
         hybrid, modern, size, rows, columns = match.groups()
         if hybrid:
@@ -129,7 +129,7 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig 
     return ViTConfig.checked({}, merged(fields, overrides))
 
 
-def config_of_kind(name: str, overrides: Mapping[str, Any]) -> Config | None:
+def config_of_kind(name: str, overrides: Mapping[str, object]) -> Config | None:
     """Return the configuration that a name of an add-on stands for, with any field changed; None where it is
     no such name. Raises InputError: as `config_of`."""
     for kind in kinds().values():
@@ -175,7 +175,7 @@ def check_part(what: str, part: str, known: Collection[str], name: str) -> None:
         raise InputError(f"unknown {what} {part!r} in {name!r}: {nearest(part, list(known))}")
 
 
-def change(config: ViTConfig | BiTConfig, settings: Mapping[str, Any]) -> ViTConfig | BiTConfig:
+def change(config: ViTConfig | BiTConfig, settings: Mapping[str, object]) -> ViTConfig | BiTConfig:
     """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}. Raises
     InputError: an unknown name, or values that do not fit together."""
     return config.checked({}, merged(config.model_dump(), settings))

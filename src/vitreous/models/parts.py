@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from torch import nn
 
@@ -87,15 +86,19 @@ def build_stem(config: ViTConfig) -> nn.Module:
 
 def added_position(config: ViTConfig) -> nn.Module | None:
     """Positions that are added to the tokens; None where they act inside the attention."""
-    options: dict[str, Any] = {"extra": config.num_class_tokens, "registers": config.registers}
-    position = config.position
+    extra, registers = config.num_class_tokens, config.registers
+    position, grid, width = config.position, config.grid, config.width
     match position.kind:
         case "learned":
-            return LearnedPositions(config.grid, config.width, **options, init_std=position.init_std)
+            return LearnedPositions(grid, width, extra=extra, registers=registers, init_std=position.init_std)
         case "learned-2d":
-            return LearnedPositions2d(config.grid, config.width, **options, init_std=position.init_std)
+            return LearnedPositions2d(
+                grid, width, extra=extra, registers=registers, init_std=position.init_std
+            )
         case "sincos-2d":
-            return SinCosPositions2d(config.grid, config.width, **options, temperature=position.temperature)
+            return SinCosPositions2d(
+                grid, width, extra=extra, registers=registers, temperature=position.temperature
+            )
         case _:
             return None
 

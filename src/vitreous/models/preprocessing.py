@@ -63,7 +63,7 @@ class Preprocessing(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_for_each_channel(cls, given: object) -> Any:
+    def _one_for_each_channel(cls, given: object) -> object:
         """Normalize images of any number of channels to -1 ... 1 by default."""
         if not isinstance(given, Mapping) or not isinstance(channels := given.get("channels"), int):
             return given

@@ -97,15 +97,16 @@ def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, An
     return result
 
 
-def set_leaf(tree: dict[str, Any], name: str, value: object) -> None:
+def set_leaf(tree: dict[str, object], name: str, value: object) -> None:
     """tree["model"]["width"] = value for "model.width"; the branches on the way are made. Raises InputError:
     a branch on the way was set to a value before."""
     *branches, leaf = name.split(".")
     for depth, branch in enumerate(branches, start=1):
-        tree = tree.setdefault(branch, {})
-        if not isinstance(tree, dict):
+        inner = tree.setdefault(branch, {})
+        if not isinstance(inner, dict):
             whole = ".".join(branches[:depth])
-            raise InputError(f"{whole} is set to {tree!r} and {name} inside it as well: set one of them")
+            raise InputError(f"{whole} is set to {inner!r} and {name} inside it as well: set one of them")
+        tree = inner
     tree[leaf] = value
 
 

@@ -100,7 +100,7 @@ def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None
     """Return one part. classes: those of the training part, where this is another one."""
     name = type(data).__name__
     images: Indexed
-    labels: Sequence[Any]
+    labels: Sequence[object]
     if isinstance(data, tuple) and len(data) == 2 and hasattr(data[0], "__len__"):
         images, pairs = data[0], False
         labels = list(as_plain(data[1]))
@@ -134,7 +134,7 @@ def as_plain(value: object) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def pair_labels(data: Indexed) -> list[Any]:
+def pair_labels(data: Indexed) -> list[object]:
     """Return the labels of a dataset of pairs: its attribute `targets`, as torchvision has it, or from the
     items, each of which is read once."""
     targets = getattr(data, "targets", None)
@@ -149,7 +149,9 @@ def pair_labels(data: Indexed) -> list[Any]:
     return labels
 
 
-def class_targets(labels: Sequence[Any], classes: tuple[str, ...], name: str) -> ClassTargets | LabelTargets:
+def class_targets(
+    labels: Sequence[object], classes: tuple[str, ...], name: str
+) -> ClassTargets | LabelTargets:
     """Return the targets of labels. classes: their names where they are known; there are no others then."""
     plain = [as_plain(label) for label in labels]
     if plain and all(isinstance(label, list | tuple) and len(label) == 1 for label in plain):

@@ -32,7 +32,7 @@ from vitreous.inspection.charts import (
 from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import percentage, phrase, words
-from vitreous.training.callbacks import read_metrics
+from vitreous.training.callbacks import Row, read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
 MOST_CLASSES = 40  # in a readable chart
@@ -42,7 +42,6 @@ WIDE = 5  # times the lowest value: what spans more can be seen on a logarithmic
 
 
 Curve = tuple[list[float], list[float]]  # epochs and values
-Row = Mapping[str, Any]  # of metrics.jsonl
 
 
 class Mark(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -52,7 +51,7 @@ def write_run_report(
     findings: Sequence[Finding] = (),
     command: str = "train",
     beside: Sequence[tuple[str, str]] = (),
-    ahead: Mapping[str, Any] | None = None,
+    ahead: Mapping[str, object] | None = None,
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
 
@@ -88,7 +87,7 @@ def write_training_report(
     evaluation: ClassificationEvaluation | MultiLabelEvaluation,
     images: ImageDataset,
     baselines: Sequence[Baseline] = (),
-    rungs: Sequence[Mapping[str, Any]] = (),
+    rungs: Sequence[Mapping[str, object]] = (),
     sheet: ContactSheet | None = None,
     findings: Sequence[Finding] = (),
 ) -> Path:
