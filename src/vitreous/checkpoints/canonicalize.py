@@ -85,8 +85,10 @@ def with_layer_scale(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[ViT
     """LayerScale of ones where there is none, for a format that always has it."""
     if config.layer_scale is not None:
         return config, weights
-    branches = [f"blocks.{i}.{each}_branch" for i in range(config.depth) for each in ("attention", "mlp")]
-    ones = {f"{branch}.scale.gamma": torch.ones(config.width) for branch in branches}
+    ones: dict[str, Tensor] = {}
+    for layer in range(config.depth):
+        for branch in ("attention", "mlp"):
+            ones[f"blocks.{layer}.{branch}_branch.scale.gamma"] = torch.ones(config.width)
     return config.model_copy(update={"layer_scale": 1.0}), weights | ones
 
 

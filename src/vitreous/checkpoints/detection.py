@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from vitreous.checkpoints.files import Source, likelihood
@@ -58,7 +59,9 @@ def convert(source: Source, format: str | None = None, key: str | None = None) -
 
 def detect(source: Source, format: str | None, key: str | None) -> tuple[Format, Source]:
     """The format of a checkpoint, and its weights without the names that training code puts before them."""
-    found = [each for part in parts_of(source, key) for each in recognized(*part, format)]
+    found: list[Found] = []
+    for part in parts_of(source, key):
+        found += recognized(*part, format)
     for each in formats_of_images():
         if each.check:
             each.check(source, format is None)
@@ -81,20 +84,25 @@ def with_layers_of_other_parts(source: Source, chosen: Found, models: Collection
     """The weights of a model, with the single layers that its file holds beside it, which may be its head,
     among what is left out. models: the parts that are models themselves."""
     own = chosen.source.tensors
-    widths = {own.shape(name)[0] for name in own if len(own.shape(name)) == 1}
+    widths = {shape[0] for shape in map(own.shape, own) if len(shape) == 1}
     beside: dict[str, Entry] = {}
     for key, tensors in source.parts.items():
-        shapes = [tensors.shape(name) for name in tensors if len(tensors.shape(name)) > 1]
+        shapes = [shape for shape in map(tensors.shape, tensors) if len(shape) > 1]
         fits = len(shapes) == 1 and not widths.isdisjoint((shapes[0][1], shapes[0][1] / 2))
         if fits and key not in models and not TRAINING.search(key):
             beside |= {f"{key}.{name}": entry for name, entry in tensors.entries.items()}
     return replace(chosen.source, left_out={**chosen.source.left_out, **beside})
 
 
+def all_names(source: Source) -> list[str]:
+    """The names of all weights in a file, part by part."""
+    return list(chain.from_iterable((source.parts or {"": source.tensors}).values()))
+
+
 def check_parts(source: Source) -> None:
     """Refuse weights that are a Vision Transformer's but for a part, which their names tell. Raises
     InputError."""
-    names = "\n".join(name for part in (source.parts or {"": source.tensors}).values() for name in part)
+    names = "\n".join(all_names(source))
     for pattern, what in UNKNOWN_PARTS.items():
         if re.search(rf"(?m){pattern}", names):
             raise InputError(f"{source.where}: this is {what}")
@@ -107,13 +115,12 @@ def parts_of(source: Source, key: str | None) -> Iterator[tuple[str, Source]]:
         for name in parts if key is None else [key]:
             yield name, replace(source, tensors=parts[name], inside=f"{name}." if name else "", parts={})
         return
-    below = [
-        (name, replace(source, tensors=tensors, parts={}).below(f"{key.rstrip('.')}."))
-        for name, tensors in parts.items()
-        if any(each.startswith(f"{key.rstrip('.')}.") for each in tensors)
-    ]
+    prefix, below = f"{key.rstrip('.')}.", list[tuple[str, Source]]()
+    for name, tensors in parts.items():
+        if any(each.startswith(prefix) for each in tensors):
+            below.append((name, replace(source, tensors=tensors, parts={}).below(prefix)))
     if not below:
-        tops = {each.partition(".")[0] for tensors in parts.values() for each in tensors}
+        tops = {each.partition(".")[0] for each in all_names(source)}
         known = [*filter(None, parts), *sorted(tops)]
         raise InputError(f"{source.where} has no weights under key={key!r}: {nearest(key, known)}")
     yield from below
@@ -154,9 +161,12 @@ WRAPPERS = re.compile(r"(?<![\w])_(fsdp_wrapped_module|checkpoint_wrapped_module
 def without_decoder(source: Source) -> Source:
     """A masked autoencoder without its decoder, whose mask token is not DINOv2's."""
     last = "decoder_embed.weight"
-    prefixes = [name.removesuffix(last) for name in source.tensors if name.endswith(last)]
-    own = tuple(f"{prefix}{each}" for prefix in prefixes for each in ("decoder_", "mask_token"))
-    return source.without(name for name in source.tensors if name.startswith(own)) if own else source
+    own: list[str] = []
+    for name in source.tensors:
+        if name.endswith(last):
+            prefix = name.removesuffix(last)
+            own += [f"{prefix}decoder_", f"{prefix}mask_token"]
+    return source.without([name for name in source.tensors if name.startswith(tuple(own))])
 
 
 def most_probable(source: Source, found: Sequence[Found]) -> Found:
@@ -225,7 +235,7 @@ OTHERS = {
 
 def unrecognized(source: Source) -> str:
     """What a checkpoint is that no format recognizes, as the rest of a sentence."""
-    tensors = [name for part in (source.parts or {"": source.tensors}).values() for name in part]
+    tensors = all_names(source)
     names = "\n".join(tensors)
     kind = source.config.get("model_type", source.config.get("architecture"))
     named = f" (config.json calls it {kind})" if kind else ""

@@ -121,11 +121,12 @@ def sharded(folder: Path, name: str, described: Mapping[str, Any], storage: Stor
 
 def check_shards(path: Path, tensors: Mapping[str, Sharded]) -> None:
     """Raise InputError where the parts of a tensor are not the whole of it, or not in their files."""
-    sizes = {shard.file: 0 for each in tensors.values() for shard in each.shards}
-    for file in sizes:
-        if not file.is_file():
-            raise InputError(f"{path.parent}: {file.name}, which .metadata names, is missing")
-        sizes[file] = file.stat().st_size
+    sizes: dict[Path, int] = {}
+    for each in tensors.values():
+        for shard in each.shards:
+            if not shard.file.is_file():
+                raise InputError(f"{path.parent}: {shard.file.name}, which .metadata names, is missing")
+            sizes[shard.file] = shard.file.stat().st_size
     places: dict[Path, dict[str, tuple[int, int]]] = {}
     for name, each in tensors.items():
         whole = isinstance(each.dtype, torch.dtype) and are_counts(each.shape)
@@ -146,10 +147,12 @@ def check_shards(path: Path, tensors: Mapping[str, Sharded]) -> None:
 
 def are_counts(*several: object) -> bool:
     """Whether each is a tuple of a few numbers that are not negative."""
-    return all(
-        isinstance(each, tuple) and len(each) <= MOST_AXES and all(type(n) is int and n >= 0 for n in each)
-        for each in several
-    )
+    for each in several:
+        if not isinstance(each, tuple) or len(each) > MOST_AXES:
+            return False
+        if not all(type(n) is int and n >= 0 for n in each):
+            return False
+    return True
 
 
 def nested(tensors: Mapping[str, Sharded], paths: object) -> dict[str, Any]:

@@ -127,11 +127,12 @@ class Format:
         """The prefixes below which weights, whose names are the lines of `names`, are of this format."""
         first, *others = self.keys or ("$^",)
         found = dict.fromkeys(m[1] for m in re.finditer(rf"(?m)^((?:[^\n]*\.)?)(?:{first})$", names))
-        return [
-            prefix
-            for prefix in found
-            if prefix and all(re.search(rf"(?m)^{re.escape(prefix)}(?:{key})$", names) for key in others)
-        ]
+        prefixes: list[str] = []
+        for prefix in found:
+            start = rf"(?m)^{re.escape(prefix)}"
+            if prefix and all(re.search(rf"{start}(?:{key})$", names) for key in others):
+                prefixes.append(prefix)
+        return prefixes
 
     def limits_of(self, model: Model) -> Limits:
         return self.limits(model) if callable(self.limits) else self.limits
@@ -412,11 +413,10 @@ def tokens_and_positions(
     def write(*ours: Tensor) -> tuple[Tensor, ...]:
         values = list(torch.split(ours[0], list(counts.values()))) if counts else []
         values = moved(values, ours[-1], our_rows, their_rows) if learned else values
-        sizes = [axes] * len(counts) + [table_axes] * learned
-        return tuple(
-            value.flatten() if n == 1 else value.reshape((1,) * (n - 2) + (-1, width))
-            for value, n in zip(values, sizes, strict=True)
-        )
+        found: list[Tensor] = []
+        for value, n in zip(values, [axes] * len(counts) + [table_axes] * learned, strict=True):
+            found.append(value.flatten() if n == 1 else value.reshape((1,) * (n - 2) + (-1, width)))
+        return tuple(found)
 
     ours = ["prefix"] if counts else []
     theirs = [tokens[name] for name in counts]

@@ -62,45 +62,51 @@ def with_head(converted: Converted) -> Converted:
     if config.num_classes is not None and biased and biased[0].theirs[0] not in source.tensors:
         rows = [row for row in converted.rows if row is not biased[0]]
         converted = converted._replace(rows=[*rows, no_head_bias(config.num_classes)])
-    known = re.compile("|".join(pattern_of(name) for row in converted.rows for name in row.theirs) or "$^")
-    unknown = [n for n in source.tensors if not known.fullmatch(n) and n not in converted.ignored]
+    patterns: list[str] = []
+    for row in converted.rows:
+        for name in row.theirs:
+            patterns.append(re.escape(name).replace(r"\{\}", r"\d+"))  # for any number of a layer
+    known = re.compile("|".join(patterns) or "$^")
+    unknown: list[str] = []
+    for name in source.tensors:
+        if not known.fullmatch(name) and name not in converted.ignored:
+            unknown.append(name)
     if not unknown and not source.left_out:
         return converted
     source = source.without(unknown)
     architectures = source.config.get("architectures")
     named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    elsewhere = bool(OTHER_HEADS.search(named)) and any(True for _ in towers(source.config))
+    elsewhere = bool(OTHER_HEADS.search(named)) and next(towers(source.config), None) is not None
     elsewhere |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
-    networks = other_networks(name for name in source.left_out if name not in unknown)
+    of_views = bool(HEADS_OF_VIEWS.search(source.inside))
+    beside = [name for name in source.left_out if name not in unknown]  # the weights outside of the encoder
+    networks, perhaps = other_networks(beside), perhaps_heads(beside)
     inside = source.inside.split(".")
-    maps = {
-        part_of(name, inside)
-        for name, entry in source.left_out.items()
-        if name not in unknown and len(entry.shape) > 3 and entry.shape[0] != config.channels
-    }
-    perhaps = perhaps_heads(name for name in source.left_out if name not in unknown)
+    maps: set[str] = set()  # the parts that are decoders of maps
+    for name in beside:
+        shape = source.left_out[name].shape
+        if len(shape) > 3 and shape[0] != config.channels:
+            maps.add(part_of(name, inside))
 
-    def is_no_head(name: str) -> bool:
-        return name not in perhaps and bool(NO_HEADS.search(name))
-
-    rest = {
-        name: entry
-        for name, entry in source.left_out.items()
-        if is_of_layer(name, entry, outside=name not in unknown)
-        and not COMPUTED.search(name)
-        and (name in unknown or part_of(name, inside) not in maps)  # a decoder of maps
-        and not (
-            elsewhere and (name not in unknown or name.startswith(("head.", "neck.", "visual_projection.")))
-        )
-        and (
-            (name in unknown and LAYERS.search(f".{name}"))  # a part of the encoder itself
-            or not (is_no_head(name) or name.startswith(networks) or "/" in name)
-        )
-    }
-    if HEADS_OF_VIEWS.search(source.inside):
-        rest = {name: entry for name, entry in rest.items() if not name.startswith("head.")}
-    # a matrix of whole numbers is a counter: a confusion matrix, a queue of labels
-    rest = {n: entry for n, entry in rest.items() if n in unknown or entry.read().is_floating_point()}
+    rest: dict[str, Entry] = {}
+    for name, entry in source.left_out.items():
+        outside = name not in unknown
+        if not is_of_layer(name, entry, outside=outside) or COMPUTED.search(name):
+            continue
+        if outside and part_of(name, inside) in maps:
+            continue
+        if elsewhere and (outside or name.startswith(("head.", "neck.", "visual_projection."))):
+            continue
+        if of_views and name.startswith("head."):
+            continue
+        of_encoder = not outside and LAYERS.search(f".{name}")  # a part of the encoder itself
+        no_head = name not in perhaps and NO_HEADS.search(name)
+        if not of_encoder and (no_head or name.startswith(networks) or "/" in name):
+            continue
+        # a matrix of whole numbers is a counter: a confusion matrix, a queue of labels
+        if outside and not entry.read().is_floating_point():
+            continue
+        rest[name] = entry
     if not rest or ("num_classes" in source.overrides and wishes_no_head(source)):
         return converted._replace(source=source)
     if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):
@@ -145,17 +151,13 @@ def wishes_no_head(source: Source) -> bool:
     return source.overrides["num_classes"] in (None, "none", "None")
 
 
-def pattern_of(name: str) -> str:
-    """A name of a table as a regular expression, for any number of a layer."""
-    return re.escape(name).replace(r"\{\}", r"\d+")
-
-
 def other_networks(names: Iterable[str]) -> tuple[str, ...]:
     """The beginnings of the names of networks with numbered layers."""
-    found = (LAYERS.search(f".{name}") for name in names)
-    return tuple(
-        {f"{match.string[1 : match.start() + 1]}".partition(".")[0] + "." for match in found if match}
-    )
+    beginnings: set[str] = set()
+    for name in names:
+        if match := LAYERS.search(f".{name}"):
+            beginnings.add(name[: match.start()].partition(".")[0] + ".")
+    return tuple(beginnings)
 
 
 def headed(converted: Converted, rest: Mapping[str, Entry]) -> Converted | None:

@@ -162,12 +162,14 @@ def labels_of(module: nn.Module) -> list[str] | None:
 @contextmanager
 def modes_restored(*models: object) -> Iterator[None]:
     """Give modules back in training or evaluation mode, as they were."""
-    parts = [part for model in models if hasattr(model, "modules") for part in model.modules()]
-    modes = [part.training for part in parts]
+    modes: list[tuple[nn.Module, bool]] = []
+    for model in models:
+        if isinstance(model, nn.Module):
+            modes += [(part, part.training) for part in model.modules()]
     try:
         yield
     finally:
-        for part, mode in zip(parts, modes, strict=True):
+        for part, mode in modes:
             part.training = mode
 
 

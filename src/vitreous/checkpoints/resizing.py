@@ -47,10 +47,9 @@ def interpolate_as_dinov2(
 def interpolate_as_beit(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
     """Tables of relative positions as unilm's BEiT resamples them, linearly as timm does: the old offsets lie
     at distances from the center that grow geometrically until they span the new ones."""
-    rows, columns = (
-        torch.from_numpy(beit_matrix(old, new)).to(grid)
-        for old, new in zip(grid.shape[-2:], size, strict=True)
-    )
+    height, width = grid.shape[-2:]
+    rows = torch.from_numpy(beit_matrix(height, size[0])).to(grid)
+    columns = torch.from_numpy(beit_matrix(width, size[1])).to(grid)
     return rows @ grid @ columns.T
 
 
@@ -91,13 +90,9 @@ PLAIN_INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
     # jax.image.resize(..., "linear")
     "flexivit": partial(F.interpolate, mode="bilinear", antialias=True),
 }
-INTERPOLATIONS = {
-    **PLAIN_INTERPOLATIONS,
-    **{
-        f"{name}{SQUARE}": of_a_square(PLAIN_INTERPOLATIONS[name])
-        for name in ("google", "timm-npz", "timm", "torchvision", "huggingface", "flexivit")
-    },
-}
+INTERPOLATIONS = dict(PLAIN_INTERPOLATIONS)
+for name in ("google", "timm-npz", "timm", "torchvision", "huggingface", "flexivit"):
+    INTERPOLATIONS[f"{name}{SQUARE}"] = of_a_square(PLAIN_INTERPOLATIONS[name])
 
 
 def resize(
@@ -168,33 +163,29 @@ def resized_positions(
     """Return those of a model's weights that are learned position tables, for the grid of `config`."""
     if config.grid == old.grid:
         return {}
+    resized: dict[str, Tensor] = {}
     match config.position.kind:
         case "relative":
             raise InputError("relative positions of a sequence have no resized form: keep the size")
         case "learned" if interpolation == "beit":
             raise InputError("interpolation='beit' is for tables of relative positions: choose another")
         case "learned":
-            return {
-                name: resize_table(tensor, old.grid, config.grid, interpolation)
-                for name, tensor in weights.items()
-                if POSITION_TABLE.match(name)
-            }
+            for name, tensor in weights.items():
+                if POSITION_TABLE.match(name):
+                    resized[name] = resize_table(tensor, old.grid, config.grid, interpolation)
         case "relative-bias":
             one, other = ((2 * rows - 1, 2 * columns - 1) for rows, columns in (old.grid, config.grid))
-            return {
-                name: resize_bias(tensor, one, other, interpolation)
-                for name, tensor in weights.items()
-                if BIAS_TABLE.search(name)
-            }
+            for name, tensor in weights.items():
+                if BIAS_TABLE.search(name):
+                    resized[name] = resize_bias(tensor, one, other, interpolation)
         case "learned-2d":
             axes = {"x": config.grid[1], "y": config.grid[0]}
-            return {
-                name: resize_axis(tensor, axes[axis])
-                for name, tensor in weights.items()
-                if POSITION_TABLE.match(name) and (axis := name[-1]) in axes
-            }
+            for name, tensor in weights.items():
+                if POSITION_TABLE.match(name) and name[-1] in axes:
+                    resized[name] = resize_axis(tensor, axes[name[-1]])
         case _:  # computed from the grid
-            return {}
+            pass
+    return resized
 
 
 def resize_table(

@@ -99,10 +99,9 @@ def read_safetensors(path: Path) -> Tensors:
             "that it was converted from"
         )
     checksums = stored_checksums(metadata if isinstance(metadata, dict) else {})
-    entries = {
-        name: header_entry(path, name, fields, 8 + length, size, checksums.get(name))
-        for name, fields in header.items()
-    }
+    entries: dict[str, Entry] = {}
+    for name, fields in header.items():
+        entries[name] = header_entry(path, name, fields, 8 + length, size, checksums.get(name))
     check_apart(path, {name: fields["data_offsets"] for name, fields in header.items()})
     return Tensors(entries)
 

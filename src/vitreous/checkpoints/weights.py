@@ -71,11 +71,11 @@ def pairs(names: Mapping[str, str], ours: str = "", theirs: str = "") -> list[Ro
     Args:
         names: our names to theirs, each after the prefix `ours` or `theirs`.
     """
-    return [
-        same(f"{ours}{mine}.{kind}", f"{theirs}{other}.{kind}")
-        for mine, other in names.items()
-        for kind in ("weight", "bias")
-    ]
+    rows: list[Row] = []
+    for mine, other in names.items():
+        for kind in ("weight", "bias"):
+            rows.append(same(f"{ours}{mine}.{kind}", f"{theirs}{other}.{kind}"))
+    return rows
 
 
 def fixed(ours: str, value: Tensor, *, part: str) -> Row:
@@ -103,13 +103,17 @@ def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
         given = iter(parts)
-        return (torch.cat([torch.zeros_like(parts[0]) if each is None else next(given) for each in theirs]),)
+        rows = [torch.zeros_like(parts[0]) if each is None else next(given) for each in theirs]
+        return (torch.cat(rows),)
 
     def write(weight: Tensor) -> tuple[Tensor, ...]:
-        parts = weight.chunk(len(theirs))
-        if any(each is None and part.any() for each, part in zip(theirs, parts, strict=True)):
-            raise InputError("the format cannot hold a bias of the keys")
-        return tuple(part for each, part in zip(theirs, parts, strict=True) if each is not None)
+        kept: list[Tensor] = []
+        for name, part in zip(theirs, weight.chunk(len(theirs)), strict=True):
+            if name is not None:
+                kept.append(part)
+            elif part.any():
+                raise InputError("the format cannot hold a bias of the keys")
+        return tuple(kept)
 
     return Row((ours,), stored, read, write)
 
@@ -154,21 +158,28 @@ def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> Row:
 
 def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
     """Weight and bias of one projection of ours, stacked from several of theirs: q, k and v."""
-    return [stacked(f"{ours}.{kind}", [f"{each}.{kind}" for each in theirs]) for kind in ("weight", "bias")]
+    rows: list[Row] = []
+    for kind in ("weight", "bias"):
+        rows.append(stacked(f"{ours}.{kind}", [f"{each}.{kind}" for each in theirs]))
+    return rows
 
 
 def query_and_key_value(ours: str, theirs: str) -> list[Row]:
     """The packed in-projection (rows q, k, v) of torch's MultiheadAttention, of which ours holds q and (k, v)
     apart."""
-    return [
-        Row(
-            (f"{ours}.query.{kind}", f"{ours}.key_value.{kind}"),
-            (f"{theirs}.in_proj_{kind}",),
-            lambda rows: (rows[: len(rows) // 3], rows[len(rows) // 3 :]),
-            lambda query, key_value: (torch.cat([query, key_value]),),
-        )
-        for kind in ("weight", "bias")
-    ]
+
+    def read(packed: Tensor) -> tuple[Tensor, ...]:
+        third = len(packed) // 3
+        return packed[:third], packed[third:]
+
+    def write(query: Tensor, key_value: Tensor) -> tuple[Tensor, ...]:
+        return (torch.cat([query, key_value]),)
+
+    rows: list[Row] = []
+    for kind in ("weight", "bias"):
+        mine = (f"{ours}.query.{kind}", f"{ours}.key_value.{kind}")
+        rows.append(Row(mine, (f"{theirs}.in_proj_{kind}",), read, write))
+    return rows
 
 
 def with_unused(row: Row, unused: Mapping[str, Tensor]) -> Row:
@@ -195,8 +206,9 @@ def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
             found += [row] if ours in order else []
             continue
         pattern = re.escape(ours).replace(r"\{\}", r"(\d+)")
-        matches = re.finditer(f"(?m)^{pattern}$", lines)
-        layers = [row.numbered([int(number) for number in match.groups()]) for match in matches]
+        layers: list[Row] = []
+        for match in re.finditer(f"(?m)^{pattern}$", lines):
+            layers.append(row.numbered([int(number) for number in match.groups()]))
         joined = bool(row.theirs) and "{}" not in row.theirs[0]
         found += [all_layers(layers)] if layers and joined else layers
     return sorted(found, key=lambda row: order[row.ours[0]])
@@ -207,11 +219,14 @@ def all_layers(rows: list[Row]) -> Row:
     count = len(rows[0].ours)
 
     def read(*stacks: Tensor) -> tuple[Tensor, ...]:
-        return tuple(chain(*(row.read(*(stack[i] for stack in stacks)) for i, row in enumerate(rows))))
+        ours: list[Tensor] = []
+        for layer, row in enumerate(rows):
+            ours += row.read(*(stack[layer] for stack in stacks))
+        return tuple(ours)
 
     def write(*ours: Tensor) -> tuple[Tensor, ...]:
         layers = [row.write(*ours[i * count : (i + 1) * count]) for i, row in enumerate(rows)]
-        return tuple(torch.stack(parts) for parts in zip(*layers, strict=True))
+        return tuple(map(torch.stack, zip(*layers, strict=True)))
 
     return Row(tuple(chain(*(row.ours for row in rows))), rows[0].theirs, read, write)
 
@@ -222,7 +237,7 @@ def read_rows(
     """Our weights from their tensors. Raises InputError: a name of the table is missing in the file, or one
     of the file is not in the table (nor among the `ignored`, which are known and not needed); all of them are
     listed."""
-    theirs = [name for row in rows for name in row.theirs]
+    theirs = chain.from_iterable(row.theirs for row in rows)
     check_keys(tensors, theirs, where=where, ignored=ignored)
     weights: dict[str, Tensor] = {}
     for row in rows:

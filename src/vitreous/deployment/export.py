@@ -146,11 +146,10 @@ def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> 
     """Return what writes a format in a precision. Raises InputError: nothing does."""
     if with_preprocessing and format == WEIGHTS:
         raise InputError("`with_preprocessing` has no effect on weights alone: leave it out")
-    known = {
-        named: writer
-        for (of, named), writer in writers().items()
-        if of == format and (writer.prepares or not with_preprocessing)
-    }
+    known: dict[str, Writer] = {}
+    for (of, named), writer in writers().items():
+        if of == format and (writer.prepares or not with_preprocessing):
+            known[named] = writer
     if precision not in known:
         inside = " with preprocessing" if with_preprocessing else ""
         raise InputError(
@@ -291,11 +290,13 @@ def save_onnx(outputs: nn.Module, path: Path, about: dict[str, object]) -> None:
 def name_axes(graph: Any, names: Sequence[str]) -> None:
     """Give the axes of any length the names that people read, in the place of s77."""
     known = dict(zip((str(axis) for axis in graph.inputs[0].shape), names, strict=False))
-    values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
-    for shape in (value.shape for value in values if value.shape is not None):
-        for place, axis in enumerate(shape):
+    values = list(graph.inputs)
+    for node in graph:
+        values += node.outputs
+    for value in values:
+        for place, axis in enumerate(value.shape or ()):
             if str(axis) in known:
-                shape[place] = known[str(axis)]
+                value.shape[place] = known[str(axis)]
 
 
 def keep_padding(graph: torch.fx.Graph) -> None:

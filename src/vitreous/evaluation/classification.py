@@ -161,10 +161,10 @@ class ClassificationEvaluation(LabelEvaluation):
         }
 
     def tables(self) -> list[TextTable]:
-        scores = [
-            (each.label, percent(each.precision), percent(each.recall), percent(each.f1), str(each.support))
-            for each in self.per_class
-        ]
+        scores: list[tuple[str, ...]] = []
+        for each in self.per_class:
+            rates = percent(each.precision), percent(each.recall), percent(each.f1)
+            scores.append((each.label, *rates, str(each.support)))
         headers = tuple(map(word, ("class", "precision", "recall", "F1", "images")))
         found = [TextTable("", headers, scores)]
         if len(self.classes) <= SHOWN_CLASSES:

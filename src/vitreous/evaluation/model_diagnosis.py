@@ -154,10 +154,11 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
     if not isinstance(blocks, nn.ModuleList) or not len(blocks):
         return
     sizes: list[float] = []
-    handles = [
-        block.register_forward_hook(lambda _, inputs, output: sizes.append(ratio(output, inputs[0])))
-        for block in blocks
-    ]
+
+    def note(block: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        sizes.append(ratio(output, inputs[0]))
+
+    handles = [block.register_forward_hook(note) for block in blocks]
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     model.zero_grad()
     torch.autograd.backward(F.cross_entropy(model(images), targets))

@@ -67,6 +67,18 @@ def view_data(view: View, characters: int) -> dict[str, Any]:
     config, factor = view.model.config, fitting_factor(view.model.config)
     maps = store_for_page(view.model, view.images, factor, characters)
     seen, relevance = view.seen, view.relevance
+    images: list[dict[str, object]] = []
+    for number, (image, caption) in enumerate(view.shown):
+        images.append(
+            {
+                "name": caption,
+                "src": data_uri(image),
+                "reading": pack(seen.reading[number]),
+                "rollout": pack(seen.rollout[number].flatten()),
+                "relevance": None if relevance is None else pack(relevance[number].flatten()),
+                "maps": maps[number] if number < len(maps) else None,
+            }
+        )
     return {
         "name": view.name,
         "layers": config.depth,
@@ -81,17 +93,7 @@ def view_data(view: View, characters: int) -> dict[str, Any]:
         "factor": factor,
         "patch": config.patch_size,
         "reads": phrase(f"readouts.{config.pooling.kind}"),
-        "images": [
-            {
-                "name": caption,
-                "src": data_uri(image),
-                "reading": pack(seen.reading[i]),
-                "rollout": pack(seen.rollout[i].flatten()),
-                "relevance": None if relevance is None else pack(relevance[i].flatten()),
-                "maps": maps[i] if i < len(maps) else None,
-            }
-            for i, (image, caption) in enumerate(view.shown)
-        ],
+        "images": images,
     }
 
 

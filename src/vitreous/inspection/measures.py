@@ -236,10 +236,8 @@ def cka_matrix(
     cross = torch.zeros(len(first), len(second), dtype=torch.float64)
     own_first, own_second = cross[:, 0].clone(), cross[0].clone()
     for start in range(0, max(n - n % batch, 1), batch):  # a last small batch would be a noisy estimate
-        grams, others = (
-            torch.stack([gram(layer[start : start + batch]) for layer in layers])
-            for layers in (first, second)
-        )
+        grams = torch.stack([gram(layer[start : start + batch]) for layer in first])
+        others = torch.stack([gram(layer[start : start + batch]) for layer in second])
         own_first += hsic(grams, grams).diagonal()
         own_second += hsic(others, others).diagonal()
         cross += hsic(grams, others)

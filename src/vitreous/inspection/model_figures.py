@@ -131,9 +131,11 @@ def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | N
 def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], seen: Survey) -> Exhibit:
     """Show the first images of a survey (with words), with the last layer's attention, and the rollout."""
     last, through = to_grid(seen.reading[:, -1].mean(dim=1), config), seen.rollout[: len(images)]
-    triples, notes = [], []
+    triples, notes, sheet = [], [], list[Pixels]()
     for (image, caption), near, far in zip(images, last, through, strict=False):
-        triples.append(((image, overlay(image, near), overlay(image, far)), caption))
+        tiles = image, overlay(image, near), overlay(image, far)
+        triples.append((tiles, caption))
+        sheet += tiles
         notes.append(
             phrase("images.attention-and-rollout", attention=map_words(near), rollout=map_words(far))
         )
@@ -141,7 +143,7 @@ def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], s
     return exhibit(
         "attention",
         HTML.image_triples(triples, kinds, notes),
-        file=contact_sheet([tile for row, _ in triples for tile in row], columns=6),
+        file=contact_sheet(sheet, columns=6),
         arrays={
             "attention_last": last.numpy(),
             "attention_rollout": through.numpy(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -142,13 +143,16 @@ def by_layer_and_head(
     marked: Bool[np.ndarray, "L K"] | None = None,
 ) -> Chart:
     """Return a matrix of layers (rows) and heads (columns), with `numbers`."""
+    texts: list[list[str]] = []
+    for row in numbers:
+        texts.append([f"{value:.0f}" for value in row])
     return matrix(
         values,
         rows=[str(layer + 1) for layer in range(values.shape[0])],
         columns=[str(head + 1) for head in range(values.shape[1])],
         title=title,
         axes_names=(phrase("charts.layer"), phrase("charts.head")),
-        numbers=[[f"{value:.0f}" for value in row] for row in numbers],
+        numbers=texts,
         marked=marked,
     )
 
@@ -228,6 +232,9 @@ def alignment_figure(
     if len(first) < FEWEST:
         return left_out(name, "few-images", other=other, fewest=FEWEST)
     alignment = cka_matrix(first.unbind(1), (first if second is None else second).unbind(1)).numpy()
+    texts: list[list[str]] = []
+    for row in alignment:
+        texts.append(["–" if math.isnan(value) else f"{100 * value:.0f}" for value in row])
     chart = matrix(
         alignment,
         rows=[str(layer) for layer in range(alignment.shape[0])],
@@ -236,7 +243,7 @@ def alignment_figure(
             phrase("charts.layer"),
             phrase("charts.layer") if second is None else phrase("charts.layer-of", other=other),
         ),
-        numbers=[["–" if value != value else f"{100 * value:.0f}" for value in row] for row in alignment],
+        numbers=texts,
     )
     arrays = {"cka" if second is None else "cka_with_other": alignment}
     return exhibit(name, chart, arrays=arrays, count=len(first), other=other)

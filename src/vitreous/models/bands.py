@@ -188,7 +188,7 @@ def measured_range(images: Sequence[np.ndarray]) -> tuple[tuple[float, float], .
     high = np.max([each.max(axis=0) for each in images], axis=0)
     if all(each.dtype.kind == "u" for each in images):
         return tuple((0.0, 2.0 ** max(int(top).bit_length(), 1) - 1) for top in high.tolist())
-    return tuple(
-        (float(a), float(b) if b > a else float(a) + 1)
-        for a, b in zip(low.tolist(), high.tolist(), strict=True)
-    )
+    ranges: list[tuple[float, float]] = []
+    for least, most in zip(low.tolist(), high.tolist(), strict=True):
+        ranges.append((float(least), float(most) if most > least else float(least) + 1))
+    return tuple(ranges)

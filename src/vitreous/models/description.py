@@ -100,17 +100,19 @@ class Description(Result):
         """Return what `vitreous describe` prints."""
         memory = self.memory
         images = "one image" if self.batch_size == 1 else f"{self.batch_size} images"
-        stages = [
-            (
-                stage.name if stage.times == 1 else f"  {stage.name}",
-                stage.equation,
-                stage.written_shape,
-                "" if stage.times == 1 else f"x{stage.times}",
-                f"{stage.parameters:,}" if stage.parameters else "",
-                si(stage.macs) if stage.macs else "",
+        stages: list[tuple[str, ...]] = []
+        for stage in self.stages:
+            repeated = stage.times != 1
+            stages.append(
+                (
+                    f"  {stage.name}" if repeated else stage.name,
+                    stage.equation,
+                    stage.written_shape,
+                    f"x{stage.times}" if repeated else "",
+                    f"{stage.parameters:,}" if stage.parameters else "",
+                    si(stage.macs) if stage.macs else "",
+                )
             )
-            for stage in self.stages
-        ]
         total = ("total", "", "", "", f"{self.parameters:,}", si(self.macs))
         headers = ("stage", "in the paper", "shape", "layers", "parameters", "MACs")
         sizes = [
@@ -148,11 +150,9 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
 def on_meta(model: nn.Module | Config) -> Any:
     """A copy of a model, or a model of a configuration, in evaluation mode on the meta device."""
     if isinstance(model, nn.Module):
-        shapes: dict[int, object] = {
-            id(parameter): nn.Parameter(parameter.detach().to("meta"), requires_grad=True)
-            for parameter in model.parameters()
-        }
-        shapes |= {id(buffer): buffer.to("meta") for buffer in model.buffers()}
+        shapes: dict[int, object] = {id(buffer): buffer.to("meta") for buffer in model.buffers()}
+        for parameter in model.parameters():
+            shapes[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), requires_grad=True)
         return copy.deepcopy(model, shapes).eval()
     with torch.device("meta"):
         return model_of(model).eval()

@@ -188,13 +188,15 @@ def list_models(pattern: str = "*") -> list[str]:
     Args:
         pattern: with `*` for any characters and `?` for one: `ViT-*`.
     """
-    names = [
-        *(f"ViT-{size}/{patch}" for size in SIZES for patch in (8, 14, 16, 32)),
-        *(f"ViT-5-{size}/16" for size in SIZES_OF_VIT_5),
-        *("R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"),
-        *(f"BiT-{depth}x{width}" for depth in BITS for width in (1, 2, 3, 4)),
-        *(name for kind in kinds().values() for name in kind.names),
-    ]
+    names: list[str] = []
+    for size in SIZES:
+        names += [f"ViT-{size}/{patch}" for patch in (8, 14, 16, 32)]
+    names += [f"ViT-5-{size}/16" for size in SIZES_OF_VIT_5]
+    names += ["R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"]
+    for depth in BITS:
+        names += [f"BiT-{depth}x{width}" for width in (1, 2, 3, 4)]
+    for kind in kinds().values():
+        names += kind.names
     return fnmatch.filter(names, pattern)
 
 
@@ -204,12 +206,14 @@ def parameters_of(name: str) -> int:
     config = config_of(name)
     with torch.device("meta"):
         if isinstance(config, BiTConfig):
-            return sum(parameter.numel() for parameter in build_model(config).parameters())
-        one, two = (
-            sum(parameter.numel() for parameter in build_model(change(config, {"depth": depth})).parameters())
-            for depth in (1, 2)
-        )
+            return parameter_count(build_model(config))
+        one = parameter_count(build_model(change(config, {"depth": 1})))
+        two = parameter_count(build_model(change(config, {"depth": 2})))
     return one + (config.depth - 1) * (two - one)
+
+
+def parameter_count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def source_of(name: str) -> str:

@@ -74,7 +74,8 @@ class NativePreprocessing(Preprocessing):
 
 def padded(images: Sequence[Tensor]) -> Float[Tensor, "B C H W"]:
     """Return images of any sizes as one batch, each in the upper left corner, with NaN around it."""
-    height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
+    height = max(image.shape[1] for image in images)
+    width = max(image.shape[2] for image in images)
     batch = torch.full((len(images), images[0].shape[0], height, width), math.nan, device=images[0].device)
     for row, image in zip(batch, images, strict=True):
         row[:, : image.shape[1], : image.shape[2]] = image

@@ -115,10 +115,10 @@ class Preprocessing(Config):
             return to_tensor(self.image(Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)))
         one = {"channels": 1, "mean": self.mean[:1], "std": self.std[:1], "value_range": None}
         single = self.model_copy(update=one)
-        bands = [
-            to_tensor(single.image(Image.fromarray(np.ascontiguousarray(values[..., band]))))
-            for band in range(self.channels)
-        ]
+        bands: list[Tensor] = []
+        for band in range(self.channels):
+            values_of_band = Image.fromarray(np.ascontiguousarray(values[..., band]))
+            bands.append(to_tensor(single.image(values_of_band)))
         return torch.cat(bands)
 
     def bands(self, values: np.ndarray) -> UInt8[np.ndarray, "H W bands"]:

@@ -49,7 +49,9 @@ def names_and_kind(
         names.append(str(part))
         if inside:
             kind = None
-        models = [inner for each in inside for inner in nested(each.model_fields[str(part)].annotation)]
+        models = []
+        for each in inside:
+            models += nested(each.model_fields[str(part)].annotation)
     return names, kind
 
 
@@ -78,7 +80,10 @@ def nested(annotation: object) -> list[type[BaseModel]]:
     """The configurations among the alternatives of a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [kind for part in get_args(annotation) for kind in nested(part)]
+    kinds: list[type[BaseModel]] = []
+    for part in get_args(annotation):
+        kinds += nested(part)
+    return kinds
 
 
 def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,7 +130,10 @@ def parse_value(text: str) -> object:
 def check_names(tree: Mapping[str, object], model: type[BaseModel]) -> None:
     """Raise InputError for the first setting of `tree` that `model` does not have."""
     known = known_fields(model)
-    branches = {name[:i] for name in known for i, letter in enumerate(name) if letter == "."}
+    branches: set[str] = set()
+    for name in known:
+        while name := name.rpartition(".")[0]:
+            branches.add(name)
 
     def walk(branch: Mapping[str, object], prefix: str) -> None:
         for key, value in branch.items():

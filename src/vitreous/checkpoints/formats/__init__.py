@@ -104,7 +104,10 @@ READ_FAMILIES: dict[str, tuple[str, ...]] = {
 
 def added_families() -> dict[str, str]:
     """Return the families of add-ons, each with its format."""
-    return {name: format for addon in addons().values() for name, format in addon.families.items()}
+    families: dict[str, str] = {}
+    for addon in addons().values():
+        families |= addon.families
+    return families
 
 
 def list_families() -> dict[str, dict[str, str]]:
@@ -112,9 +115,10 @@ def list_families() -> dict[str, dict[str, str]]:
 
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
     """
-    image_models = {
-        name: dict.fromkeys(IMAGE_FAMILIES.get(name, ()), "in, out")
-        | dict.fromkeys(READ_FAMILIES.get(name, ()), "in")
-        for name in IMAGE_FAMILIES | READ_FAMILIES
-    }
-    return image_models | {name: {format: "in"} for name, format in added_families().items()}
+    families: dict[str, dict[str, str]] = {}
+    for name in IMAGE_FAMILIES | READ_FAMILIES:
+        families[name] = dict.fromkeys(IMAGE_FAMILIES.get(name, ()), "in, out")
+        families[name] |= dict.fromkeys(READ_FAMILIES.get(name, ()), "in")
+    for name, format in added_families().items():
+        families[name] = {format: "in"}
+    return families

@@ -29,7 +29,7 @@ from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
 from vitreous.checkpoints.formats.timm import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, pairs, same, stacked, with_unused, write_rows
+from vitreous.checkpoints.weights import Row, packed, pairs, same, stacked, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig
@@ -178,10 +178,7 @@ def transformers_layers(biases: tuple[str | None, ...]) -> list[Row]:
         *pairs(LAYER_NAMES, ours, LAYER),
         stacked(f"{ours}attention.qkv.weight", [f"{LAYER}{each}.weight" for each in PROJECTIONS]),
         stacked(f"{ours}attention.qkv.bias", [each and LAYER + each for each in biases]),
-        *(
-            stacked(f"{ours}mlp.gate_expand.{kind}", [f"{each}.{kind}" for each in gates])
-            for kind in ("weight", "bias")
-        ),
+        *packed(f"{ours}mlp.gate_expand", gates),
         same(f"{ours}attention_branch.scale.gamma", f"{LAYER}layer_scale1.lambda1"),
         same(f"{ours}mlp_branch.scale.gamma", f"{LAYER}layer_scale2.lambda1"),
     ]

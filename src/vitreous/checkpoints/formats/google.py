@@ -160,11 +160,10 @@ def projected_rows(ours: str, theirs: Sequence[str], heads: int) -> list[Row]:
             part.movedim(0, -1).reshape(*part.shape[1:], heads, -1) for part in matrix.chunk(len(theirs))
         )
 
-    kinds = {"weight": "kernel", "bias": "bias"}
-    return [
-        Row((f"{ours}.{mine}",), tuple(f"{name}/{kind}" for name in theirs), read, write)
-        for mine, kind in kinds.items()
-    ]
+    rows: list[Row] = []
+    for mine, kind in (("weight", "kernel"), ("bias", "bias")):
+        rows.append(Row((f"{ours}.{mine}",), tuple(f"{name}/{kind}" for name in theirs), read, write))
+    return rows
 
 
 def attention_out_rows(ours: str, theirs: str, heads: int) -> list[Row]:

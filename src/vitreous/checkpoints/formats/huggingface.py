@@ -59,7 +59,9 @@ def read_huggingface(source: Source) -> Converted:
         f"{family.names['stem.projection']}.weight" for family in (families.VIT, families.CLIP, families.TIPS)
     ]
     if not any(name in source.tensors for name in patches):  # recognized by its description: a larger model
-        inner = [n.removesuffix(each) for each in patches for n in source.tensors if n.endswith(f".{each}")]
+        inner: list[str] = []
+        for name in source.tensors:
+            inner += [name.removesuffix(each) for each in patches if name.endswith(f".{each}")]
         source = source.below(inner[0]) if len(inner) == 1 else source
     source.prefix("a transformers checkpoint of a ViT", ("",), *patches)
     if "encoder.layer.0.layernorm_before.weight" in source.left_out:
@@ -341,16 +343,11 @@ def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
         else []
     )
     if family is families.BLIP:
-        twice = [
-            Row(
-                (f"norm.{kind}", f"pool.norm.{kind}"),
-                (f"post_layernorm.{kind}",),
-                lambda t: (t, t),
-                lambda t, _: (t,),
-            )
-            for kind in ("weight", "bias")
-        ]
-        return [tokens, *twice, *family_rows(family, swiglu=False)]
+        rows = [tokens, *family_rows(family, swiglu=False)]
+        for kind in ("weight", "bias"):  # one norm, used twice
+            ours, theirs = (f"norm.{kind}", f"pool.norm.{kind}"), (f"post_layernorm.{kind}",)
+            rows.append(Row(ours, theirs, lambda t: (t, t), lambda t, _: (t,)))
+        return rows
     rows = [tokens, *biases, *family_rows(family, swiglu=config.gated_mlp)]
     if family is families.CLIP and config.num_classes is not None:
         rows.append(no_head_bias(config.num_classes))

@@ -62,10 +62,8 @@ def read_keras(source: Source) -> Converted:
     # one dense layer is the head; of two the first has a tanh
     denses = [name for name in ("layers/dense", "layers/dense_1") if f"{name}/vars/0" in source.tensors]
     for dense, name in zip(denses[::-1], ("head", "pre_logits"), strict=False):
-        entries |= {
-            f"{name}/{kind}": source.tensors.entries[f"{dense}/vars/{number}"]
-            for number, kind in enumerate(("kernel", "bias"))
-        }
+        for number, kind in enumerate(("kernel", "bias")):
+            entries[f"{name}/{kind}"] = source.tensors.entries[f"{dense}/vars/{number}"]
     fields: dict[str, object] = {"mlp": "gelu", "norm_eps": described.get("layer_norm_epsilon", 1e-6)}
     if denses:
         pooling = head.get("pooling", "token" if "cls" in entries else "gap")

@@ -121,10 +121,11 @@ def radio_rows(config: ViTConfig) -> list[Row]:
 
 def normalization(source: Source, config: ViTConfig) -> Preprocessing:
     """What its input conditioner does with values in 0..1, after what its preprocessor does."""
-    mean, std = (
-        source.tensors[name].flatten().tolist() if name in source.tensors else source.config.get(key)
-        for name, key in zip(NORMALIZATION, ("norm_mean", "norm_std"), strict=True)
-    )
+    found: list[object] = []
+    for name, key in zip(NORMALIZATION, ("norm_mean", "norm_std"), strict=True):
+        stored = name in source.tensors
+        found.append(source.tensors[name].flatten().tolist() if stored else source.config.get(key))
+    mean, std = found
     if not isinstance(mean, list) or not isinstance(std, list):
         raise InputError(f"{source.where}: it does not say norm_mean and norm_std")
     look = preprocessing_of(source, config) if source.preprocessor else Preprocessing(size=config.image_size)

@@ -149,14 +149,12 @@ def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True
 
     ours, theirs = "blocks.{}.attention.qkv", "1.{}.0.fn.1"
     names = ("queries", "keys", "values") if apart else ("qkv",)
-    return [
-        tokens_and_positions(config, {"class_token": "0.cls_token"}, "0.positions", table_axes=2),
-        *FRANKZVIT_ROWS,
-        *(
-            Row((f"{ours}.{kind}",), tuple(f"{theirs}.{name}.{kind}" for name in names), read, write)
-            for kind in ("weight", "bias")
-        ),
-    ]
+    tokens = tokens_and_positions(config, {"class_token": "0.cls_token"}, "0.positions", table_axes=2)
+    table = [tokens, *FRANKZVIT_ROWS]
+    for kind in ("weight", "bias"):
+        stored = tuple(f"{theirs}.{name}.{kind}" for name in names)
+        table.append(Row((f"{ours}.{kind}",), stored, read, write))
+    return table
 
 
 def read_frankzvit(source: Source) -> Converted:

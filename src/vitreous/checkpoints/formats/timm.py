@@ -112,8 +112,9 @@ def layers_of(source: Source) -> Layers:
     first = {name.removeprefix("blocks.0.") for name in source.tensors if name.startswith("blocks.0.")}
     layers = FUSED
     if "attn.q_proj.weight" in first:
-        biases = tuple(each if f"attn.{each}" in first else None for each in (f"{p}.bias" for p in APART))
-        layers = layers._replace(projections=tuple(f"{p}.weight" for p in APART), biases=biases)
+        weights = tuple(f"{part}.weight" for part in APART)
+        biases = tuple(f"{part}.bias" if f"attn.{part}.bias" in first else None for part in APART)
+        layers = layers._replace(projections=weights, biases=biases)
     elif "attn.q_bias" in first:
         layers = layers._replace(biases=("q_bias", None, "v_bias"))
     if "mlp.fc1_g.weight" in first:

@@ -83,13 +83,13 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
     else:
         p, q = (source.size(PROJECTION, axis, ndim=4) for axis in (2, 3))
     rows, columns, table = table_of(source)
-    renamed = {
-        name.replace("embeds.proj.", "patch_embed.proj.").removeprefix("embeds."): entry
-        for name, entry in entries.items()
-        if not name.startswith("embeds.pos_embed")
-    }
+    renamed = {"pos_embed": table}
+    for name, entry in entries.items():
+        if not name.startswith("embeds.pos_embed"):
+            new = name.replace("embeds.proj.", "patch_embed.proj.").removeprefix("embeds.")
+            renamed[new] = entry
     overrides = {"stored_image_size": (rows * p, columns * q), **source.overrides}
-    return replace(source, tensors=Tensors(renamed | {"pos_embed": table}), overrides=overrides)
+    return replace(source, tensors=Tensors(renamed), overrides=overrides)
 
 
 def used_size(source: Source, config: ViTConfig, described: Sequence[object]) -> tuple[int, int] | None:

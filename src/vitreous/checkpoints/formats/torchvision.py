@@ -36,10 +36,8 @@ TORCHVISION_LAYER_NAMES = {
 TORCHVISION_ROWS = [
     *pairs(TORCHVISION_NAMES),
     *pairs(TORCHVISION_LAYER_NAMES, "blocks.{}.", TORCHVISION_LAYER),
-    *(
-        same(f"blocks.{{}}.attention.qkv.{kind}", f"{TORCHVISION_LAYER}self_attention.in_proj_{kind}")
-        for kind in ("weight", "bias")
-    ),
+    same("blocks.{}.attention.qkv.weight", f"{TORCHVISION_LAYER}self_attention.in_proj_weight"),
+    same("blocks.{}.attention.qkv.bias", f"{TORCHVISION_LAYER}self_attention.in_proj_bias"),
 ]
 
 

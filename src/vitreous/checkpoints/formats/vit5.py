@@ -88,7 +88,9 @@ def read_vit5(source: Source) -> Converted:
     config = configured(ViTConfig, source, fields)
     look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "crop_fraction": 1.0}
     reading = reading_as("ViT-5", source, config, rows_of(config), **look)
-    computed = [name.format(layer) for name in (PATCH_WAVES, REGISTER_WAVES) for layer in range(config.depth)]
+    computed: list[str] = []
+    for layer in range(config.depth):
+        computed += [PATCH_WAVES.format(layer), REGISTER_WAVES.format(layer)]
     return reading._replace(ignored=tuple(computed))
 
 
@@ -102,12 +104,13 @@ def write_vit5(model: Model, path: Path) -> None:
             "vit-5 cannot hold registers that are not rotated (position.rotary.register_temperature)"
         )
     count = config.resolved_head_dim // 4
-    waves = {
-        PATCH_WAVES: decreasing(rotary.temperature or 100.0, count),
-        REGISTER_WAVES: decreasing(rotary.register_temperature, count),
-    }
-    computed = {name.format(layer): each for name, each in waves.items() for layer in range(config.depth)}
-    write_torch(write_rows(rows_of(config), weights) | computed, path)
+    waves = decreasing(rotary.temperature or 100.0, count)
+    of_registers = decreasing(rotary.register_temperature, count)
+    tensors = write_rows(rows_of(config), weights)
+    for layer in range(config.depth):
+        tensors[PATCH_WAVES.format(layer)] = waves
+        tensors[REGISTER_WAVES.format(layer)] = of_registers
+    write_torch(tensors, path)
 
 
 VIT5 = Format(

@@ -65,10 +65,9 @@ class SyntheticImages(ImageDataset):
     def __init__(self, count: int, height: int, width: int) -> None:
         classes = tuple(f"grating-{number}" for number in range(CLASSES))
         self.targets = ClassTargets(np.arange(count, dtype=np.int64) % CLASSES, classes)
-        self.files = [
-            grating(number % CLASSES, number // CLASSES, height, width)
-            for number in range(min(CLASSES * VARIANTS, count))
-        ]
+        self.files: list[bytes] = []
+        for number in range(min(CLASSES * VARIANTS, count)):
+            self.files.append(grating(number % CLASSES, number // CLASSES, height, width))
 
     def encoded(self, index: int) -> bytes:
         return self.files[index % len(self.files)]

@@ -68,10 +68,9 @@ def settings_table(found: Comparison) -> Exhibit | LeftOut:
     if not found.settings:
         return left_out("settings", "same-settings")
     header = [phrase("compared.setting"), *(run.name for run in found.runs)]
-    rows = [
-        [name, *("–" if value is None else str(value) for value in row)]
-        for name, row in found.settings.items()
-    ]
+    rows: list[list[str]] = []
+    for name, row in found.settings.items():
+        rows.append([name, *("–" if value is None else str(value) for value in row)])
     return exhibit("settings", HTML.rows([header, *rows]))
 
 
@@ -84,10 +83,10 @@ def classes_changes(found: Comparison) -> Iterator[Exhibit | LeftOut]:
         *(run.name for run in found.runs),
         phrase("compared.largest-difference"),
     ]
-    rows = [
-        [label, *map(percentage, row), difference_text(max(row) - min(row), rate=True).lstrip("+")]
-        for label, row in found.by_class.items()
-    ]
+    rows: list[list[str]] = []
+    for label, row in found.by_class.items():
+        span = difference_text(max(row) - min(row), rate=True).lstrip("+")
+        rows.append([label, *map(percentage, row), span])
     yield exhibit(f"changes.{found.task}", HTML.rows([header, *rows]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,11 +88,12 @@ def curves_figure(
         if test is not None and key == test[0]:
             marks.append(Mark(rows[-1]["epoch"], phrase("charts.test"), test[1]))
         charts.append(curve_chart(words(f"panels.{kind}")[key], series, marks))
+    measured = set[str]().union(*rows)
     return exhibit(
         f"curves.{kind}",
         charts,
-        validated=any(name.startswith("validation_") for row in rows for name in row),
-        neighbors=any("validation_knn" in row for row in rows),
+        validated=any(name.startswith("validation_") for name in measured),
+        neighbors="validation_knn" in measured,
         resumed=len(resumed),
         chance=bool(chance),
         best=best.epoch if best else None,
@@ -122,7 +124,9 @@ def resumed_epochs(rows: Sequence[Row]) -> list[float]:
 
 def curve_chart(title: str, series: Mapping[str, Curve], marks: Sequence[Mark] = ()) -> Chart:
     """Plot curves over the epochs; positive ones that span much with a logarithmic axis to switch to."""
-    values = [value for _, ys in series.values() for value in ys if value == value]
+    values: list[float] = []
+    for _, ys in series.values():
+        values += [value for value in ys if not math.isnan(value)]
     header = [phrase("charts.epoch"), phrase("charts.curve"), phrase("charts.value")]
 
     def plotted(scale: str) -> tuple[Figure, list[Point]]:
@@ -234,13 +238,15 @@ def confusion_figure(
     if len(classes) > MOST_CLASSES:
         return left_out("confusion", "many-classes", count=len(classes))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    numbers = 100 * shares if pixels else counts
+    texts: list[list[str]] = []
+    for row in 100 * shares if pixels else counts:
+        texts.append([f"{number:.0f}" if number >= 0.5 else "" for number in row])
     chart = matrix(
         shares,
         rows=classes,
         columns=classes,
         axes_names=(phrase("charts.true-class"), phrase("charts.predicted-class")),
-        numbers=[[f"{number:.0f}" if number >= 0.5 else "" for number in row] for row in numbers],
+        numbers=texts,
     )
     return exhibit("confusion.pixels" if pixels else "confusion", chart)
 
