@@ -193,7 +193,7 @@ def state_dicts(
     if is_module(value):
         yield ".".join(path), dict(module_tensors(value, set()))
         return
-    if isinstance(value, list | tuple) and not isinstance(value, Stored) and len(value) <= DEEPEST:
+    if isinstance(value, list | tuple) and not isinstance(value, Shaped) and len(value) <= DEEPEST:
         value = {str(number): each for number, each in enumerate(value)}
     if not isinstance(value, Mapping):
         return

@@ -212,7 +212,7 @@ def parameters_of(name: str) -> int:
     return one + (config.depth - 1) * (two - one)
 
 
-def parameter_count(model: nn.Module) -> int:
+def parameter_count(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -115,7 +115,7 @@ class Preprocessing(Config):
             return to_tensor(self.image(Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)))
         one = {"channels": 1, "mean": self.mean[:1], "std": self.std[:1], "value_range": None}
         single = self.model_copy(update=one)
-        bands: list[Tensor] = []
+        bands: list[torch.Tensor] = []
         for band in range(self.channels):
             values_of_band = Image.fromarray(np.ascontiguousarray(values[..., band]))
             bands.append(to_tensor(single.image(values_of_band)))

@@ -61,9 +61,9 @@ def write_huggingface(model: Model, path: Path) -> None:
     prefix = "" if config.num_classes is None else prefix
     named = {name if name.startswith(HEADS) else prefix + name: tensor for name, tensor in tensors.items()}
     if form.family.square and len(set(config.image_size)) > 1:
-        log.warning(
-            "the folder is for vitreous: transformers' %s takes square images alone", described["model_type"]
-        )
+        kinds = described["architectures"]
+        assert isinstance(kinds, list)  # as each form gives it
+        log.warning("the folder is for vitreous: transformers' %s takes square images alone", kinds[0])
     labels = {} if form.family is families.CLIP else label_fields(model)
     look = preprocessor_config(model.preprocessing)
     if described["model_type"] == "siglip2_vision_model":

@@ -23,6 +23,7 @@ from vitreous.checkpoints.format import (
     asked_heads,
     asked_image_size,
     configured,
+    given_number,
     image_size_of,
     reading_as,
     tokens_and_positions,
