@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from unicodedata import east_asian_width
 
 from vitreous.errors import require_packages
@@ -21,23 +21,30 @@ FIRST_ROWS = 5  # of what is printed of a result
 COLUMNS, LONGEST = 8, 30  # of a printed table; characters of a cell
 
 
-class Table(list[Mapping[str, Any]]):
-    """Rows, for each the columns and their values, which print as a table."""
+Row = Mapping[str, object]  # of a table: its columns and their values
+
+
+class Table(list[Row]):
+    """Rows, which print as a table."""
 
     def __str__(self) -> str:
-        names = list(dict.fromkeys(name for row in self for name in row))
-        shown = names[:COLUMNS]
-        rows = [[shortened(row.get(name, "")) for name in shown] for row in self]
-        words = sum(all(isinstance(row.get(name, ""), str) for row in self) for name in shown[:1])
-        more = f"\n... and {len(names) - COLUMNS} more columns" if len(names) > COLUMNS else ""
-        return text_table(shown, rows, words=max(words, 1)) + more if self else "(no rows)"
+        if not self:
+            return "(no rows)"
+        columns = dict[str, None]()
+        for row in self:
+            columns.update(dict.fromkeys(row))
+        shown, cells = list(columns)[:COLUMNS], list[list[str]]()
+        for row in self:
+            cells.append([shortened(row.get(name, "")) for name in shown])
+        more = f"\n... and {len(columns) - COLUMNS} more columns" if len(columns) > COLUMNS else ""
+        return text_table(shown, cells) + more
 
 
-def as_table(rows: Callable[..., Sequence[Mapping[str, Any]]]) -> Callable[..., Table]:
+def as_table(rows: Callable[..., Sequence[Row]]) -> Callable[..., Table]:
     """Return a method `table` whose rows print as a table."""
 
     @wraps(rows)
-    def table(self: object, *arguments: Any, **options: Any) -> Table:
+    def table(self: object, *arguments: object, **options: object) -> Table:
         return Table(rows(self, *arguments, **options))
 
     return table
@@ -55,7 +62,7 @@ class Answer(Protocol):
 
     @property
     def path(self) -> str: ...
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> dict[str, object]: ...
     def line(self) -> str:
         """Return the answer for people, in a line."""
         ...
@@ -64,7 +71,7 @@ class Answer(Protocol):
 class Result:
     """A typed result, most often a dataclass, which overrides `to_json` and `table` if it has more to say."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """Let every result print well: a dataclass would print all that it has, and a list of rows is one."""
         super().__init_subclass__(**options)
         if "__repr__" not in vars(cls):
@@ -82,12 +89,12 @@ class Result:
         more = f"\n... {len(rows) - FIRST_ROWS} more rows: table()" if len(rows) > FIRST_ROWS else ""
         return f"{type(self).__name__}({words})\n{lines}{more}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the result as values that `json.dumps` takes: by default its fields, a path as text."""
         fields = asdict(self)  # type: ignore[call-overload]
         return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
-    def table(self) -> Sequence[Mapping[str, Any]]:
+    def table(self) -> Sequence[Row]:
         """Return the rows of the result: for each the columns and their values."""
         return Table([scalars(self.to_json())])
 
@@ -118,20 +125,20 @@ def percent(rate: float) -> str:
     return "-" if rate != rate else f"{100 * rate:.1f} %"
 
 
-def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+def scalars(values: Mapping[str, object]) -> dict[str, str | int | float]:
     """Return the entries that are one number or one text."""
     return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
 
 
-def table_html(rows: Sequence[Mapping[str, Any]]) -> str:
+def table_html(rows: Sequence[Row]) -> str:
     """Return rows of equal columns as an HTML table."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(written(value))}</td>" for value in row.values()) + "</tr>"
-        for row in rows
-    )
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{escape(written(value))}</td>" for value in row.values())
+        body += f"<tr>{cells}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -142,16 +149,15 @@ def written(value: object) -> str:
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> str:
     """Return a table as plain text; its first `words` columns are words, the others numbers."""
-    cells = [list(headers), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(text_width(row[column]) for row in cells) for column in range(len(headers))]
+    cells = [list(map(str, row)) for row in (headers, *rows)]
+    widths = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
+    rule = ["-" * width for width in widths]
     lines = []
-    for row in [cells[0], ["-" * width for width in widths], *cells[1:]]:
-        aligned = (
-            f"{cell}{' ' * (width - text_width(cell))}"
-            if column < words
-            else f"{' ' * (width - text_width(cell))}{cell}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
+    for row in [cells[0], rule, *cells[1:]]:
+        aligned: list[str] = []
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            blank = " " * (width - text_width(cell))
+            aligned.append(cell + blank if column < words else blank + cell)
         lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)
 
