@@ -20,7 +20,7 @@ from PIL import Image
 from vitreous.addons.serving.app import Loaded, build_app
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier, Regressor, ServedModel
-from vitreous.addons.serving.run import address_of, answer_until_stopped, bind, server_of
+from vitreous.addons.serving.run import address_of, bind, server_of
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -71,13 +71,11 @@ def app_of(served: ServedModel, page: str = "<p>page</p>", **options: Any) -> Fa
 @contextmanager
 def at_an_address(app: FastAPI, limits: Limits = Limits()) -> Iterator[str]:  # noqa: B008
     """A server of its own thread."""
-    opened, up = bind("127.0.0.1", 0), threading.Event()
+    opened = bind("127.0.0.1", 0)
     opened.listen()
     server = server_of(app, limits)
-    serving = answer_until_stopped(server, opened, ready=up.set)
-    thread = threading.Thread(target=lambda: asyncio.run(serving))
+    thread = threading.Thread(target=server.run, args=([opened],))
     thread.start()
-    assert up.wait(60)
     try:
         yield address_of(opened)
     finally:

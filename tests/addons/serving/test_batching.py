@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from vitreous.addons.serving import batching
-from vitreous.addons.serving.batching import Asker, Batcher, FairQueue, Room, Turns
+from vitreous.addons.serving.batching import Batcher, Room
 from vitreous.addons.serving.limits import Refused
 
 
@@ -34,17 +34,10 @@ class Doubler:
         return [2 * number for number in numbers]
 
 
-class Asking(Batcher[int, int]):
-    """All questions are of one request."""
-
-    async def ask(self, question: int, asker: Asker = Asker("client", 1)) -> int:  # noqa: B008
-        return await super().ask(question, asker)
-
-
 def with_batcher(work: Doubler, conversation: Any, *, max_batch: int = 4, max_wait: float = 0.05) -> Any:
     async def run() -> Any:
         with ThreadPoolExecutor(1) as executor:
-            batcher = Asking(work, executor=executor, max_batch=max_batch, max_wait=max_wait)
+            batcher = Batcher[int, int](work, executor=executor, max_batch=max_batch, max_wait=max_wait)
             return await conversation(batcher)
 
     return asyncio.run(run())
@@ -59,7 +52,7 @@ async def turn_over() -> None:
 def test_what_arrives_together_is_one_batch_in_order() -> None:
     work = Doubler()
 
-    async def six(batcher: Asking) -> list[int]:
+    async def six(batcher: Batcher[int, int]) -> list[int]:
         return await asyncio.gather(*(batcher.ask(number) for number in range(6)))
 
     assert with_batcher(work, six) == [0, 2, 4, 6, 8, 10]
@@ -70,7 +63,7 @@ def test_what_arrives_together_is_one_batch_in_order() -> None:
 def test_who_is_alone_does_not_wait() -> None:
     work = Doubler()
 
-    async def one(batcher: Asking) -> list[int]:
+    async def one(batcher: Batcher[int, int]) -> list[int]:
         return [await asyncio.wait_for(batcher.ask(number), 60) for number in range(3)]
 
     assert with_batcher(work, one, max_batch=100, max_wait=1000.0) == [0, 2, 4]
@@ -80,7 +73,7 @@ def test_who_had_company_waits_for_it_a_while(monkeypatch: pytest.MonkeyPatch) -
     work, now = Doubler(), [0.0]
     monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    async def some(batcher: Asking) -> int:
+    async def some(batcher: Batcher[int, int]) -> int:
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
         await asyncio.gather(*(batcher.ask(number) for number in range(3)))
         first = asyncio.create_task(batcher.ask(3))
@@ -97,33 +90,10 @@ def test_who_had_company_waits_for_it_a_while(monkeypatch: pytest.MonkeyPatch) -
     assert work.batches == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-def test_a_stall_does_not_make_the_next_batches_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch is kept short by what questions cost as a rule, not by the one that took long."""
-    now, seconds = [0.0], iter((0.01, 2.0, 0.01, 4.0, 4.0, 4.0))
-    monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now[0]))
-
-    class Timed(Doubler):
-        def __call__(self, numbers: Sequence[int]) -> list[int]:
-            now[0] += next(seconds)
-            return super().__call__(numbers)
-
-    work = Timed()
-
-    async def some(batcher: Asking) -> None:
-        for count in (2, 1, 4):
-            await asyncio.gather(*(batcher.ask(number) for number in range(count)))
-        batcher.each.clear()
-        await batcher.ask(7)  # it takes 4 s: two of them would be too long
-        await asyncio.gather(batcher.ask(8), batcher.ask(9))
-
-    with_batcher(work, some)
-    assert work.batches == [[0, 1], [0], [0, 1, 2, 3], [7], [8], [9]]
-
-
 def test_one_that_fails_fails_alone() -> None:
     work = Doubler()
 
-    async def three(batcher: Asking) -> list[Any]:
+    async def three(batcher: Batcher[int, int]) -> list[Any]:
         return await asyncio.gather(*(batcher.ask(n) for n in (1, 13, 2)), return_exceptions=True)
 
     first, failed, last = with_batcher(work, three)
@@ -136,7 +106,7 @@ def test_what_was_given_up_is_not_computed() -> None:
     work = Doubler()
     work.gate = threading.Event()
 
-    async def leave(batcher: Asking) -> list[int]:
+    async def leave(batcher: Batcher[int, int]) -> list[int]:
         first = asyncio.create_task(batcher.ask(1))
         await asyncio.sleep(0.1)  # the first batch is under way
         given_up, kept = asyncio.create_task(batcher.ask(2)), asyncio.create_task(batcher.ask(3))
@@ -154,7 +124,7 @@ def test_giving_up_during_the_batch_harms_nobody() -> None:
     work = Doubler()
     work.gate = threading.Event()
 
-    async def leave(batcher: Asking) -> int:
+    async def leave(batcher: Batcher[int, int]) -> int:
         tasks = [asyncio.create_task(batcher.ask(number)) for number in (1, 2)]
         await asyncio.sleep(0.1)
         tasks[0].cancel()
@@ -174,65 +144,3 @@ def test_a_full_house_says_when_to_come_again() -> None:
         with room.admit(1):
             assert room.inside == 3
     assert room.inside == 0
-
-
-def test_clients_take_turns_and_so_do_their_requests() -> None:
-    queue = FairQueue[str]()
-    for client, request, item in (
-        ("a", 1, "a1"),
-        ("a", 1, "a2"),
-        ("a", 1, "a3"),
-        ("a", 2, "A1"),
-        ("b", 3, "b1"),
-        ("b", 3, "b2"),
-    ):
-        queue.put(Asker(client, request), item)
-    assert queue.first() == "a1"
-    assert [queue.take() for _ in range(len(queue))] == ["a1", "b1", "A1", "b2", "a2", "a3"]
-    assert queue.clients == {}
-
-
-def test_a_client_with_many_large_images_does_not_hold_another() -> None:
-    """One place, eight images of one client, then one of another: it is the third, not the ninth."""
-    order: list[str] = []
-
-    async def all_of_them() -> None:
-        turns, gate = Turns(1), asyncio.Event()
-
-        async def decode(client: str, request: int) -> None:
-            async with turns.turn(Asker(client, request)):
-                await gate.wait()
-                order.append(client)
-
-        many = [asyncio.create_task(decode("many", number)) for number in range(8)]
-        one = asyncio.create_task(decode("one", 9))
-        await turn_over()
-        gate.set()
-        await asyncio.gather(one, *many)
-        assert turns.free == 1
-
-    asyncio.run(all_of_them())
-    assert order.index("one") == 2  # after the one that was decoded, and one whose turn it was
-
-
-@pytest.mark.parametrize("moment", ["while it waits", "as it comes"])
-def test_a_turn_that_is_given_up_goes_to_the_next(moment: str) -> None:
-    async def leave() -> tuple[list[int], int]:
-        turns, ended, gate = Turns(1), list[int](), asyncio.Event()
-
-        async def take(number: int) -> None:
-            async with turns.turn(Asker("client", number)):
-                await gate.wait()
-                ended.append(number)
-            if moment == "as it comes" and number == 0:
-                tasks[1].cancel()  # which has just been given the place
-
-        tasks = [asyncio.create_task(take(number)) for number in range(3)]
-        await turn_over()
-        if moment == "while it waits":
-            tasks[1].cancel()
-        gate.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return ended, turns.free
-
-    assert asyncio.run(leave()) == ([0, 2], 1)

@@ -125,7 +125,6 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int, tmp
         (["{model}", "--deadline", "nan"], "--deadline 'nan' is not a finite number"),
         (["{model}", "--max-wait", "nan"], "--max-wait 'nan' is not a finite number"),
         (["{model}", "--max-wait", "inf"], "--max-wait 'inf' is not a finite number"),
-        (["{model}", "--full-status", "500"], "--full-status 500 is not 503 or 429"),
         (["{model}", "--token-file", "none"], "cannot read --token-file none"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import socket
 import struct
 import threading
@@ -15,17 +14,14 @@ from typing import Any
 
 import httpx
 import pytest
-from PIL import Image
 
-from vitreous.addons.serving.batching import LONGEST, Asker, Batcher
-from vitreous.addons.serving.limits import Body, Limits, Memory, Refused
+from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier
 from vitreous.addons.serving.run import hosts_of, read_token
 from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError
 
 from .conftest import (
-    THREAD,
     app_of,
     at_an_address,
     error_of,
@@ -122,41 +118,32 @@ def test_a_body_that_stands_still_is_given_up(classifier: Classifier) -> None:
     assert time.perf_counter() - began < 300
 
 
-def test_the_largest_body_that_still_arrives_gives_way(classifier: Classifier) -> None:
-    """Many large uploads that never end keep out neither memory's bound nor small requests."""
+def test_bodies_together_are_limited(classifier: Classifier) -> None:
+    """What one is refused for comes free again."""
     limits = Limits(body=50_000, memory=60_000)
 
-    async def crowd(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
+    async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
+        ended = asyncio.Event()
+
         async def unfinished() -> Any:
             yield bytes(50_000)
-            await asyncio.sleep(600)
+            await ended.wait()
+
+        async def ask() -> httpx.Response:
+            padded = image() + bytes(20_000)
+            return await client.post("/v1/predict", content=padded, headers={"content-type": "image/png"})
 
         slow = client.post("/v1/predict", content=unfinished(), headers={"content-type": "image/png"})
         waiting = asyncio.create_task(slow)
         await asyncio.sleep(0.2)
-        small = Image.new("RGB", (300, 300))
-        buffer = io.BytesIO()
-        small.save(buffer, "BMP")
-        padded = image(size=(80, 60))[:50_000]
-        answer = await client.post(
-            "/v1/predict", content=padded + bytes(40_000 - len(padded)), headers={"content-type": "image/png"}
-        )
-        return await waiting, answer
+        refused = await ask()
+        ended.set()
+        await waiting
+        return [refused, await ask()]
 
-    dropped, answered = talk(app_of(classifier, limits=limits), crowd)
-    assert (dropped.status_code, answered.status_code) == (503, 200)
-    assert "as many bytes of requests" in error_of(dropped)
-
-
-def test_bodies_that_are_answered_never_give_way() -> None:
-    memory, first, second = Memory(100), Body(), Body()
-    memory.grow(first, 80)
-    first.complete = True
-    with pytest.raises(Refused):
-        memory.grow(second, 30)
-    assert not first.dropped
-    memory.bodies.discard(first)
-    memory.grow(Body(), 60)
+    refused, answered = talk(app_of(classifier, limits=limits), crowd)
+    assert (refused.status_code, answered.status_code) == (503, 200)
+    assert "as many bytes of requests" in error_of(refused)
 
 
 def test_silent_connections_leave_others_served(classifier: Classifier) -> None:
@@ -203,54 +190,6 @@ def test_an_answer_that_takes_too_long_is_given_up() -> None:
     late = talk(app_of(served, limits=Limits(deadline=0.3)), ask)
     assert late.status_code == 504
     assert "longer than 0.3 s" in error_of(late)
-
-
-def test_a_small_image_does_not_wait_for_large_ones(
-    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, original = threading.Event(), classifier.prepare
-
-    def slow(opened: Any) -> Any:
-        if opened.size[0] > 1000:
-            gate.wait(60)
-        return original(opened)
-
-    monkeypatch.setattr(classifier, "prepare", slow)
-    monkeypatch.setattr(classifier, "most_pixels", 10**8)
-    large = image(size=(2000, 1500), kind="JPEG")
-
-    async def ask(client: httpx.AsyncClient) -> list[int]:
-        files = form(*[(f"{number}.jpg", large) for number in range(16)])
-        expensive = asyncio.create_task(client.post("/v1/predict", **files))
-        await asyncio.sleep(0.3)
-        cheap = await asyncio.wait_for(client.post("/v1/predict", **form(("x.png", image()))), 30)
-        assert not expensive.done()
-        gate.set()
-        return [cheap.status_code, (await expensive).status_code]
-
-    assert talk(app_of(classifier), ask) == [200, 200]
-
-
-@pytest.mark.slow
-def test_requests_take_turns_and_batches_are_short() -> None:
-    batches: list[list[int]] = []
-
-    def work(questions: Any) -> list[int]:
-        batches.append(list(questions))
-        time.sleep(LONGEST / 4 * len(questions))
-        return list(questions)
-
-    async def ask() -> None:
-        batcher = Batcher[int, int](work, executor=THREAD, max_batch=4, max_wait=0.0)
-        many = [asyncio.create_task(batcher.ask(number, Asker("client", 1))) for number in range(12)]
-        await asyncio.sleep(0)
-        one = asyncio.create_task(batcher.ask(100, Asker("client", 2)))
-        await asyncio.gather(one, *many)
-
-    asyncio.run(ask())
-    assert 100 in batches[0] + batches[1]  # not after all twelve
-    assert max(map(len, batches[1:])) <= 4
-    assert sorted(number for batch in batches for number in batch) == [*range(12), 100]
 
 
 # --- who may ask -------------------------------------------------------------------------------------------

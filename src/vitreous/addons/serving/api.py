@@ -25,7 +25,6 @@ def serve(
     max_batch: int = 32,
     max_wait: int | float = 5.0,
     queue: int = 256,
-    full_status: int = 503,
     deadline: int | float = 60.0,
     allow_host: Sequence[str] | None = None,
     token_file: str | Path | None = None,
@@ -44,7 +43,6 @@ def serve(
         max_batch: most images in a batch.
         max_wait: milliseconds that an image waits for others, to share a batch.
         queue: maximum queued images; beyond it the server answers 503 with Retry-After.
-        full_status: the status while the queue is full: 503, or 429 for clients that wait only then.
         deadline: seconds from a request's last byte to its answer; beyond it the server answers 504.
         allow_host: names in the Host header that are answered beside localhost; a server that other machines
             reach answers for any name unless some are given.
@@ -59,8 +57,6 @@ def serve(
     for name, value in given.items():
         if not least[name] <= value < math.inf:
             raise InputError(f"`{name}` {value:g} is not a number of {least[name]} or more")
-    if full_status not in (503, 429):
-        raise InputError(f"`full_status` {full_status} is not 503 or 429")
     from vitreous.api.arguments import named_path  # the help of the command needs none of this
 
     spec = named_path(model)
@@ -69,13 +65,7 @@ def serve(
     from vitreous.addons.serving import run
     from vitreous.addons.serving.limits import Limits
 
-    limits = Limits(
-        max_batch=max_batch,
-        max_wait=max_wait / 1000,
-        queue=queue,
-        deadline=deadline,
-        full_status=full_status,
-    )
+    limits = Limits(max_batch=max_batch, max_wait=max_wait / 1000, queue=queue, deadline=deadline)
     token = None if token_file is None else run.read_token(Path(token_file))
     hosts = run.hosts_of(host, allow_host or ())
     load_model = partial(run.load, spec, device=device, precision=precision, limits=limits, language=language)

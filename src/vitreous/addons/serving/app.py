@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -17,16 +16,14 @@ from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from torch import Tensor
 
 from vitreous import __version__
-from vitreous.addons.serving.batching import Asker, Batcher, Room, Turns
+from vitreous.addons.serving.batching import Batcher, Room
 from vitreous.addons.serving.limits import LEFT, Access, Guard, Limits, Refused
 from vitreous.addons.serving.models import (
     Answer,
     Endpoint,
     Failed,
-    ImageHeader,
     Question,
     ServedModel,
     parse,
@@ -44,10 +41,8 @@ PAGE_HEADERS = {
     "Cache-Control": "no-cache",
 }
 OPEN = frozenset({"/", "/healthz"})  # without a token
-LARGE = 2_000_000  # pixels of an image that takes long to decode
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-Result = TypeVar("Result")
 
 
 class Metrics:
@@ -85,14 +80,20 @@ class Loaded(NamedTuple):
 class Server:
     """What the requests share."""
 
-    def __init__(self, loaded: Loaded, limits: Limits, model_thread: Executor) -> None:
-        self.model_thread = model_thread
+    def __init__(
+        self,
+        loaded: Loaded,
+        limits: Limits,
+        model_thread: Executor,
+        started: Callable[[Server], None] = lambda server: None,
+    ) -> None:
+        self.model_thread, self.started = model_thread, started
         # A request with more images than the queue takes could never be admitted: it is too large.
         self.limits = limits._replace(images=min(limits.images, limits.queue))
         self.metrics = Metrics()
-        self.room = Room(limits.queue, limits.full_status, changed=self.metrics.queue.set)
-        self.numbers = itertools.count()
+        self.room = Room(limits.queue, changed=self.metrics.queue.set)
         self.loading = asyncio.Lock()  # while another model is loaded
+        self.work: asyncio.Task[None] | None = None  # the newest that was begun, which may not be collected
         self.use(loaded)
 
     def use(self, loaded: Loaded) -> None:
@@ -115,6 +116,10 @@ class Server:
             raise InputError("the new model answers other questions: start another server for it")
         self.use(loaded)
 
+    def begin(self, work: Coroutine[object, None, None]) -> None:
+        """Do some work beside the requests."""
+        self.work = asyncio.get_running_loop().create_task(work)
+
     def facts(self) -> dict[str, object]:
         """What GET /v1/model says."""
         model = self.loaded.model
@@ -128,59 +133,32 @@ class Server:
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
-        """The lifespan of the application: threads that decode images. Large images have threads of their
-        own, one fewer, so that small ones never wait for them."""
-        cores = worker_count(None)
-        fewer = max(cores - 1, 1)
-        self.small_turns, self.large_turns = Turns(cores), Turns(fewer)
-        with (
-            ThreadPoolExecutor(cores, "vitreous-decode", initializer=one_core) as self.small_threads,
-            ThreadPoolExecutor(fewer, "vitreous-large", initializer=one_core) as self.large_threads,
-        ):
+        """The lifespan of the application: threads that decode images."""
+        with ThreadPoolExecutor(worker_count(None), "vitreous-decode", initializer=one_core) as self.threads:
+            self.started(self)
             yield
 
-    async def answers(
-        self, request: Request, endpoint: str, uploads: Sequence[Upload], parameters: Config
-    ) -> list[Answer]:
-        """The answers to all images of a request, in order.
-
-        Raises:
-            Refused: the queue is full, or it takes too long.
-            ClientDisconnect: the client went away.
-        """
-        client = request.client.host if request.client else ""
-        asker, model, batcher = Asker(client, next(self.numbers)), self.loaded.model, self.batchers[endpoint]
+    async def answers(self, endpoint: str, uploads: Sequence[Upload], parameters: Config) -> list[Answer]:
+        """The answers to all images of a request, in order. Raises Refused: the queue is full, or it takes
+        too long."""
+        model, batcher = self.loaded.model, self.batchers[endpoint]
+        loop = asyncio.get_running_loop()
 
         async def answer(upload: Upload) -> Answer:
             try:
-                pixels = await self.decode(model, upload, asker)
+                opened = await loop.run_in_executor(self.threads, model.open, upload.data, upload.name)
+                pixels = await loop.run_in_executor(self.threads, model.prepare, opened)
             except BadImage as bad:
                 return Failed(path=upload.name, reason=bad.reason)
-            return await batcher.ask(Question(upload.name, pixels, parameters), asker)
+            return await batcher.ask(Question(upload.name, pixels, parameters))
 
         with self.room.admit(len(uploads)):
             try:
                 async with asyncio.timeout(self.limits.deadline):
-                    return await while_connected(request, all_of(map(answer, uploads)))
+                    return await asyncio.gather(*map(answer, uploads))
             except TimeoutError:
                 seconds = f"{self.limits.deadline:g} s"
                 raise Refused(504, f"the answer took longer than {seconds}: send less at once") from None
-
-    async def decode(self, model: ServedModel, upload: Upload, asker: Asker) -> Tensor:
-        """The pixels of an image, when it is the client's turn. Raises BadImage."""
-        loop = asyncio.get_running_loop()
-
-        def open_and_prepare_small() -> Tensor | ImageHeader:
-            opened = model.open(upload.data, upload.name)
-            large = opened.size[0] * opened.size[1] > LARGE
-            return opened if large else model.prepare(opened)
-
-        async with self.small_turns.turn(asker):
-            found = await loop.run_in_executor(self.small_threads, open_and_prepare_small)
-        if isinstance(found, Tensor):
-            return found
-        async with self.large_turns.turn(asker):
-            return await loop.run_in_executor(self.large_threads, model.prepare, found)
 
 
 def addresses(model: ServedModel) -> list[tuple[str, type]]:
@@ -195,6 +173,7 @@ def build_app(
     limits: Limits = Limits(),  # noqa: B008 - immutable
     hosts: Collection[str] | None = None,
     token: str | None = None,
+    started: Callable[[Server], None] = lambda server: None,
 ) -> FastAPI:
     """The application of a model.
 
@@ -203,8 +182,9 @@ def build_app(
             wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
             process's threads have computed on all cores.
         hosts, token: see `Access`.
+        started: called in the server's loop, when its threads are there.
     """
-    server = Server(loaded, limits, model_thread)
+    server = Server(loaded, limits, model_thread, started)
     app = FastAPI(
         title=f"vitreous serve {loaded.about['name']}",
         version=__version__,
@@ -237,7 +217,7 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
         png = getattr(parameters, "format", "json") == "png"
         if png and len(uploads.images) > 1:
             raise Refused(400, f"format=png answers one image, not {len(uploads.images)}: send one")
-        answers = await server.answers(request, endpoint.name, uploads.images, parameters)
+        answers = await server.answers(endpoint.name, uploads.images, parameters)
         return answered(endpoint.key, answers)
 
     envelope = create_model(
@@ -321,37 +301,6 @@ def say_errors(app: FastAPI, offered: str) -> None:
         return Refused(LEFT, "the client went away").response()
 
 
-async def all_of(work: Iterable[Coroutine[object, None, Result]]) -> list[Result]:
-    """What each of `work` returns. Cancelled, or when one fails unforeseen, the others are given up."""
-    tasks = [asyncio.create_task(each) for each in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def while_connected(request: Request, work: Coroutine[object, None, Result]) -> Result:
-    """What `work` returns. Raises ClientDisconnect when the client left, and the work was given up."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(disconnected(request))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task
-
-
-async def disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 # --- OpenAPI -----------------------------------------------------------------------------------------------
 
 
@@ -371,7 +320,6 @@ REFUSALS = {
     415: "a content type that cannot be read",
     421: "a host that the server does not answer for",
     422: "no image that can be answered, or a parameter that does not do",
-    429: "the queue is full, with --full-status 429: ask again after Retry-After seconds",
     503: "the queue is full: ask again after Retry-After seconds; or the server is stopping",
     504: "no answer within the time that a request may take",
 }

@@ -47,19 +47,11 @@ class ServeOptions(TypedDict, total=False):
             "[default: 256]"
         ),
     ]
-    full_status: Annotated[
-        Int,
-        Parameter(
-            help="the status while the queue is full: 503, or 429 for clients that wait only then [default: "
-            "503]"
-        ),
-    ]
     deadline: Annotated[
         Number,
         Parameter(
             help="seconds from a request's last byte to its answer; beyond it the server answers 504 "
-            "[default: "
-            "60.0]"
+            "[default: 60.0]"
         ),
     ]
     allow_host: Annotated[

@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     memory: int = 256 * 2**20  # bytes of all bodies that are held at once
     images: int = 64  # of a request
     pixels: int = 64_000_000  # of one image
-    connections: int = 1000  # at once
+    connections: int = 900  # at once: a process may have 1024 files open, by default
     header_seconds: float = 10.0  # until a request's headers are there
     stalled: float = 10.0  # seconds without a byte of a body that is not complete
     seconds: float = 120.0  # until the whole body is there
@@ -34,7 +34,6 @@ class Limits(NamedTuple):
     max_batch: int = 32  # images that are computed together
     max_wait: float = 0.005  # seconds that an image waits for others
     queue: int = 256  # images that may be accepted and not yet answered
-    full_status: int = 503  # of the answer while the queue is full
 
 
 class Refused(Exception):
@@ -48,42 +47,6 @@ class Refused(Exception):
     def response(self) -> JSONResponse:
         """The one form of every error."""
         return JSONResponse({"error": " ".join(str(self).split())}, self.status, self.headers)
-
-
-class Body:
-    """The bytes of one request that have arrived."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.complete = False
-        self.dropped = False
-        self.patience: asyncio.Timeout | None = None  # of the chunk that is waited for
-
-
-class Memory:
-    """The bodies that are held at once, at most so many bytes.
-
-    Where another one needs room, the largest that is still arriving gives way: a client that sends much and
-    slowly does not keep others out.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.bodies: set[Body] = set()
-
-    def grow(self, body: Body, size: int) -> None:
-        """Hold `size` more bytes of a body. Raises Refused where there is no room for them."""
-        body.size += size
-        self.bodies.add(body)
-        while sum(each.size for each in self.bodies) > self.most:
-            arriving = (each for each in self.bodies if not each.complete)
-            largest = max(arriving, key=lambda each: each.size, default=body)
-            self.bodies.discard(largest)
-            if largest is body:
-                raise Refused(503, CROWDED, Retry_After="1", Connection="close")
-            largest.dropped = True
-            if largest.patience:
-                largest.patience.reschedule(0)
 
 
 class Access:
@@ -135,7 +98,7 @@ class Guard:
         self.limits = limits
         self.access = access
         self.observe = observe
-        self.memory = Memory(limits.memory)
+        self.held = 0  # bytes of all bodies that have arrived and are not answered
         self.large = f"the body is over the {limits.body / 2**20:g} MiB that are allowed"
         self.slow = (
             f"the body did not arrive within {limits.seconds:g} s, or stood still for {limits.stalled:g} s: "
@@ -147,26 +110,25 @@ class Guard:
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), LEFT
-        headers, body, now = Headers(scope=scope), Body(), asyncio.get_running_loop().time
-        latest = now() + self.limits.seconds
+        headers, now = Headers(scope=scope), asyncio.get_running_loop().time
+        latest, size, complete = now() + self.limits.seconds, 0, False
 
         async def limited() -> Message:
-            # After the body only a disconnect can come, and the answer may take its time.
-            until = None if body.complete else min(latest, now() + self.limits.stalled)
+            nonlocal size, complete
+            if complete:  # only a disconnect can come, and the answer may take its time
+                return await receive()
             try:
-                async with asyncio.timeout_at(until) as body.patience:
+                async with asyncio.timeout_at(min(latest, now() + self.limits.stalled)):
                     message = await receive()
             except TimeoutError:
-                if body.dropped:
-                    raise Refused(503, CROWDED, Retry_After="1", Connection="close") from None
                 raise Refused(408, self.slow, Connection="close") from None
-            finally:
-                body.patience = None
-            if not body.complete:
-                self.memory.grow(body, len(message.get("body", b"")))
-                body.complete = not message.get("more_body", False)
-            if body.size > self.limits.body:
+            size += len(message.get("body", b""))
+            self.held += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if size > self.limits.body:
                 raise Refused(413, self.large, Connection="close")
+            if self.held > self.limits.memory:
+                raise Refused(503, CROWDED, Retry_After="1", Connection="close")
             return message
 
         async def watched(message: Message) -> None:
@@ -193,6 +155,6 @@ class Guard:
                 failure = Refused(500, "the server failed on this request; its log says why")
                 await failure.response()(scope, receive, watched)
         finally:
-            self.memory.bodies.discard(body)
+            self.held -= size
             address = getattr(scope.get("route"), "path", "other")
             self.observe(address, status, time.perf_counter() - began)

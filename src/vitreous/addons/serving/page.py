@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from vitreous import __version__
 from vitreous.addons.serving.models import ServedModel
-from vitreous.languages import CURRENT, phrase, words
+from vitreous.inspection.page import templates_of
+from vitreous.languages import phrase, words
 
 EXAMPLE = """curl -F files=@image.png ADDRESS/v1/{name}
 
 import httpx
 with open("image.png", "rb") as file:
     print(httpx.post("ADDRESS/v1/{name}", files={{"files": file}}).json())"""
-
-
-@cache
-def templates() -> Environment:
-    """The page's template, and the frame and the style of all pages."""
-    environment = Environment(
-        loader=ChoiceLoader(
-            [
-                PackageLoader("vitreous.addons.serving", "templates"),
-                PackageLoader("vitreous.inspection", "templates"),
-            ]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {"phrase": phrase, "language": CURRENT.get}
-    return environment
 
 
 def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
@@ -63,7 +42,7 @@ def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
         "grid": getattr(model.config, "grid", []),
     }
     return (
-        templates()
+        templates_of("vitreous.addons.serving")
         .get_template("serve.html.j2")
         .render(
             title=about["name"],

@@ -8,7 +8,7 @@ import errno
 import logging
 import signal
 import socket
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,6 @@ from vitreous.training.precision import pick_device
 log = logging.getLogger(__name__)
 PATIENCE = 60  # seconds for what was accepted, once the server is asked to stop
 BACKLOG = 2048
-FILES = 64  # that are open beside connections
 SHORTEST = 16  # characters of a token
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -101,48 +100,28 @@ def serve_model(
     with ThreadPoolExecutor(1, "vitreous-model") as model_thread:
         loaded = model_thread.submit(load_model).result()
         model_thread.submit(loaded.model.warm_up).result()
-        app = build_app(loaded, model_thread=model_thread, limits=limits, hosts=hosts, token=token)
+
+        def started(server: Server) -> None:
+            if hasattr(signal, "SIGHUP"):  # not on Windows
+                again = partial(load_again, server, load_model)
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: server.begin(again()))
+            ready(address_of(opened), dict(loaded.about))
+
+        app = build_app(
+            loaded, model_thread=model_thread, limits=limits, hosts=hosts, token=token, started=started
+        )
         try:
             opened.listen(BACKLOG)
         except OSError as error:
             raise InputError(refused(error, *opened.getsockname()[:2])) from None
         logging.getLogger("python_multipart").setLevel(logging.ERROR)  # else a line for each torn form
 
-        async def serving() -> None:
-            on_hangup(partial(load_again, app.state.server, load_model))
-            announce = partial(ready, address_of(opened), dict(loaded.about))
-            await answer_until_stopped(server_of(app, limits), opened, announce)
-
         # uvicorn stops gracefully and then raises the signal again, for the handler before it.
         before = signal.signal(signal.SIGTERM, lambda number, frame: None)
         try:
-            asyncio.run(serving())
+            server_of(app, limits).run([opened])
         finally:
             signal.signal(signal.SIGTERM, before)
-
-
-async def answer_until_stopped(
-    server: uvicorn.Server, opened: socket.socket, ready: Callable[[], None]
-) -> None:
-    serving = asyncio.create_task(server.serve([opened]))
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.01)
-    if server.started:
-        ready()
-    await serving
-
-
-def on_hangup(work: Callable[[], Coroutine[object, None, None]]) -> None:
-    """Do some work in this loop on each SIGHUP."""
-    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-
-    def begin() -> None:
-        task = loop.create_task(work())
-        tasks.add(task)  # else it may be collected before it is done
-        task.add_done_callback(tasks.discard)
-
-    if hasattr(signal, "SIGHUP"):  # not on Windows
-        loop.add_signal_handler(signal.SIGHUP, begin)
 
 
 async def load_again(server: Server, load_model: Callable[[], Loaded]) -> None:
@@ -276,10 +255,9 @@ class GuardedConnection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
 
 def server_of(app: FastAPI, limits: Limits) -> uvicorn.Server:
     """uvicorn's server with limited connections."""
-    limited = limits._replace(connections=most_connections(limits.connections))
     config = uvicorn.Config(
         app,
-        http=type("Connection", (GuardedConnection,), {"limits": limited}),
+        http=type("Connection", (GuardedConnection,), {"limits": limits}),
         log_config=None,
         log_level=logging.ERROR,  # else each client that does not speak HTTP writes a line
         access_log=False,
@@ -288,18 +266,3 @@ def server_of(app: FastAPI, limits: Limits) -> uvicorn.Server:
         timeout_graceful_shutdown=PATIENCE,
     )
     return uvicorn.Server(config)
-
-
-def most_connections(wanted: int) -> int:
-    """How many connections there are files for, with some left for other files; as many as wanted at most."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        return max(soft - FILES, 1)
-    return wanted
