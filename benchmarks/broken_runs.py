@@ -204,15 +204,15 @@ CASES = {
         {"preprocessing.mean": [123.7, 116.3, 103.5], "preprocessing.std": [58.4, 57.1, 57.4]},
     ),
     "overfitting": Case(
-        made(noise, 2, 100), "overfitting", {"training.epochs": 60, "augmentation.affine": None}
+        made(noise, 2, 100), "overfitting", {"training.length": "60 epochs", "augmentation.affine": None}
     ),
     "leak": Case(leaking, "leak"),
     "wrong-labels": Case(made(shapes, images=120, wrong=0.15), "wrong labels"),
     "blank-images": Case(made(blank, 2), "blank images"),
-    "slow-loader": Case(made(shapes), "loader", {"training.epochs": 8}, slow_loader=True),
+    "slow-loader": Case(made(shapes), "loader", {"training.length": "8 epochs"}, slow_loader=True),
     "frozen-encoder": Case(made(shapes), "frozen encoder", {"training.freeze": ["backbone"]}),
     "image-too-large": Case(
-        made(shapes, 2, 30), "image size", {"model.image_size": 128, "training.epochs": 3}
+        made(shapes, 2, 30), "image size", {"model.image_size": 128, "training.length": "3 epochs"}
     ),
     "image-too-small": Case(
         made(shapes, side=160),
@@ -242,7 +242,7 @@ def trained(name: str, folder: Path, epochs: int, seed: int) -> vt.Run:
     shutil.rmtree(folder, ignore_errors=True)
     case = CASES[name]
     source = case.data(folder / "images", seed)
-    settings = {"training.epochs": epochs, "data.validation_fraction": 0.2, **case.settings}
+    settings = {"training.length": f"{epochs} epochs", "data.validation_fraction": 0.2, **case.settings}
     if source != "digits":
         settings = {**SMALL, **settings}
     if name == "leak":

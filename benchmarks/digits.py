@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    settings = {"training": {"epochs": options.epochs}} if options.epochs else {}
+    settings = {"training": {"length": f"{options.epochs} epochs"}} if options.epochs else {}
     rows = []
     for seed in options.splits:
         rows.append(one_split(seed, settings))

@@ -92,9 +92,9 @@ def one_run(name: str, seed: int, steps: int) -> dict[str, Any]:
     task, splits = task_named("dino"), open_data("digits", DataConfig())
     config: Any = configure(task.rules(splits.summary), {"seed": seed})  # type: ignore[attr-defined]
     config = configure(config, task.fitted(config, splits.summary, splits.train), {"source": "digits"})  # type: ignore[attr-defined]
-    preprocessing = config.preprocessing.model_copy(update={"size": MODEL["image_size"]})
+    preprocessing = config.preprocessing.of_size(MODEL["image_size"], config.model.channels)
     model_config = type(config.model).model_validate(config.model.model_dump() | MODEL)
-    changes = {"steps": steps, "precision": "fp32"}
+    changes = {"length": f"{steps} steps", "precision": "fp32"}
     train = type(config.training).model_validate(config.training.model_dump() | changes)
     dino = config.own
     if views is not None:

@@ -85,7 +85,7 @@ def one_row(way: str, name: str, images: int, seed: int, options: argparse.Names
 
         def cnn() -> nn.Module:
             torch.manual_seed(seed)
-            return SmallCNN(config.preprocessing.channels, len(labels))
+            return SmallCNN(config.model.channels, len(labels))
 
         make, training = vit, config.training
         if way == "cnn":

@@ -69,7 +69,7 @@ def changed(config: TrainingConfig, **settings: Any) -> TrainingConfig:
 def loader_of(config: RunConfig, splits: Splits) -> DevicePrefetcher[Batch]:
     return image_loader(
         splits.train,
-        preprocessing=config.preprocessing,
+        preprocessing=config.prepared,
         augmentation=config.augmentation,
         batch_size=config.training.batch_size,
         seed=config.seed,
@@ -86,7 +86,7 @@ def train_and_measure(
     model = make()
     width = getattr(getattr(model, "config", None), "width", WIDE)
     precision = pick_precision(training.precision, torch.device("cpu"), width)
-    training = changed(training, minutes=budget / 60, precision=precision)
+    training = changed(training, length=f"{budget / 60} minutes", precision=precision)
     loader = loader_of(config.model_copy(update={"training": training}), splits)
     learner = Learner.begin(model, training)
     loss, started = LossOf(model, classification(training)), time.process_time()
@@ -95,8 +95,8 @@ def train_and_measure(
     fitted = Subset(splits.train, np.array(splits.train.sample(FITTED)))
     model = learner.result.eval()
     return {
-        "accuracy": round(accuracy(model, config.preprocessing, splits.test), 4),
-        "training_accuracy": round(accuracy(model, config.preprocessing, fitted), 4),
+        "accuracy": round(accuracy(model, config.prepared, splits.test), 4),
+        "training_accuracy": round(accuracy(model, config.prepared, fitted), 4),
         "epochs": round(learner.step / loader.steps_per_epoch, 1),
         "processor_seconds": round(spent),
         "milliseconds_per_image": round(1000 * spent / learner.step / training.batch_size, 2),
@@ -122,7 +122,7 @@ def one_set(name: str, folder: Path, minutes: float, share: float, models: Seque
 
     def cnn() -> nn.Module:
         torch.manual_seed(config.seed)
-        return SmallCNN(config.preprocessing.channels, len(labels))
+        return SmallCNN(config.model.channels, len(labels))
 
     plain = changed(config.training, ema=None, peak_lr=CNN_RATE)
     ways = {"vitreous": (vit, config.training), "cnn": (cnn, plain)}

@@ -43,7 +43,7 @@ WHY = {
     ("s16-baseline", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
     ("augreg", "training.optimizer.moment_dtype"): MOMENT,
     ("s16-baseline", "training.optimizer.moment_dtype"): MOMENT,
-    ("deit3", "training.epochs"): TABLE_1,
+    ("deit3", "training.length"): TABLE_1,
     ("deit3", "training.optimizer.weight_decay"): TABLE_1,
     ("deit3", "training.peak_lr"): LAMB,
     ("deit3", "training.optimizer.kind"): LAMB,
@@ -56,7 +56,7 @@ WHY = {
         "vit5",
         "training.optimizer.clip_norm",
     ): "apex's FusedLAMB clips the norm of all gradients at 1 by itself",
-    ("linear-probe", "training.epochs"): "30 are enough for smaller sets, and 90 of ImageNet take a day",
+    ("linear-probe", "training.length"): "30 are enough for smaller sets, and 90 of ImageNet take a day",
     ("linear-probe", "training.batch_size"): "one GPU",
     ("linear-probe", "training.peak_lr"): "the rate for a batch of 256",
     ("linear-probe", "training.schedule.warmup"): "short, as the batch is small",
@@ -154,7 +154,7 @@ def crop_of(preprocessing: str, images: Any) -> dict[str, Any]:
         f"{name}.scale": [default(crop, "area_min") / 100, default(crop, "area_max") / 100],
         f"{name}.ratio": [round(default(crop, f"ratio_{end}"), 4) for end in ("min", "max")],
         f"{name}.antialias": default(crop, "antialias"),
-        "augmentation.flip": 0.5 if "flip_lr" in preprocessing else 0.0,
+        "augmentation.flip": [0.5 if "flip_lr" in preprocessing else 0.0, 0.0],
     }
     if "randaug" in calls:
         layers, magnitude = map(int, calls["randaug"].split(","))
@@ -176,7 +176,7 @@ def big_vision_of(config: Any, vit: Any, images: Any, optax: Any) -> dict[str, A
         "model.patch_size": list(size["patch_size"]),
         "model.pooling.kind": POOLING[config.model["pool_type"]],
         "model.position.kind": POSITIONS[config.model["posemb"]],
-        "training.epochs": float(config.total_epochs),
+        "training.length": f"{config.total_epochs} epochs",
         "training.batch_size": config.input.batch_size,
         "training.peak_lr": config.lr,
         "training.optimizer.weight_decay": config.wd,
@@ -230,7 +230,7 @@ def from_vit_jax(sources: Path) -> Iterator[Setting]:
             config = common.with_dataset(common.get_config(), data)
             found = {
                 "model.image_size": [config.pp.crop] * 2,
-                "training.steps": config.total_steps,
+                "training.length": f"{config.total_steps} steps",
                 "training.batch_size": config.batch,
                 "training.optimizer.clip_norm": config.grad_norm_clip,
                 "training.schedule.kind": config.decay_type,
@@ -253,7 +253,7 @@ def from_big_transfer(sources: Path) -> Iterator[Setting]:
                 "model.image_size": [crop, crop],
                 "augmentation.random_resized_crop.scale": [round((crop / before) ** 2, 2)] * 2,
                 **({"augmentation.mix.mixup": mixup} if mixup else {"augmentation.mix": None}),
-                "training.steps": steps,
+                "training.length": f"{steps} steps",
                 "training.peak_lr": rule.get_lr(warmup, images),
                 "training.schedule.warmup": float(warmup),
                 "training.schedule.drops": [drop / steps for drop in drops],
@@ -326,7 +326,7 @@ def deit_of(args: Any) -> dict[str, Any]:
         "augmentation.mix.cutmix": args.cutmix,
         "augmentation.rand_augment.magnitude": rand_augment(args.aa)["m"],
         "augmentation.rand_augment.magnitude_std": rand_augment(args.aa)["mstd"],
-        "training.epochs": float(args.epochs),
+        "training.length": f"{args.epochs} epochs",
         "training.batch_size": batch,
         "training.peak_lr": rate,
         "training.optimizer.weight_decay": args.weight_decay,
@@ -429,7 +429,7 @@ def mae_of(args: Any) -> dict[str, Any]:
     batch = args.batch_size * args.nodes * args.ngpus * args.accum_iter
     return {
         "model.image_size": [getattr(args, "input_size", 224)] * 2,
-        "training.epochs": float(args.epochs),
+        "training.length": f"{args.epochs} epochs",
         "training.batch_size": batch,
         "training.peak_lr": args.blr,
         "training.optimizer.weight_decay": args.weight_decay,
@@ -460,7 +460,7 @@ def from_dino(sources: Path) -> Iterator[Setting]:
             "model.drop_path": [0.0, args.drop_path_rate],
             "preprocessing.mean": first["mean"],
             "preprocessing.std": first["std"],
-            "training.epochs": float(args.epochs),
+            "training.length": f"{args.epochs} epochs",
             "training.batch_size": batch,
             "training.peak_lr": args.lr,
             "training.optimizer.weight_decay": [args.weight_decay, args.weight_decay_end],

@@ -95,18 +95,18 @@ def train_ours(planned: Plan, path: Path) -> dict[str, Any]:
 def train_unet(planned: Plan, path: Path, *, seconds: float, width: int, lr: float) -> dict[str, Any]:
     torch.manual_seed(planned.config.seed)
     run = Run(path, planned.config)  # names the data and the batches; nothing is written
-    model = UNet(len(CLASSES), width, planned.config.preprocessing)
+    model = UNet(len(CLASSES), width, planned.config.prepared)
     training = planned.config.training.model_copy(update={"peak_lr": lr, "ema": None})
     objective = segmentation(training)
     task = task_named("segmentation")
     loader = task.prepare(run.config, planned.data, device=torch.device("cpu"), world=World()).loader
-    trial = Learner.begin(UNet(len(CLASSES), width, planned.config.preprocessing), training)
+    trial = Learner.begin(UNet(len(CLASSES), width, planned.config.prepared), training)
     begun = time.process_time()
-    Trainer(trial, loader, LossOf(trial.model, objective), training.model_copy(update={"steps": PROBE})).fit()
+    Trainer(trial, loader, LossOf(trial.model, objective), training.model_copy(update={"length": f"{PROBE} steps"})).fit()
     steps = round(seconds * PROBE / (time.process_time() - begun))
     learner = Learner.begin(model, training)
     begun = time.process_time()
-    Trainer(learner, loader, LossOf(model, objective), training.model_copy(update={"steps": steps})).fit()
+    Trainer(learner, loader, LossOf(model, objective), training.model_copy(update={"length": f"{steps} steps"})).fit()
     took = time.process_time() - begun
     assert planned.data.test is not None
     found = evaluate_segmenter(model, planned.data.test)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def main() -> None:
     torch.set_num_threads(1)
     settings: dict[str, Any] = {"data": {"workers": 0}}
     if options.steps:
-        settings["training"] = {"steps": options.steps}
+        settings["training"] = {"length": f"{options.steps} steps"}
     if options.validation:
         settings["data"]["validation_fraction"] = 0.2
     planned = task_named("segmentation").plan(None, settings)

@@ -81,7 +81,7 @@ def clock_of(device: torch.device) -> Callable[[], float]:
 
 def timed(minutes: float, seed: int) -> dict[str, Any]:
     """Settings of a training; on a GPU compiling would take a large part of so short a time."""
-    return {"seed": seed, "training": {"minutes": minutes, "compile": False}}
+    return {"seed": seed, "training": {"length": f"{minutes} minutes", "compile": False}}
 
 
 def source_of(name: str, folder: Path, options: argparse.Namespace) -> str:

@@ -31,7 +31,7 @@ BATCH = 16  # images, as `vitreous predict` computes on a CPU
 
 def waiting(data: str, folder: Path, epochs: int, settings: list[str]) -> dict[str, float]:
     """The mean share after the first epoch, and the speed."""
-    arguments = ["train", data, "--out", str(folder), "--set", f"training.epochs={epochs}", *settings]
+    arguments = ["train", data, "--out", str(folder), "--set", f"training.length={epochs} epochs", *settings]
     if run(arguments):
         raise SystemExit(f"vitreous {' '.join(arguments)} failed")
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -136,7 +136,7 @@ def test_a_run_without_classes_of_images_is_not_probed_on_its_own_data(tmp_path:
 
     config = task_named(task).config(source=str(tmp_path))
     made = Run.create(tmp_path / "run", config)
-    model = build_model(config.model, preprocessing=config.preprocessing)
+    model = build_model(config.model, preprocessing=config.prepared)
     model.task = task
     made.save_model(model)
     with pytest.raises(vt.InputError, match=f"`task` {task}, .* name the data to probe it on"):

@@ -72,7 +72,7 @@ def test_a_run_resumes_and_is_extended(run: vt.Run) -> None:
 
 
 def test_what_was_pretrained_is_fine_tuned(pixels: NDArray[np.uint8], labels: list[str]) -> None:
-    few = {"training.batch_size": 8, "training.steps": 2}
+    few = {"training.batch_size": 8, "training.length": "2 steps"}
     encoder = vt.pretrain(
         (pixels, labels), objective="mae", image_size=16, out="encoder", settings=few, progress=False
     )
@@ -83,7 +83,7 @@ def test_what_was_pretrained_is_fine_tuned(pixels: NDArray[np.uint8], labels: li
 
 @pytest.mark.slow
 def test_images_alone_are_enough_to_pretrain(pixels: NDArray[np.uint8]) -> None:
-    few = {"training.batch_size": 8, "training.steps": 2}
+    few = {"training.batch_size": 8, "training.length": "2 steps"}
     for data, out in ((pixels, "array"), (list(pixels), "list")):
         run = vt.pretrain(data, objective="mae", image_size=16, out=out, settings=few, progress=False)
         assert run.metrics[-1]["step"] == 2
@@ -95,7 +95,7 @@ def test_deterministic_training_sets_pytorchs_flags_while_it_trains(
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     seen: list[bool] = []
-    settings = {**TINY, "training.steps": 2}
+    settings = {**TINY, "training.length": "2 steps"}
     options: dict[str, Any] = {"image_size": 16, "settings": settings, "progress": False}
     note = [lambda row: seen.append(torch.are_deterministic_algorithms_enabled())]
     run = vt.train((pixels, labels), out="same", deterministic=True, callbacks=note, **options)
@@ -116,7 +116,7 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
             if trainer.learner.step == 3:
                 signal.raise_signal(signal.SIGINT)
 
-    settings = {**TINY, "training.steps": 1200, "training.save_every": 1e9}
+    settings = {**TINY, "training.length": "1200 steps", "training.records.save_every": 1e9}
     options: dict[str, Any] = {"image_size": 16, "settings": settings, "progress": False}
     with pytest.raises(Interrupted):
         vt.train((pixels, labels), out="run", callbacks=[Stop()], **options)
@@ -133,7 +133,7 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
         assert command(["export", "run", "--out", "run.pt2"]) == 0
     assert f"vitreous: {said}\n" in capsys.readouterr().err
 
-    settings["training.steps"] = 5
+    settings["training.length"] = "5 steps"
     run = vt.Run("run").resume(steps=5, progress=False)
     assert run.metrics[-1]["step"] == 5
     assert is_finished(Path("run"))
@@ -173,7 +173,7 @@ def test_what_a_machine_is_short_of_is_one_sentence_at_every_stage(
         raise error
 
     monkeypatch.setattr(stage, fail)
-    settings = {**TINY, "training.steps": 2}
+    settings = {**TINY, "training.length": "2 steps"}
     with pytest.raises(vt.InputError, match=words):
         vt.train((pixels, labels), out="run", image_size=16, settings=settings, progress=False)
 
@@ -190,7 +190,7 @@ def test_an_operation_without_a_deterministic_algorithm_is_an_input_error() -> N
         ({"task": "clasification"}, "did you mean 'classification'"),
         ({"task": "mae"}, "vitreous.pretrain"),
         ({"epochs": 1, "minutes": 1}, "give one of them"),
-        ({"settings": {"training.epocs": 1}}, "did you mean 'training.epochs'"),
+        ({"settings": {"training.lenght": 1}}, "did you mean 'training.length'"),
         ({"init": object()}, "a Run"),
         ({"shard": True}, "torchrun"),
         ({"recipe": "digit"}, "did you mean 'digits'"),

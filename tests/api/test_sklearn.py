@@ -102,7 +102,7 @@ def test_a_classifier_that_is_not_fitted_says_so(pixels: NDArray[np.uint8]) -> N
 @pytest.mark.slow
 def test_a_classifier_passes_the_checks_of_scikit_learn() -> None:
     """But for those that ask for an accuracy on a table that is not of images, or that pickle a whole run."""
-    settings = {"model": TINY["model"], "training": {"batch_size": 4, "steps": 2}}
+    settings = {"model": TINY["model"], "training": {"batch_size": 4, "length": "2 steps"}}
     unlike_images = "the rows are not images, and two steps of training are too few"
     results = check_estimator(
         ViTClassifier(image_size=16, settings=settings),

@@ -153,18 +153,19 @@ def test_both_are_trained_for_a_tenth_and_compared(
 
     monkeypatch.setattr(trial, "learn", noted)
     tiny = {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "image_size": 64}
-    settings = {"model": tiny, "data": {"validation_fraction": 0.2}, "training": {"steps": 20}}
+    settings = {"model": tiny, "data": {"validation_fraction": 0.2}, "training": {"length": "20 steps"}}
     task = task_named("classification")
     found = better_beginning(task, photos, {**settings, "model": {}}, "vitreous:tiny", device=CPU)
     assert [each.init for each in trials] == [None, "vitreous:tiny"]
     assert {each.training.steps for each in trials} == {2}
     assert "validation images is" in found.note
-    assert found.minutes is None
-    timed = {**settings, "model": {}, "training": {"minutes": 0.05}}
+    assert found.length is None
+    timed = {**settings, "model": {}, "training": {"length": "0.05 minutes"}}
     found = better_beginning(task, photos, timed, "vitreous:tiny", device=CPU)
     assert trials[-1].training.minutes == pytest.approx(0.005)
-    assert found.minutes is not None
-    assert 0.005 <= found.minutes < 0.05  # the trial is a part of the time
+    minutes, unit = found.length.split()
+    assert unit == "minutes"
+    assert 0.005 <= float(minutes) < 0.05  # the trial is a part of the time
     assert found.note.endswith("of 3 s are left")
     with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
         better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
@@ -179,7 +180,7 @@ def test_both_are_trained_for_a_tenth_and_compared(
     monkeypatch.setattr("vitreous.api.training.train_in_processes", begin)
     with pytest.raises(vt.InputError, match="begun"):
         vt.train(photos, init=TRY + "vitreous:tiny", out=tmp_path / "run", minutes=3)
-    assert "training.minutes=3" in " ".join(started[0].notes)  # what the user has said
+    assert "training.length=3 minutes" in " ".join(started[0].notes)  # what the user has said
     assert started[0].run.config.init == "vitreous:tiny"
     assert started[0].notes[-1] == "why"
     assert started[0].run.config.training.minutes == 2

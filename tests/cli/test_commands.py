@@ -179,6 +179,6 @@ def test_what_a_state_dict_does_not_tell_is_set(command: Call, tmp_path: Path) -
     code, told, _ = command("predict", tmp_path / "vit.pth", image, "--set", "model.heads=3", "--json")
     assert code == 0
     assert len(json.loads(told)["predictions"]) == 1
-    code, _, said = command("predict", tmp_path / "vit.pth", image, "--set", "training.epochs=3")
+    code, _, said = command("predict", tmp_path / "vit.pth", image, "--set", "training.length=3 epochs")
     assert code == 2
     assert "none of the model's settings" in said

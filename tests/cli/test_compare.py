@@ -92,7 +92,7 @@ def test_every_task_can_be_compared(
     quick = {"epochs": 2, "settings": tiny, "progress": False, "language": language}
     small = {**quick, "model": "ViT-Ti/8", "image_size": 16}
     plain = {"progress": False, "language": language}
-    steps = {"training.steps": 2, "training.batch_size": 4}
+    steps = {"training.length": "2 steps", "training.batch_size": 4}
     reading = {
         "model.encoder.depth": 1,
         "model.decoder.depth": 1,

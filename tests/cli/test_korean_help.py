@@ -165,7 +165,7 @@ def test_errors_in_a_call_are_korean(
 
 
 def test_progress_is_korean_and_json_stays_json(tmp_path: Path) -> None:
-    call = ("train", "digits", "--out", str(tmp_path / "run"), "--json", "--set", "training.steps=2")
+    call = ("train", "digits", "--out", str(tmp_path / "run"), "--json", "--set", "training.length=2 steps")
     code, out, err = in_korean(*call)
     assert code == 0, err
     assert "레시피: " in err

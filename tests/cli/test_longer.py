@@ -12,11 +12,11 @@ import pytest
 from vitreous.training.callbacks import read_metrics
 
 SMALL = ("model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16")
-TRANSLATOR = (*SMALL, "model.encoder_depth=1", "training.log_every=2")
-READER = ("training.epochs=0.02", "model.encoder.depth=1", "model.decoder.depth=1")
+TRANSLATOR = (*SMALL, "model.encoder_depth=1", "training.records.log_every=2")
+READER = ("training.length=0.02 epochs", "model.encoder.depth=1", "model.decoder.depth=1")
 COMMANDS = {
     "classes": (("train", "digits", "--epochs", "1"), SMALL),
-    "text": (("train", "--task", "captioning"), (*READER, "training.log_every=2")),
+    "text": (("train", "--task", "captioning"), (*READER, "training.records.log_every=2")),
     "segmentation": (("train", "--task", "segmentation", "--epochs", "0.1"), ("model.depth=1",)),
     "pretrain": (("pretrain", "digits", "--epochs", "1"), SMALL),
     "translate": (("translate", "train", "--steps", "2", "--beams", "1"), TRANSLATOR),
@@ -51,7 +51,7 @@ def test_other_settings_stay_those_of_the_run(command: Callable[..., object]) ->
     for options in (
         ("--seed", "3"),
         ("--batch-size", "8"),
-        ("--set", "training.epochs=9"),
+        ("--set", "training.length=9 epochs"),
     ):
         done = command("train", "--resume", "runs/mine", *options)
         assert (done.code, "give no other settings" in done.err) == (2, True), options

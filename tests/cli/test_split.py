@@ -114,6 +114,6 @@ def test_another_model_learns_from_the_same_parts(run, folder, command, workplac
     settings = [word for setting in SMALL for word in ("--set", setting)]
     options = ("--epochs", "1", "--image-size", "16", *settings, "--json")
     again = workplace / "runs" / "again"
-    split = ("--set", f"data.split_file={run / 'split.csv'}", "--set", "data.split.seed=5")
+    split = ("--set", f"data.recorded.file={run / 'split.csv'}", "--set", "data.split.seed=5")
     assert command("train", "noise", "--out", again, *split, *options).code == 0
     assert rows(again) == rows(run)

@@ -41,7 +41,7 @@ def loader(
     in_memory=True,
     bad_files=0.01,
     balance=False,
-    worker_processes=False,
+    decoding=None,
     **others,
 ):
     return image_loader(
@@ -50,9 +50,7 @@ def loader(
         augmentation=augmentation,
         batch_size=batch_size,
         seed=seed,
-        config=DataConfig(
-            in_memory=in_memory, bad_files=bad_files, class_balance=balance, worker_processes=worker_processes
-        ),
+        config=DataConfig(in_memory=in_memory, bad_files=bad_files, class_balance=balance, workers=decoding),
         **others,
     )
 
@@ -320,7 +318,7 @@ def test_worker_processes_make_the_same_batches(train, augmentation):
     train.__class__ = bad
     given = {"in_memory": False, "workers": 2}
     threads = loader(train, augmentation, **given)
-    processes = loader(train, augmentation, **given, worker_processes=True)
+    processes = loader(train, augmentation, **given, decoding={"processes": 2})
     for epoch, start in ((0, 0), (1, 0), (1, 2)):
         equal(list(processes.epoch(epoch, start)), list(threads.epoch(epoch, start)))
     assert dict(processes.bad) == {"three": "it is bad"}
@@ -345,7 +343,7 @@ def status_of(pid):
 
 
 def test_a_worker_process_that_is_killed_is_one_sentence(train):
-    processes = loader(train, in_memory=False, workers=2, worker_processes=True)
+    processes = loader(train, in_memory=False, workers=2, decoding={"processes": 2})
     batches = processes.epoch(0)
     next(batches)
     for process in processes.loader.worker_processes._processes.values():
@@ -354,6 +352,6 @@ def test_a_worker_process_that_is_killed_is_one_sentence(train):
         list(batches) + list(processes.epoch(1))
 
 
-def test_worker_processes_need_workers():
-    with pytest.raises(ValueError, match="worker_processes=true has no effect with workers=0"):
-        DataConfig(worker_processes=True, workers=0)
+def test_worker_processes_are_at_least_one():
+    with pytest.raises(ValueError, match="greater than 0"):
+        DataConfig(workers={"processes": 0})

@@ -392,13 +392,13 @@ def test_a_run_is_copied_to_s3_and_resumes_from_there(s3, tmp_path):
     tiny = {"model.width": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 16}
     settings = {
         **tiny,
-        "training.save_every": 0,
-        "training.keep_every": 4,
+        "training.records.save_every": 0,
+        "training.records.keep_every": 4,
         "training.batch_size": 256,
-        "training.upload": "s3://bucket/runs/digits",
+        "training.records.upload": "s3://bucket/runs/digits",
     }
-    out, steps = tmp_path / "digits", "training.steps"
-    vt.train("digits", settings={**settings, steps: 9}, out=out, progress=False)
+    out, length = tmp_path / "digits", "training.length"
+    vt.train("digits", settings={**settings, length: "9 steps"}, out=out, progress=False)
     here = {path.relative_to(out).as_posix() for path in (out / "checkpoints").rglob("*") if path.is_file()}
     there = {name.removeprefix("bucket/runs/digits/") for name in s3.find("bucket/runs/digits")}
     assert Checkpointer(out / "checkpoints").steps() == [4, 8, 9]

@@ -35,8 +35,8 @@ def recorded(tmp_path, make):
     return tmp_path / "photos", tmp_path / "split.csv"
 
 
-def again(photos, file, **config):
-    return open_data(str(photos), DataConfig(split_file=str(file), **config))
+def again(photos, file, **recorded):
+    return open_data(str(photos), DataConfig(recorded={"file": str(file), **recorded}))
 
 
 def test_other_images_move_no_image(tmp_path, make, make_jpeg):
@@ -74,7 +74,7 @@ def test_the_same_parts_come_from_split_csv(recorded):
     assert {row.label for row in rows.values()} == {"cat", "dog"}
     assert len({row.digest for row in rows.values()}) == 40
     splits = again(photos, file)
-    assert parts_of(photos, split_file=str(file)) == parts_of(photos, validation_fraction=0.2)
+    assert parts_of(photos, recorded={"file": str(file)}) == parts_of(photos, validation_fraction=0.2)
     assert data_notes(splits) == []
 
 
@@ -94,12 +94,15 @@ def test_new_gone_changed_and_relabeled_images_are_named(recorded, make_jpeg):
         "changed images": 1,
         "relabeled images": 1,
     }
-    parts = parts_of(photos, split_file=str(file))
+    parts = parts_of(photos, recorded={"file": str(file)})
     notes = data_notes(splits)[0]
     assert parts[moved] == "test"
     assert "cat/new.jpg" not in parts
     assert "1 image is new since the run began, and is left out (such as cat/new.jpg): " in notes
-    assert parts_of(photos, split_file=str(file), new_images=True)["cat/new.jpg"] in ("train", "test")
+    assert parts_of(photos, recorded={"file": str(file), "new_images": True})["cat/new.jpg"] in (
+        "train",
+        "test",
+    )
 
 
 def test_a_new_class_is_left_out_and_a_missing_one_keeps_its_number(recorded, make):
@@ -196,7 +199,7 @@ def test_masks_and_shards_have_names_of_their_own(tmp_path, make):
     assert rows["images/3.png"].label == ""
     (tmp_path / "pages" / "images" / "3.png").rename(tmp_path / "pages" / "images" / "3b.png")
     (tmp_path / "pages" / "masks" / "3.png").rename(tmp_path / "pages" / "masks" / "3b.png")
-    config = DataConfig(split_file=str(tmp_path / "split.csv"))
+    config = DataConfig(recorded={"file": str(tmp_path / "split.csv")})
     found = open_masked(str(tmp_path / "pages"), config)
     assert len(found.train) + len(found.test) == 10
 
@@ -278,7 +281,9 @@ def test_groups_of_a_manifest_are_a_column(patients):
     write_split(patients / "split.csv", named_parts(*splits[:3]))
     manifest.write_text("\n".join(["path,label,Patient", *rows[1:], rows[0].replace("_0", "_new")]))
     (patients / paths[0]).rename(patients / str(paths[0]).replace("_0", "_new"))
-    assert data_notes(open_data(str(manifest), DataConfig(split_file=str(patients / "split.csv")))) == []
+    assert (
+        data_notes(open_data(str(manifest), DataConfig(recorded={"file": str(patients / "split.csv")}))) == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,8 @@ def test_times_of_files_and_cameras(tmp_path, make):
         tmp_path / "split.csv", named_parts(*open_data(str(photos), DataConfig(split=SplitByTime()))[:3])
     )
     (photos / "cat" / "new.jpg").write_bytes((photos / "cat" / "3.jpg").read_bytes() + b"0")
-    config = {"split": SplitByTime(), "split_file": str(tmp_path / "split.csv"), "new_images": True}
+    recorded = {"file": str(tmp_path / "split.csv"), "new_images": True}
+    config = {"split": SplitByTime(), "recorded": recorded}
     assert "cat/new.jpg" in parts_of(photos, **config)["test"]
 
 
@@ -116,7 +117,7 @@ def test_excluded_images_are_in_no_part_and_stay_out(tmp_path, make):
         "dog/3.jpg",
     }
     again = open_data(str(photos), DataConfig().with_split(tmp_path / "split.csv"))
-    assert set.union(*parts_of(photos, split_file=str(tmp_path / "split.csv")).values()) == keys
+    assert set.union(*parts_of(photos, recorded={"file": str(tmp_path / "split.csv")}).values()) == keys
     assert data_notes(again) == []
 
 

@@ -59,7 +59,7 @@ def photos(tmp_path: Path) -> Path:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on the digits of one step."""
     out = tmp_path_factory.mktemp("base") / "run"
-    assert command(["train", "--out", str(out), *SMALL, "--set", "training.steps=1"]) == 0
+    assert command(["train", "--out", str(out), *SMALL, "--set", "training.length=1 steps"]) == 0
     return out
 
 
@@ -92,7 +92,7 @@ def test_config_toml_runs_again_and_gives_the_same_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    call(capsys, "train", "--out", first, *SMALL, "--set", "training.steps=3", "--seed", "5")
+    call(capsys, "train", "--out", first, *SMALL, "--set", "training.length=3 steps", "--seed", "5")
     call(capsys, "train", "--out", second, "--config", first / "config.toml")
     assert tomllib.loads((first / "config.toml").read_text()) == tomllib.loads(
         (second / "config.toml").read_text()
@@ -111,7 +111,7 @@ def test_images_of_ones_own(photos: Path, tmp_path: Path, capsys: pytest.Capture
     assert "torn.jpg" in (out / "bad_files.txt").read_text()
     config = Run.open(out).config
     assert config.source == str(photos.resolve())
-    assert config.preprocessing.size == (24, 24)
+    assert config.prepared.size == (24, 24)
 
 
 def test_strict_makes_a_broken_image_an_error(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,8 +129,15 @@ def test_fine_tuning_keeps_the_encoder_and_replaces_the_head(
     base, tuned = tmp_path / "base", tmp_path / "tuned"
     color = ["--set", "model.channels=3", "--set", "preprocessing.mean=[0.5,0.5,0.5]"]
     color += ["--set", "preprocessing.std=[0.5,0.5,0.5]"]
-    call(capsys, "train", "--out", base, *SMALL, *color, "--set", "training.steps=2")
-    frozen = ["--set", "training.freeze=['backbone']", "--set", "training.steps=2", "--batch-size", "8"]
+    call(capsys, "train", "--out", base, *SMALL, *color, "--set", "training.length=2 steps")
+    frozen = [
+        "--set",
+        "training.freeze=['backbone']",
+        "--set",
+        "training.length=2 steps",
+        "--batch-size",
+        "8",
+    ]
     call(capsys, "train", photos, "--init", base, "--out", tuned, *frozen)
     before, after = Run.open(base).model().state_dict(), Run.open(tuned).model().state_dict()
     assert after["head.weight"].shape == (2, 32)
@@ -143,7 +150,18 @@ def test_fine_tuning_at_a_higher_resolution(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned = tmp_path / "tuned"
-    call(capsys, "train", "--init", base, "--image-size", "16", "--out", tuned, "--set", "training.steps=1")
+    call(
+        capsys,
+        "train",
+        "--init",
+        base,
+        "--image-size",
+        "16",
+        "--out",
+        tuned,
+        "--set",
+        "training.length=1 steps",
+    )
     model = Run.open(tuned).model()
     assert model.config.image_size == model.preprocessing.size == (16, 16)
     assert Run.open(tuned).config.init == str(base)
@@ -154,7 +172,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    arguments = [*SMALL, "--set", "training.steps=60", "--set", "training.log_every=4"]
+    arguments = [*SMALL, "--set", "training.length=60 steps", "--set", "training.records.log_every=4"]
     call(capsys, "train", "--out", whole, *arguments)
     process = subprocess.Popen(
         [sys.executable, "-m", "vitreous", "train", "--out", str(stopped), *arguments],
@@ -186,7 +204,7 @@ def test_a_loss_that_is_not_finite_is_one_sentence_and_keeps_a_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    broken = ["--set", "preprocessing.std=[1e-300]", "--set", "training.epochs=2"]
+    broken = ["--set", "preprocessing.std=[1e-300]", "--set", "training.length=2 epochs"]
     assert command(["train", "--out", str(out), *SMALL, *broken]) == 2
     said = capsys.readouterr().err
     assert "not finite since step 1" in said
@@ -204,7 +222,7 @@ def test_a_failed_start_leaves_its_place_to_the_corrected_command(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    begun = ["train", "--init", str(base), "--out", str(out), "--set", "training.steps=1"]
+    begun = ["train", "--init", str(base), "--out", str(out), "--set", "training.length=1 steps"]
     wrong = "model.width=64", "training.freeze=stam", "training.distillation.teacher=nowhere"
     for setting in wrong:
         assert command([*begun, "--set", setting]) == 2
@@ -226,7 +244,7 @@ def test_a_run_that_goes_on_is_never_removed(base: Path, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_the_card_quotes_a_path_with_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "my runs"
-    call(capsys, "train", "--out", out, *SMALL, "--set", "training.steps=1")
+    call(capsys, "train", "--out", out, *SMALL, "--set", "training.length=1 steps")
     lines = (out / "README.md").read_text().splitlines()
     used = [shlex.split(line) for line in lines if line.startswith(("vitreous predict", "vitreous evaluate"))]
     assert [words[2] for words in used] == [str(out)] * 2

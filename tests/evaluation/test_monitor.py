@@ -58,7 +58,7 @@ def test_fewshot_accuracy_is_measured_during_pretraining(objective: str, tmp_pat
     settings = {
         "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
         "data": {"validation_fraction": 0.1},
-        "training": {"steps": 2, "batch_size": 32},
+        "training": {"length": "2 steps", "batch_size": 32},
         "evaluation": {"fewshot": True},
     }
     planned = task_named(objective).plan("digits", settings)

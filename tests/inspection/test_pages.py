@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 PHONE, SCREEN = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 SMALL = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 2}
-STEPS = {"training.steps": 2, "training.batch_size": 4}
+STEPS = {"training.length": "2 steps", "training.batch_size": 4}
 TEXT = {"model.encoder.depth": 1, "model.decoder.depth": 1, "model.decoder.max_length": 24}
 PAIRS = {"model.width": 64, "model.depth": 1, "model.encoder_depth": 1, "tokenizer.vocabulary": 300}
 # Pages that have neither the contents of reports nor their charts.

@@ -108,7 +108,7 @@ def run(tmp_path: Path) -> Path:
         for e in range(1, 6)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "config.toml").write_text("[training]\nepochs = 5 # <not a tag>\n")
+    (folder / "config.toml").write_text('[training]\nlength = "5 epochs" # <not a tag>\n')
     return folder
 
 
@@ -441,14 +441,14 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
 def test_a_run_that_minutes_ended_is_extended_in_minutes(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     assert twice_as_long(config, {"epoch": 3.5}, "train") == "--epochs 7"
-    config.write_text('[training]\nminutes = "none"\n')
+    config.write_text('[training]\nlength = "5 epochs"\n')
     assert twice_as_long(config, {"epoch": 3.5}, "train") == "--epochs 7"
     early = {"epoch": 0.07, "seconds": 72.0}
     assert twice_as_long(config, early, "train") == "--minutes 3"
     assert twice_as_long(config, early, "translate train") == "--epochs 0.14"
-    config.write_text("[training]\nminutes = 1.0\n")  # of two: the ladder took one, and resuming climbs none
+    config.write_text('[training]\nlength = "1.0 minutes"\n')
     assert twice_as_long(config, {"epoch": 15.8}, "train") == "--minutes 2"
-    config.write_text("[training]\nminutes = 2.9\n")
+    config.write_text('[training]\nlength = "2.9 minutes"\n')
     assert twice_as_long(config, {"epoch": 62.62}, "train") == "--minutes 6"
 
 

@@ -135,7 +135,7 @@ def test_the_target_follows_the_share_of_flat_patches(spread, normalized):
     chosen = task.fitted(config, summarize(images), images)
     assert chosen["pretraining"]["mae"]["normalize_pixels"] is normalized
     assert config.model.position.kind == "sincos-2d"
-    assert config.augmentation.flip == 0.5
+    assert config.augmentation.flip == (0.5, 0.0)
 
 
 def test_flat_patches_are_counted_in_images_of_many_bands():

@@ -35,7 +35,12 @@ from vitreous.training.trainer import NotFinite, Trainer
 CPU = torch.device("cpu")
 TINY = {
     "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
-    "training": {"steps": 4, "batch_size": 32, "save_every": 0.0, "ema": {"decay": 0.5}},
+    "training": {
+        "length": "4 steps",
+        "batch_size": 32,
+        "ema": {"decay": 0.5},
+        "records": {"save_every": 0.0},
+    },
     "evaluation": {"batch_size": 360},
 }
 DINO = {"pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}}}
@@ -83,7 +88,7 @@ def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeyp
     monkeypatch.setattr(machine, "free_bytes", lambda device: int((16 * weights + 1_000_000) / 0.7))
     parts = machine.micro_batches(task, run.config, splits, CPU, World())
     assert 1 < parts <= 32
-    learn(run.with_training(grad_accum_steps=parts, steps=1), splits, device=CPU)
+    learn(run.with_training(grad_accum_steps=parts, length="1 steps"), splits, device=CPU)
 
 
 def test_a_process_without_a_batch_takes_part_in_validation(tmp_path, monkeypatch):
@@ -109,7 +114,7 @@ def test_distillation_needs_a_teacher_and_saves_none_of_it(tmp_path):
     assert torch.allclose(targets.mean(dim=1), torch.zeros(5), atol=1e-5)
     assert torch.allclose(targets.std(dim=1, correction=0), torch.ones(5), atol=1e-2)
     teacher = vt.load(tmp_path / "teacher")
-    colors = teacher.preprocessing([to_pil(each) for each in run.config.preprocessing.denormalize(images)])
+    colors = teacher.preprocessing([to_pil(each) for each in run.config.prepared.denormalize(images)])
     expected = torch.nn.functional.layer_norm(teacher.features(colors), (24,))
     assert torch.nn.functional.cosine_similarity(targets, expected).min() > 0.95  # but for bytes and resizing
 
@@ -215,7 +220,7 @@ def test_what_does_not_fit_is_told_before_a_run_is_begun(tmp_path, capsys):
 )
 def test_a_named_model_sees_images_of_its_published_size(model, objective, size):
     config = task_named(objective).plan("digits", {"model": {"name": model}}).config
-    assert config.model.image_size == config.preprocessing.size == (size, size)
+    assert config.model.image_size == config.prepared.size == (size, size)
     assert config.model.channels == 1
     assert config.model.num_classes is None
 
@@ -285,7 +290,13 @@ def test_a_packed_folder_is_taken_as_training_takes_it(heap, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_and_fine_tuning_from_its_run(heap, tmp_path, capsys):
-    sizes = ["model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16", "training.steps=2"]
+    sizes = [
+        "model.width=16",
+        "model.depth=1",
+        "model.heads=2",
+        "model.mlp_dim=16",
+        "training.length=2 steps",
+    ]
     tiny = [word for setting in sizes for word in ("--set", setting)]
     path = tmp_path / "run"
     options = ["--objective", "masked-patch", "--batch-size", "8", "--device", "cpu", "--out", str(path)]
@@ -319,7 +330,11 @@ def test_training_begins_with_the_encoder(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
-    settings = {**TINY, "preprocessing": {"std": [1e-300]}, "training": {"steps": 99, "batch_size": 32}}
+    settings = {
+        **TINY,
+        "preprocessing": {"std": [1e-300]},
+        "training": {"length": "99 steps", "batch_size": 32},
+    }
     run = Run.create(tmp_path / "run", task_named("mae").plan("digits", settings).config)
     splits = open_data("digits", DataConfig())
     with (
@@ -398,7 +413,7 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
     ticks = itertools.count(0.0, 0.25)
     monkeypatch.setattr(training_run, "Trainer", partial(Trainer, clock=lambda: next(ticks)))
     with pytest.warns(UserWarning, match="s hold about .* too few to learn much"):
-        trained = learn(run.with_training(minutes=0.5), splits, device=CPU, callbacks=[Shares()])
+        trained = learn(run.with_training(length="0.5 minutes"), splits, device=CPU, callbacks=[Shares()])
     assert len(shares) > 8  # of which four were planned
     assert all(found == pytest.approx(wanted) for found, wanted in shares[2:])
     assert shares[-2][0] < shares[-1][0] == 1

@@ -42,7 +42,13 @@ def settings(**training):
     """Attention pooling gets no gradient from a masked objective."""
     return {
         "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16, "pooling": "attention"},
-        "training": {"steps": 12, "batch_size": 32, "log_every": 4, "peak_lr": 1e-3, **training},
+        "training": {
+            "length": "12 steps",
+            "batch_size": 32,
+            "peak_lr": 1e-3,
+            **training,
+            "records": {"log_every": 4},
+        },
         "evaluation": {"batch_size": 360},
     }
 
@@ -52,7 +58,9 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
     runs = {
         (objective, shard): Run.create(
             tmp_path / f"{objective}-{shard}",
-            task_named(objective).plan("digits", settings(shard=shard, ema={"decay": 0.5})).config,
+            task_named(objective)
+            .plan("digits", settings(processes={"shard": shard}, ema={"decay": 0.5}))
+            .config,
         )
         for objective in ("masked-patch", "mae", "dino", "contrastive")
         for shard in (False, True)
@@ -77,12 +85,14 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     """Its center and its count of steps lie whole in a state of shares."""
     runs = []
     for shard in (True, False):
-        config = task_named("dino").plan("digits", settings(shard=shard, steps=4)).config
+        config = (
+            task_named("dino").plan("digits", settings(processes={"shard": shard}, length="4 steps")).config
+        )
         runs.append(Run.create(tmp_path / f"{shard}", config))
     launch(tmp_path, *runs)
     for run in runs:
         toml = run.path / "config.toml"
-        toml.write_text(toml.read_text().replace("steps = 4 ", "steps = 8 "))
+        toml.write_text(toml.read_text().replace('"4 steps"', '"8 steps"'))
     launch(tmp_path, *runs)
     shares, whole = (run.states.newest() for run in runs)
     assert shares.tensors.keys() == whole.tensors.keys()
@@ -93,7 +103,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
             torch.testing.assert_close(shares.tensors[name], tensor, rtol=0, atol=1e-4, msg=name)
     splits = open_unlabeled("digits", DataConfig())
     toml = runs[0].path / "config.toml"
-    toml.write_text(toml.read_text().replace("steps = 8 ", "steps = 9 "))
+    toml.write_text(toml.read_text().replace('"8 steps"', '"9 steps"'))
     alone = learn(open_run(runs[0].path), splits, device=torch.device("cpu"))
     assert int(alone.model.step) == 9
 

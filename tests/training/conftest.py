@@ -49,7 +49,9 @@ def tiny() -> RunConfig:
         ),
         preprocessing=Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,)),
         augmentation=AugmentationConfig(affine=AffineConfig(rotate=10), noise=0.1, mix=MixConfig(mixup=0.2)),
-        training=TrainingConfig(epochs=2, batch_size=32, ema={"decay": 0.9}, save_every=0),
+        training=TrainingConfig(
+            length="2 epochs", batch_size=32, ema={"decay": 0.9}, records={"save_every": 0}
+        ),
     )
 
 
@@ -67,7 +69,7 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
             Checkpointer(resume).restore(learner)
         loader = image_loader(
             splits.train,
-            preprocessing=config.preprocessing,
+            preprocessing=config.prepared,
             augmentation=config.augmentation,
             batch_size=config.training.batch_size,
             seed=config.seed,

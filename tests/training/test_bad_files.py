@@ -72,7 +72,7 @@ def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConf
                 "source": str(photos(tmp_path / f"{torn}", torn=torn)),
                 "model": {"num_classes": 2},
                 "data": {"in_memory": False, "workers": 0, "validation_fraction": 0},
-                "training": {"epochs": 1, "batch_size": 40, "save_every": 1e9},
+                "training": {"length": "1 epochs", "batch_size": 40, "records": {"save_every": 1e9}},
             },
         )
         for torn in (4, 6)

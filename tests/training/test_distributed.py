@@ -77,7 +77,11 @@ def config(tiny: RunConfig) -> RunConfig:
         {
             "model": {"dropout": 0.0, "drop_path": 0.0},
             "augmentation": {"noise": 0.0},
-            "training": {"steps": 12, "log_every": 1, "grad_accum_steps": 2, "save_every": 1e9},
+            "training": {
+                "length": "12 steps",
+                "grad_accum_steps": 2,
+                "records": {"log_every": 1, "save_every": 1e9},
+            },
         },
     )
 
@@ -105,7 +109,7 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, devi
 
 
 def test_the_memory_of_a_model_in_shards_is_not_measured(tmp_path: Path) -> None:
-    settings = {"training": {"shard": True}}
+    settings = {"training": {"processes": {"shard": True}}}
     options: dict[str, Any] = {"out": tmp_path / "run", "device": torch.device("cpu"), "world": World(0, 2)}
     with pytest.raises(InputError, match="`batch_size` auto measures a whole model"):
         start_run("classification", "digits", settings, fit_memory=True, **options)
@@ -197,10 +201,10 @@ def test_all_processes_evaluate_together(processes: int, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes(config: RunConfig, tmp_path: Path) -> None:
     whole = train(1, config, tmp_path / "whole")
-    half = config.model_copy(update={"training": config.training.model_copy(update={"steps": 5})})
+    half = config.model_copy(update={"training": config.training.model_copy(update={"length": "5 steps"})})
     folder = tmp_path / "half"
     train(2, half, folder)
-    text = (folder / "config.toml").read_text().replace("steps = 5 #", "steps = 12 #")
+    text = (folder / "config.toml").read_text().replace('"5 steps"', '"12 steps"')
     (folder / "config.toml").write_text(text)
     resumed = train(1, config, folder, resume=True)
     assert [row["step"] for row in resumed] == list(range(1, 13))
@@ -224,7 +228,13 @@ def test_one_process_alone_asks_nobody(splits: Splits) -> None:
 @pytest.mark.slow
 def test_a_run_of_two_processes_is_evaluated_by_both(tmp_path: Path) -> None:
     """As one process evaluates its model, calibrated."""
-    settings = ("model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16", "training.steps=30")
+    settings = (
+        "model.width=16",
+        "model.depth=1",
+        "model.heads=2",
+        "model.mlp_dim=16",
+        "training.length=30 steps",
+    )
     asked = (*settings, "data.validation_fraction=0.2", "training.precision=fp32")
     launcher = [
         "-m",

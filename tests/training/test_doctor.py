@@ -51,7 +51,7 @@ def broken(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Broken:
 
     def make(settings: dict[str, Any]) -> Path:
         plain = {"dropout": 0.0, "drop_path": 0.0}
-        training = {"epochs": 6, "peak_lr": 5e-3, "save_every": 1e9, "ema": None}
+        training = {"length": "6 epochs", "peak_lr": 5e-3, "ema": None, "records": {"save_every": 1e9}}
         data = {"data": {"test_fraction": 0.85}, "augmentation": {"mix": None}}
         config = configure(tiny, {"model": plain, "training": training, **data}, settings)
         run = Run.create(tmp_path / "run", config)
@@ -67,7 +67,7 @@ def found(path: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_a_healthy_run_has_nothing(broken: Broken) -> None:
-    assert found(broken({"training": {"epochs": 20}})) == {}
+    assert found(broken({"training": {"length": "20 epochs"}})) == {}
 
 
 def test_a_rate_that_is_too_high(broken: Broken) -> None:
@@ -276,7 +276,7 @@ def test_the_command_exits_with_1_for_an_error_alone(
 
 @pytest.mark.slow
 def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunConfig) -> None:
-    path = broken({"training": {"epochs": 20, "save_every": 1e9}})
+    path = broken({"training": {"length": "20 epochs", "records": {"save_every": 1e9}}})
     learned = Run.open(path).model().state_dict()
     shutil.rmtree(path / "model")
     run = Run.open(path)
@@ -297,7 +297,7 @@ def test_one_hard_epoch_is_no_climbing_loss(last: tuple[float, ...], climbs: boo
 
 
 def test_a_run_that_has_only_begun_is_not_blamed_for_it(broken: Broken) -> None:
-    path = broken({"training": {"epochs": 1}})
+    path = broken({"training": {"length": "1 epochs"}})
     shutil.rmtree(path / "model")
     shutil.rmtree(path / "checkpoints")
     (path / "metrics.jsonl").write_text("")
@@ -306,7 +306,7 @@ def test_a_run_that_has_only_begun_is_not_blamed_for_it(broken: Broken) -> None:
 
 @pytest.mark.parametrize("damage", [lambda file: file.write_text(""), Path.unlink])
 def test_a_course_that_was_lost_is_not_a_loss_that_was_never_finite(broken: Broken, damage: Any) -> None:
-    path = broken({"training": {"epochs": 1}})
+    path = broken({"training": {"length": "1 epochs"}})
     (path / "report.html").touch()  # which a run has that came to its end
     damage(path / "metrics.jsonl")
     findings = found(path)

@@ -43,7 +43,13 @@ def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
         tiny,
         {"model": {"dropout": 0.0, "drop_path": 0.0}, "augmentation": {"noise": 0.0}},
         {"data": {"test_fraction": 0.85}},
-        {"training": {"steps": 400, "log_every": 7, "save_every": 0, "shard": shard}},
+        {
+            "training": {
+                "length": "400 steps",
+                "records": {"log_every": 7, "save_every": 0},
+                "processes": {"shard": shard},
+            }
+        },
     )
     (tmp_path / "tiny.toml").write_text(to_toml(config))
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2")
@@ -118,7 +124,7 @@ def test_two_machines_train_together_in_a_folder_that_both_see(
     outs = {
         name: str(tmp_path / "run") if shared else f"/proc/self/cwd/runs/{name}" for name in ("here", "there")
     }
-    begun = agents(configure(tiny, {"training": {"steps": 6}}), tmp_path, "2", outs)
+    begun = agents(configure(tiny, {"training": {"length": "6 steps"}}), tmp_path, "2", outs)
     codes = [agent.wait(timeout=1000) for agent in begun]
     said = "".join((tmp_path / f"{name}.txt").read_text() for name in outs)
     if shared:
@@ -133,7 +139,11 @@ def test_two_machines_train_together_in_a_folder_that_both_see(
 @pytest.mark.parametrize("shard", [False, True])
 def test_a_run_goes_on_without_a_machine_that_has_gone(tiny: RunConfig, tmp_path: Path, shard: bool) -> None:
     """With fewer processes, from the newest checkpoint; nothing that was saved is taken again."""
-    training = {"steps": 600, "log_every": 1, "save_every": 0, "shard": shard}
+    training = {
+        "length": "600 steps",
+        "records": {"log_every": 1, "save_every": 0},
+        "processes": {"shard": shard},
+    }
     config = configure(tiny, {"training": training}, {"data": {"test_fraction": 0.85}})
     run = tmp_path / "runs" / "one"
     here, there = agents(config, tmp_path, "1:2", dict.fromkeys(("here", "there"), str(run)))

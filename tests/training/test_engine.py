@@ -79,8 +79,8 @@ def test_sharpness_takes_the_gradient_uphill_and_puts_the_weights_back() -> None
 
 
 def test_sharp_steps_train(trained: Fit) -> None:
-    plain = weights(trained({"training": {"steps": 3}}))
-    sharp = weights(trained({"training": {"steps": 3, "optimizer": {"sam_radius": 0.05}}}))
+    plain = weights(trained({"training": {"length": "3 steps"}}))
+    sharp = weights(trained({"training": {"length": "3 steps", "optimizer": {"sam_radius": 0.05}}}))
     assert not torch.equal(plain["model/head.weight"], sharp["model/head.weight"])
     assert all(torch.isfinite(tensor).all() for tensor in sharp.values())
 
@@ -154,7 +154,7 @@ def test_the_class_token_stays_without_a_position(trained: Fit, tiny: RunConfig,
     """In every step, whatever the optimizer does; also where all positions are frozen."""
     config = configure(tiny, {"training": {"freeze": [*more, "position.prefix"]}})
     before = starting_model(config, [str(n) for n in range(10)]).get_parameter("position.table")
-    training = {"freeze": [*more, "position.prefix"], "steps": 3, "optimizer": {"sam_radius": 0.05}}
+    training = {"freeze": [*more, "position.prefix"], "length": "3 steps", "optimizer": {"sam_radius": 0.05}}
     table = trained({"training": training}).model.get_parameter("position.table")
     assert not table[0].any()
     assert torch.equal(table[1:], before[1:]) == bool(more)
@@ -164,7 +164,7 @@ def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
     tiny: RunConfig, splits: Splits, tmp_path: Path
 ) -> None:
     lora = {"rank": 2, "parts": ["attention"]}
-    config = configure(tiny, {"training": {"steps": 3, "lora": lora}})
+    config = configure(tiny, {"training": {"length": "3 steps", "lora": lora}})
     model = starting_model(config, splits.train.classes)
     merge_lora(model)  # which changes nothing yet
     before = dict(model.named_parameters())
@@ -269,9 +269,9 @@ def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: 
 
 
 def test_bf16_learns(trained: Fit) -> None:
-    full = trained({"training": {"steps": 4}, "model": {"dropout": 0.0, "drop_path": 0.0}})
+    full = trained({"training": {"length": "4 steps"}, "model": {"dropout": 0.0, "drop_path": 0.0}})
     half = trained(
-        {"training": {"steps": 4, "precision": "bf16"}, "model": {"dropout": 0.0, "drop_path": 0.0}}
+        {"training": {"length": "4 steps", "precision": "bf16"}, "model": {"dropout": 0.0, "drop_path": 0.0}}
     )
     for name, tensor in weights(full).items():
         if name.startswith("model/"):
@@ -371,8 +371,10 @@ def test_a_tracker_that_is_not_installed_is_an_input_error(
 
 @pytest.mark.slow
 def test_a_compiled_step_learns_the_same(trained: Fit) -> None:
-    plain = weights(trained({**PLAIN, "training": {"steps": 4, "grad_accum_steps": 2}}))
-    compiled = weights(trained({**PLAIN, "training": {"steps": 4, "grad_accum_steps": 2, "compile": True}}))
+    plain = weights(trained({**PLAIN, "training": {"length": "4 steps", "grad_accum_steps": 2}}))
+    compiled = weights(
+        trained({**PLAIN, "training": {"length": "4 steps", "grad_accum_steps": 2, "compile": True}})
+    )
     assert plain.keys() == compiled.keys()
     for name in ("model/head.weight", "average/head.weight"):
         torch.testing.assert_close(compiled[name], plain[name], rtol=1e-4, atol=1e-5, msg=name)

@@ -27,7 +27,9 @@ PER_EPOCH = 8  # batches of 32 of the images to learn from
 @pytest.fixture
 def run(tiny: RunConfig, tmp_path: Path) -> Run:
     """Nothing has been learned yet."""
-    return Run.create(tmp_path / "run", configure(tiny, {"training": {"log_every": 1, "save_every": 1e9}}))
+    return Run.create(
+        tmp_path / "run", configure(tiny, {"training": {"records": {"log_every": 1, "save_every": 1e9}}})
+    )
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, 
     assert all(torch.equal(kept[name], weight) for name, weight in trained.model.state_dict().items())
 
 
-def test_epochs_win_over_steps_and_steps_over_epochs(finished: Run) -> None:
+def test_the_last_length_that_was_asked_for_counts(finished: Run) -> None:
     longer, _ = finished.extended(World(), steps=17)
     assert longer.config.training.total_steps(PER_EPOCH) == 17
     again, _ = longer.extended(World(), epochs=2.5)

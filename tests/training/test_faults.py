@@ -74,10 +74,10 @@ sys.exit(code)
 
 SETTINGS = {
     "training.batch_size": 48,
-    "training.steps": 40,
-    "training.save_every": 0,
+    "training.length": "40 steps",
+    "training.records.save_every": 0,
     "training.timeout": 0.5,
-    "training.log_every": 3,
+    "training.records.log_every": 3,
     "evaluation.batch_size": 64,
 }
 
@@ -150,11 +150,11 @@ def test_a_slow_process_is_waited_for(tmp_path: Path) -> None:
         "--out",
         "run",
         "--set",
-        "training.steps=40",
+        "training.length=40 steps",
         "--set",
         "training.batch_size=48",
         "--set",
-        "training.timeout=5",
+        "training.processes.timeout=5",
     )
     assert process.wait(timeout=600) == 0, (tmp_path / "stderr.txt").read_text()
 
@@ -275,7 +275,7 @@ for stage, run_folder, *arguments in [line.split() for line in sys.stdin]:
 @pytest.mark.slow
 def test_short_memory_is_one_sentence_at_every_stage(tmp_path: Path) -> None:
     """And nothing that was saved is lost: the run resumes when there is memory again."""
-    training = ("training.save_every=0", "training.steps=12", "data.validation_fraction=0.2")
+    training = ("training.records.save_every=0", "training.length=12 steps", "data.validation_fraction=0.2")
     settings = ("model.width=192", "model.depth=3", *training)
     more = " ".join(f"--set {each}" for each in settings)
     stages = ("data", "model", "step", "checkpoint", "validation", "calibration", "evaluation", "report")

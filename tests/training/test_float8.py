@@ -71,7 +71,12 @@ def test_a_run_in_8_bits_learns_like_one_in_16_and_its_model_is_plain(
     monkeypatch.setattr("vitreous.training.precision.check_float8", lambda device: None)
     losses = {}
     for precision in ("bf16", "fp8"):
-        training = {"steps": 24, "precision": precision, "peak_lr": 1e-2, "log_every": 8, "save_every": 1e9}
+        training = {
+            "length": "24 steps",
+            "precision": precision,
+            "peak_lr": 1e-2,
+            "records": {"log_every": 8, "save_every": 1e9},
+        }
         config = configure(tiny, {"training": training, "augmentation": {"mix": None}})
         run = Run.create(tmp_path / precision, config)
         trained = learn(run, splits, device=torch.device("cpu"), validate=lambda model: {})

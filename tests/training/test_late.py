@@ -101,7 +101,11 @@ def test_bad_steps_are_left_out(
     both: Any, save_every: float, sam_radius: float | None, tmp_path: Path
 ) -> None:
     optimizer = {"sam_radius": sam_radius}
-    training = {"steps": 14, "log_every": 4, "save_every": save_every, "optimizer": optimizer}
+    training = {
+        "length": "14 steps",
+        "optimizer": optimizer,
+        "records": {"log_every": 4, "save_every": save_every},
+    }
     at_once, late = both({"training": training}, lambda: Broken({0, 3, 4, 9, 12}), tmp_path)
     same(at_once, late)
     assert at_once[1] == (5, 0, 1.0)
@@ -111,7 +115,7 @@ def test_bad_steps_are_left_out(
 
 @pytest.mark.filterwarnings("ignore:the loss is not finite")
 def test_training_goes_back_to_the_same_state(both: Any, tmp_path: Path) -> None:
-    training = {"steps": 16, "log_every": 1000, "save_every": 1e9}
+    training = {"length": "16 steps", "records": {"log_every": 1000, "save_every": 1e9}}
     # The state of step 0 is the newest one: all of it is done again.
     at_once, late = both(
         {"training": training}, lambda: Broken(range(3, 3 + PATIENCE), times=PATIENCE), tmp_path
@@ -127,7 +131,7 @@ def test_metrics_have_no_rows_of_steps_that_were_undone(trained: Fit, tmp_path: 
     file, events = tmp_path / "metrics.jsonl", tmp_path / "events"
     broken = Broken(range(3, 3 + PATIENCE), times=PATIENCE)
     trained(
-        {"training": {"steps": 10, "log_every": 2, "save_every": 1e9}},
+        {"training": {"length": "10 steps", "records": {"log_every": 2, "save_every": 1e9}}},
         objective=broken,
         checkpointer=Checkpointer(tmp_path / "states"),
         callbacks=[MetricsFile(file, step=0), TensorBoard(events, step=0)],
@@ -142,7 +146,7 @@ def test_metrics_have_no_rows_of_steps_that_were_undone(trained: Fit, tmp_path: 
 
 @pytest.mark.filterwarnings("ignore:the loss is not finite")
 def test_training_stops_at_the_same_step(both: Any, tmp_path: Path) -> None:
-    training = {"steps": 40, "log_every": 1000, "save_every": 1e9}
+    training = {"length": "40 steps", "records": {"log_every": 1000, "save_every": 1e9}}
     at_once, late = both({"training": training}, lambda: Broken(range(4, 40)), tmp_path)
     same(at_once, late)
     assert at_once[1][0].startswith("the loss is not finite since step 5, at learning rate factor 0.25")
@@ -157,7 +161,7 @@ def test_speed_is_measured_from_where_training_went_back_to(trained: Fit, tmp_pa
             speeds.append(row["images_per_second"])
 
     broken = Broken(range(3, 3 + PATIENCE), times=PATIENCE)
-    settings = {"training": {"steps": 9, "log_every": 1, "save_every": 1e9}}
+    settings = {"training": {"length": "9 steps", "records": {"log_every": 1, "save_every": 1e9}}}
     trained(settings, objective=broken, checkpointer=Checkpointer(tmp_path), callbacks=[Speeds()])
     assert min(speeds) > 0
 
@@ -238,7 +242,11 @@ def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: p
         def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
             written.append(row["waiting"])
 
-    trained({"training": {"steps": 6, "log_every": 3}}, callbacks=[Waiting()], clock=lambda: now[0])
+    trained(
+        {"training": {"length": "6 steps", "records": {"log_every": 3}}},
+        callbacks=[Waiting()],
+        clock=lambda: now[0],
+    )
     assert now[0] == pytest.approx(6 * 0.2)
     assert written == [0.0, 0.0]
 

@@ -46,15 +46,17 @@ class Rows(Callback):
 
 
 def test_a_batch_in_parts_gives_the_gradient_of_the_whole(trained: Fit) -> None:
-    whole = weights(trained({**PLAIN, "training": {"steps": 3}}))
-    parts = weights(trained({**PLAIN, "training": {"steps": 3, "grad_accum_steps": 4}}))
+    whole = weights(trained({**PLAIN, "training": {"length": "3 steps"}}))
+    parts = weights(trained({**PLAIN, "training": {"length": "3 steps", "grad_accum_steps": 4}}))
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=2e-5, msg=name)
 
 
 def test_the_loss_falls_and_every_epoch_has_a_line(trained: Fit) -> None:
     rows = Rows()
-    trained({"training": {"epochs": 8, "peak_lr": 1e-2}, "augmentation": {"mix": None}}, callbacks=[rows])
+    trained(
+        {"training": {"length": "8 epochs", "peak_lr": 1e-2}, "augmentation": {"mix": None}}, callbacks=[rows]
+    )
     assert [row["epoch"] for row in rows.rows] == list(range(1, 9))
     assert rows.rows[-1]["loss"] < 0.9 * rows.rows[0]["loss"]
     assert 0 <= rows.rows[-1]["accuracy"] <= 1
@@ -62,7 +64,7 @@ def test_the_loss_falls_and_every_epoch_has_a_line(trained: Fit) -> None:
 
 
 def test_the_average_follows_the_weights(trained: Fit) -> None:
-    learner = trained({"training": {"steps": 4, "ema": {"decay": 0.5}}})
+    learner = trained({"training": {"length": "4 steps", "ema": {"decay": 0.5}}})
     assert learner.average is not None
     moved = dict(learner.model.named_parameters())["head.bias"]
     averaged = dict(learner.average.model.named_parameters())["head.bias"]
@@ -76,7 +78,9 @@ def test_validation_sees_the_averaged_model_and_is_written(trained: Fit) -> None
         seen.append(model)
         return {"validation_accuracy": 0.5}
 
-    learner = trained({"training": {"epochs": 4}}, callbacks=[rows], validate=validate, validate_every=2)
+    learner = trained(
+        {"training": {"length": "4 epochs"}}, callbacks=[rows], validate=validate, validate_every=2
+    )
     assert learner.average is not None
     assert seen == [learner.average.model] * 2
     assert ["validation_accuracy" in row for row in rows.rows] == [False, True, False, True]
@@ -89,7 +93,9 @@ def scripted(scores: list[float]) -> Any:
 
 
 def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_path: Path) -> None:
-    settings = {"training": {"epochs": 9, "early_stopping": {"patience": 2}, "save_every": 1e9}}
+    settings = {
+        "training": {"length": "9 epochs", "early_stopping": {"patience": 2}, "records": {"save_every": 1e9}}
+    }
     checkpointer = Checkpointer(tmp_path)
     scores = [0.1, 0.5, 0.4, 0.5, 0.9]
     learner = trained(settings, validate=scripted(scores), checkpointer=checkpointer)
@@ -97,7 +103,7 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
     assert (learner.step, learner.best_step, learner.best_score) == (4 * epoch, 2 * epoch, 0.5)
     assert checkpointer.steps() == [2 * epoch, 4 * epoch]  # best and last
     resumed = trained(
-        {"training": {"epochs": 4, "early_stopping": {"patience": 2}}},
+        {"training": {"length": "4 epochs", "early_stopping": {"patience": 2}}},
         resume=tmp_path,
         validate=scripted([]),
         checkpointer=Checkpointer(tmp_path),
@@ -110,7 +116,9 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
 
 def test_a_validation_that_is_not_a_number_is_not_the_best(trained: Fit) -> None:
     scores = scripted([math.nan, 0.5, math.nan, 0.6])
-    learner = trained({"training": {"epochs": 4, "early_stopping": {"patience": 3}}}, validate=scores)
+    learner = trained(
+        {"training": {"length": "4 epochs", "early_stopping": {"patience": 3}}}, validate=scores
+    )
     assert (learner.best_score, learner.worse) == (0.6, 0)
     assert score_of({"validation_loss": math.nan}) is None
 
@@ -119,7 +127,7 @@ def test_a_validation_that_is_not_a_number_is_not_the_best(trained: Fit) -> None
 def test_the_best_checkpoint_is_kept_and_is_a_model(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(tiny, {"training": {"epochs": 5, "save_every": 1e9}})
+    config = configure(tiny, {"training": {"length": "5 epochs", "records": {"save_every": 1e9}}})
     run = Run.create(tmp_path / "run", config)
     monkeypatch.setattr(trainer, "SAVING", 1e9)  # saving costs nothing
     learn(run, splits, device=torch.device("cpu"), validate=scripted([0.1, 0.5, 0.4, 0.3, 0.2]))
@@ -138,7 +146,9 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
 def test_the_best_model_is_the_result_if_asked_for(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = configure(tiny, {"training": {"epochs": 3, "early_stopping": {}, "save_every": 1e9}})
+    config = configure(
+        tiny, {"training": {"length": "3 epochs", "early_stopping": {}, "records": {"save_every": 1e9}}}
+    )
     run = Run.create(tmp_path / "run", config)
     told: list[str] = []
     trained = learn(
@@ -174,7 +184,7 @@ class Broken:
 
 def test_one_bad_step_is_skipped_and_counted(trained: Fit) -> None:
     rows = Rows()
-    learner = trained({"training": {"steps": 6}}, objective=Broken({2}), callbacks=[rows])
+    learner = trained({"training": {"length": "6 steps"}}, objective=Broken({2}), callbacks=[rows])
     assert (learner.step, learner.skipped, learner.setbacks) == (6, 1, 0)
     assert all(torch.isfinite(tensor).all() for tensor in weights(learner).values())
     assert all(row["loss"] == row["loss"] for row in rows.rows)
@@ -184,7 +194,7 @@ def test_the_best_validation_is_one_that_is_saved(trained: Fit, splits: Splits, 
     """Nothing is saved after a bad step, so the validation behind it cannot be the one that is kept."""
     epoch, states = len(splits.train) // 32, Checkpointer(tmp_path)
     learner = trained(
-        {"training": {"epochs": 4, "early_stopping": {}, "save_every": 1e9}},
+        {"training": {"length": "4 epochs", "early_stopping": {}, "records": {"save_every": 1e9}}},
         objective=Broken({3 * epoch - 1}),
         validate=scripted([0.1, 0.5, 0.9, 0.3]),
         checkpointer=states,
@@ -201,7 +211,7 @@ def test_the_best_checkpoint_stays_for_each_that_training_may_resume_from(
     """The newest, which is the best, is damaged: the best of the one before it is still there."""
     epoch, settings = (
         len(splits.train) // 32,
-        {"training": {"epochs": 4, "early_stopping": {}, "save_every": 0}},
+        {"training": {"length": "4 epochs", "early_stopping": {}, "records": {"save_every": 0}}},
     )
     validate = scripted([0.1, 0.5, 0.3, 0.9])
     trained(settings, validate=validate, checkpointer=Checkpointer(tmp_path))
@@ -236,7 +246,7 @@ def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(
         finish(states)
 
     monkeypatch.setattr(Checkpointer, "finish", removing)
-    settings = {"training": {"epochs": 4, "early_stopping": {}}}
+    settings = {"training": {"length": "4 epochs", "early_stopping": {}}}
     trained(settings, validate=scripted([0.1, 0.2, 0.3, 0.4]), checkpointer=Checkpointer(tmp_path))
     assert len(wanted) > 4
     assert all(wanted)
@@ -247,7 +257,7 @@ def test_several_bad_steps_lead_back_to_the_last_good_state_with_a_smaller_rate(
 ) -> None:
     with pytest.warns(UserWarning, match="not finite since step 4: back to step 3, with 0.5"):
         learner = trained(
-            {"training": {"steps": 12}},
+            {"training": {"length": "12 steps"}},
             objective=Broken(range(3, 3 + PATIENCE)),
             checkpointer=Checkpointer(tmp_path),
         )
@@ -257,7 +267,7 @@ def test_several_bad_steps_lead_back_to_the_last_good_state_with_a_smaller_rate(
 
 def test_what_ends_in_a_bad_step_is_saved(trained: Fit, tmp_path: Path) -> None:
     states = Checkpointer(tmp_path)
-    settings = {"training": {"steps": 12, "save_every": 1e9}}
+    settings = {"training": {"length": "12 steps", "records": {"save_every": 1e9}}}
     trained(settings, objective=Broken({11}), checkpointer=states)
     assert states.steps() == [0, 12]
 
@@ -271,7 +281,7 @@ def test_what_is_interrupted_among_bad_steps_is_saved_and_not_gone_back_to(
         def on_step_end(self, trainer: Trainer) -> None:
             trainer.interrupted = trainer.learner.step == 12
 
-    settings = {"training": {"steps": 20, "save_every": 1e9, "keep_every": 4}}
+    settings = {"training": {"length": "20 steps", "records": {"save_every": 1e9, "keep_every": 4}}}
     around: dict[str, Any] = {"checkpointer": Checkpointer(tmp_path), "callbacks": [Stop()]}
     with pytest.raises(Interrupted):
         trained(settings, objective=Broken({9, 10, 11}), **around)
@@ -288,7 +298,7 @@ def test_a_loss_that_stays_bad_stops_training_with_good_weights(trained: Fit, tm
         pytest.warns(UserWarning, match="back to step 4"),
         pytest.raises(NotFinite, match="not finite since step 5"),
     ):
-        trained({"training": {"steps": 100}}, objective=broken, checkpointer=states)
+        trained({"training": {"length": "100 steps"}}, objective=broken, checkpointer=states)
     assert broken.calls == 4 + 3 * PATIENCE
     newest = states.newest()
     assert newest is not None
@@ -311,7 +321,7 @@ def test_a_signal_saves_the_state_and_gives_the_handlers_back(
 
     with pytest.raises(Interrupted) as stopped:
         trained(
-            {"training": {"log_every": 4, "save_every": 1e9}},
+            {"training": {"records": {"log_every": 4, "save_every": 1e9}}},
             checkpointer=Checkpointer(tmp_path),
             callbacks=[Strike()],
         )
@@ -327,7 +337,7 @@ def test_nohup_lets_a_training_go_on(trained: Fit) -> None:
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        trained({"training": {"log_every": 4}}, callbacks=[Close()])
+        trained({"training": {"records": {"log_every": 4}}}, callbacks=[Close()])
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -357,7 +367,7 @@ def test_sigmoid_loss_is_summed_over_classes() -> None:
 
 def test_the_loader_is_asked_to_start_in_the_middle(trained: Fit, tmp_path: Path) -> None:
     """A resumed run does not draw what it has learned from already."""
-    assert trained({"training": {"steps": 5}}, checkpointer=Checkpointer(tmp_path)).step == 5
+    assert trained({"training": {"length": "5 steps"}}, checkpointer=Checkpointer(tmp_path)).step == 5
     calls = []
 
     def objective(
@@ -366,7 +376,7 @@ def test_the_loader_is_asked_to_start_in_the_middle(trained: Fit, tmp_path: Path
         calls.append(batch.indices)
         return softmax_loss(model(batch.images), batch.targets, 0.0), {}
 
-    trained({"training": {"steps": 7}}, resume=tmp_path, objective=objective)
+    trained({"training": {"length": "7 steps"}}, resume=tmp_path, objective=objective)
     assert len(calls) == 2
 
 
@@ -390,7 +400,7 @@ def test_a_function_gets_every_row_and_a_callback_is_called_in_order(trained: Fi
         def on_train_end(self, trainer: Trainer) -> None:
             calls.append("end")
 
-    settings = {"training": {"steps": 2, "save_every": 1e9}}
+    settings = {"training": {"length": "2 steps", "records": {"save_every": 1e9}}}
     around = {"checkpointer": Checkpointer(tmp_path), "validate": lambda model: {"validation_loss": 3.0}}
     trained(settings, callbacks=[Recorder(), rows.append], **around)
     assert calls == ["begin", "save", "step 1", "step 2", "validation 3", "save", "end"]
@@ -403,7 +413,7 @@ def test_a_callback_can_end_training_and_it_can_be_resumed(trained: Fit, tmp_pat
             if trainer.learner.step == 3:
                 trainer.stop()
 
-    settings = {"training": {"steps": 5, "save_every": 1e9}}
+    settings = {"training": {"length": "5 steps", "records": {"save_every": 1e9}}}
     assert trained(settings, checkpointer=Checkpointer(tmp_path), callbacks=[Stop()]).step == 3
     assert Checkpointer(tmp_path).steps() == [0, 3]
     assert trained(settings, resume=tmp_path).step == 5

@@ -101,7 +101,9 @@ def test_layers_in_shards_are_compiled_inside_of_what_gathers_them(
     monkeypatch.setattr(torch, "compile", lambda function, **options: compile(function, backend=noted))
     small = {"width": 16, "depth": 3, "heads": 2, "mlp_dim": 16}
     model = create("ViT-Ti/4", image_size=8, channels=1, num_classes=10, **small)
-    config = TrainingConfig(batch_size=4, compile=True, shard=True, checkpointing=checkpointing)
+    config = TrainingConfig(
+        batch_size=4, compile=True, checkpointing=checkpointing, processes={"shard": True}
+    )
     learner = Learner.begin(model, config, Shards(model, config, torch.device("cpu")))
     before = [parameter.detach().clone() for parameter in learner.model.parameters()]
     with activation_checkpointing(model) if checkpointing else nullcontext():

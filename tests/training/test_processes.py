@@ -95,7 +95,7 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
         checkpointer.restore(learner, world)
     checkpoints.checksum = checksum
     resumed = learner.step
-    loader = image_loader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
+    loader = image_loader(splits.train, preprocessing=config.prepared, augmentation=config.augmentation,
                          batch_size=world.share(config.training.batch_size), seed=config.seed,
                          rank=world.rank, world_size=world.size, config=data,
                          workers=data.workers if data else 0)
@@ -117,8 +117,8 @@ class Rows(Callback):
     def on_log(self, trainer, row):
         self.rows.append([row["step"], row.get("loss")])
 
-KINDS = {"ddp": {"deterministic": True}, "fsdp": {"deterministic": True, "shard": True},
-         "default-fsdp": {"shard": True}}
+KINDS = {"ddp": {"deterministic": True}, "fsdp": {"deterministic": True, "processes": {"shard": True}},
+         "default-fsdp": {"processes": {"shard": True}}}
 
 def deterministic(world, names):
     for name in names:
@@ -142,12 +142,12 @@ def scenarios(world):
         return
     yield "whole", train(world, "whole")
     for name, processes in (("threads", False), ("readers", True)):
-        data = DataConfig(in_memory=False, workers=2, worker_processes=processes)
+        data = DataConfig(in_memory=False, workers={"processes": 2} if processes else 2)
         yield name, train(world, name, data=data)
     yield "stopped", train(world, "half", callbacks=[Stop(7)] if world.rank == 1 else [])
     yield "resumed", train(world, "half")
     clock = Clock()
-    short = {"steps": None, "minutes": 0.5 if world.rank == 0 else 9.0}  # the first process knows the time
+    short = {"length": f"{0.5 if world.rank == 0 else 9.0} minutes"}  # the first process knows the time
     yield "timed", train(world, "timed", objective=clock.around(classification(plain.training)), clock=clock,
                          **short)
     for step in (9, 11):
@@ -156,7 +156,8 @@ def scenarios(world):
     if world.size == 2:
         for name, step in (("at-once", TrainStep), ("late", Late)):
             training_loop.TrainStep = step
-            yield name, train(world, name, objective=broken(world, 9, 0), shard=True)
+            yield name, train(world, name, objective=broken(world, 9, 0),
+                              processes={"shard": True})
         training_loop.TrainStep = TrainStep
     train(world, "damaged", callbacks=[Stop(10)])
     yield "damaged", train(world, "damaged", damaged=world.rank == 1)
@@ -210,11 +211,10 @@ def run_groups(folder: Path) -> None:
             "model": {"image_size": 8, "channels": 1, "dropout": 0.1, "drop_path": 0.2, **tiny},
             "preprocessing": {"mean": [0.3], "std": [0.4]},
             "training": {
-                "steps": 15,
+                "length": "15 steps",
                 "batch_size": 18,
-                "log_every": 11,
-                "save_every": 0,
                 "ema": {"decay": 0.9},
+                "records": {"log_every": 11, "save_every": 0},
             },
         },
     )

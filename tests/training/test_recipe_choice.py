@@ -72,7 +72,7 @@ def test_mixup_comes_with_long_training_alone() -> None:
 
 def test_tiny_images_are_not_blown_up() -> None:
     config = choose_recipe("photos", summary(width=28, height=28, channels=1)).config
-    assert config.model.image_size == config.preprocessing.size == (32, 32)
+    assert config.model.image_size == config.prepared.size == (32, 32)
     assert config.preprocessing.mean == (0.5,)
     assert config.model.sequence_length == 64
 
@@ -92,7 +92,7 @@ def test_data_that_are_open_are_not_opened_again(make_photos: Path) -> None:
 def test_a_named_model_is_the_published_one(make_photos: Path) -> None:
     task = task_named("classification")
     plan = task.plan(str(make_photos), {"model": {"name": "ViT-S/16"}})
-    assert plan.config.model.image_size == plan.config.preprocessing.size == (224, 224)
+    assert plan.config.model.image_size == plan.config.prepared.size == (224, 224)
     assert (plan.config.model.stem.kind, plan.config.model.width) == ("patch", 384)
     assert plan.config.training.peak_lr == pytest.approx(2e-3 / 3)
     assert "ViT-S/16 at 224x224" in plan.reasons[0]
@@ -107,11 +107,11 @@ def test_a_named_model_is_the_published_one(make_photos: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "untrue"),
     [
-        ({"training": {"epochs": 7}}, "300 epochs"),
-        ({"training": {"minutes": 7.0}}, "300 epochs"),
+        ({"training": {"length": "7 epochs"}}, "300 epochs"),
+        ({"training": {"length": "7.0 minutes"}}, "300 epochs"),
         ({"training": {"batch_size": 4}}, "in batches of 8"),
         ({"augmentation": {"mix": None}}, "Mixup, as"),
-        ({"training": {"epochs": 7}}, "Mixup, as"),
+        ({"training": {"length": "7 epochs"}}, "Mixup, as"),
         ({"model": {"image_size": 32}}, "64x64"),
         ({"model": {"depth": 1, "stem": {"kind": "patch"}}}, "convolutions"),
     ],
@@ -214,9 +214,9 @@ def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.M
 
 
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:
-    own = {"training": {"epochs": 2, "schedule": {"warmup": 0.2}}}
+    own = {"training": {"length": "2 epochs", "schedule": {"warmup": 0.2}}}
     assert task_named("classification").plan("digits", own).reasons[-1] == (
-        "your own settings take precedence: training.epochs=2, training.schedule.warmup=0.2"
+        "your own settings take precedence: training.length=2 epochs, training.schedule.warmup=0.2"
     )
     assert len(task_named("classification").plan("digits", {}).reasons) == 1
 

@@ -27,7 +27,7 @@ def accuracy_of(source: str, folder: Path, settings: dict[str, Any]) -> float:
 
 @pytest.mark.slow  # test_demo.py trains to the end
 def test_four_epochs_tell_most_digits_apart(tmp_path: Path) -> None:
-    assert accuracy_of("digits", tmp_path, {"training": {"epochs": 4}}) > 0.5
+    assert accuracy_of("digits", tmp_path, {"training": {"length": "4 epochs"}}) > 0.5
 
 
 @pytest.mark.slow
@@ -47,4 +47,4 @@ def test_small_sets_may_differ_in_nothing_but_color(tmp_path: Path) -> None:
             for number in range(count):
                 pixels = np.array(color) * random.uniform(0.8, 1.15) + random.normal(0, 10, (70, 80, 3))
                 Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"{number}.png")
-    assert accuracy_of(str(tmp_path / "photos"), tmp_path, {"training": {"epochs": 15}}) > 0.95
+    assert accuracy_of(str(tmp_path / "photos"), tmp_path, {"training": {"length": "15 epochs"}}) > 0.95

@@ -27,7 +27,7 @@ from vitreous.tasks.training_run import learn
 from vitreous.training import checkpointer as checkpoints
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import RunConfig
+from vitreous.training.config import RecordsConfig, RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner, State
 from vitreous.training.run import Run
@@ -50,7 +50,7 @@ class StopAfter(Callback):
 
 def test_a_state_of_another_model_is_refused(trained: Fit, tmp_path: Path) -> None:
     states = Checkpointer(tmp_path)
-    learner = trained({"training": {"steps": 2, "epochs": 1}}, checkpointer=states)
+    learner = trained({"training": {"length": "2 steps"}}, checkpointer=states)
     state = states.newest()
     assert state
     memory = {name: tensor for name, tensor in state.tensors.items() if name.endswith("/exp_avg")}
@@ -79,7 +79,13 @@ def test_a_resumed_run_is_bit_equal_in_the_middle_of_an_epoch(
     trained: Fit, tmp_path: Path, kind: str
 ) -> None:
     """With dropout, stochastic depth, augmentation, Mixup and averaged weights; 8 steps make an epoch."""
-    settings = {"training": {"steps": 13, "log_every": 1, "save_every": 1e9, "optimizer": {"kind": kind}}}
+    settings = {
+        "training": {
+            "length": "13 steps",
+            "optimizer": {"kind": kind},
+            "records": {"log_every": 1, "save_every": 1e9},
+        }
+    }
     never_stopped = trained(settings)
     with pytest.raises(Interrupted):
         trained(settings, checkpointer=Checkpointer(tmp_path), callbacks=[StopAfter(5)])
@@ -108,7 +114,11 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
                 "flip": 0.5,
                 "random_erasing": 0.3,
             },
-            "training": {"steps": 9, "batch_size": 8, "log_every": 1, "save_every": 1e9},
+            "training": {
+                "length": "9 steps",
+                "batch_size": 8,
+                "records": {"log_every": 1, "save_every": 1e9},
+            },
         },
     )
     splits = open_data(config.source, config.data)
@@ -155,7 +165,10 @@ def test_the_last_two_states_are_kept(tmp_path: Path) -> None:
 
 def test_milestones_are_kept_besides_the_last_states(tmp_path: Path, trained: Fit) -> None:
     checkpointer = Checkpointer(tmp_path, keep_every=4)
-    trained({"training": {"save_every": 1e9, "steps": 10, "keep_every": 4}}, checkpointer=checkpointer)
+    trained(
+        {"training": {"length": "10 steps", "records": {"save_every": 1e9, "keep_every": 4}}},
+        checkpointer=checkpointer,
+    )
     assert checkpointer.steps() == [4, 8, 10]
     for step in range(11, 18):
         checkpointer.save(Snapshot(step))
@@ -283,7 +296,11 @@ def test_a_state_is_written_while_training_goes_on(
     trained: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the state of its step, though the weights have changed since."""
-    learner, states, gate = trained({"training": {"steps": 2}}), Checkpointer(tmp_path), threading.Event()
+    learner, states, gate = (
+        trained({"training": {"length": "2 steps"}}),
+        Checkpointer(tmp_path),
+        threading.Event(),
+    )
     write, before = Checkpointer.write, {name: weight.clone() for name, weight in weights(learner).items()}
 
     def slow(*given: Any, **more: Any) -> str:
@@ -357,9 +374,9 @@ def test_training_waits_for_checkpoints_for_a_small_part_of_its_time(trained: Fi
         "callbacks": [Look()],
         "clock": lambda: float(next(clock)),
     }
-    trained({"training": {"steps": 1, "save_every": None}}, **around)
+    trained({"training": {"length": "1 steps", "records": {"save_every": None}}}, **around)
     assert found == {"quick": 60.0, "slow": 200.0, "spent": 4.0}  # 6 s of 200 are 3 %
-    trained({"training": {"steps": 1, "save_every": 7.0}}, callbacks=[Look()])
+    trained({"training": {"length": "1 steps", "records": {"save_every": 7.0}}}, callbacks=[Look()])
     assert (found["quick"], found["slow"]) == (7.0, 7.0)
 
 
@@ -388,7 +405,7 @@ def test_checkpoints_are_copied_to_a_url(tmp_path: Path) -> None:
 
 
 def test_states_hold_no_pickles(trained: Fit, tmp_path: Path) -> None:
-    trained({"training": {"steps": 1}}, checkpointer=Checkpointer(tmp_path))
+    trained({"training": {"length": "1 steps"}}, checkpointer=Checkpointer(tmp_path))
     for path in tmp_path.rglob("*.*"):
         assert path.suffix in (".json", ".safetensors", ".shards")
         if path.suffix == ".json":
@@ -421,7 +438,7 @@ def live():
     states = Checkpointer(folder)
     learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
     states.restore(learner)
-    loader = image_loader(splits.train, preprocessing=config.preprocessing, augmentation=config.augmentation,
+    loader = image_loader(splits.train, preprocessing=config.prepared, augmentation=config.augmentation,
                          batch_size=config.training.batch_size, seed=config.seed)
     loss = LossOf(learner.model, classification(config.training))
     Trainer(learner, loader, loss, config.training,
@@ -455,7 +472,7 @@ print(died, saving)
 
 def killed_again_and_again(trained: Fit, tiny: RunConfig, folder: Path, *, kills: int, steps: int) -> int:
     """SIGKILL at random moments, every second one while a state is saved. How many fell into a save."""
-    training = {"steps": steps, "save_every": 0.0}
+    training = {"length": f"{steps} steps", "records": RecordsConfig(save_every=0)}
     config = tiny.model_copy(update={"training": tiny.training.model_copy(update=training)})
     driver = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", DRIVER, config.model_dump_json(), str(folder), str(kills)],
@@ -505,7 +522,7 @@ def test_a_lock_is_of_the_file_that_others_see(
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", configure(tiny, {"training": {"steps": 2}}))
+    run = Run.create(tmp_path / "run", configure(tiny, {"training": {"length": "2 steps"}}))
     cpu = torch.device("cpu")
     run.path.joinpath(".lock").write_text("process 4 on nowhere")  # it was killed
     config = (run.path / "config.toml").read_text()

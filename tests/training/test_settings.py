@@ -33,7 +33,7 @@ def test_config_toml_is_complete(name: str) -> None:
             "training": st.fixed_dictionaries(
                 {},
                 optional={
-                    "steps": st.none() | st.integers(1, 9),
+                    "length": st.sampled_from(["3 steps", "0.25 epochs", "1.5 minutes"]),
                     "ema": st.none() | st.fixed_dictionaries({"decay": st.floats(0.1, 0.9)}),
                     "optimizer": st.fixed_dictionaries({"clip_norm": st.none() | st.floats(0.1, 9)}),
                 },
@@ -58,21 +58,25 @@ def test_one_leaf_changes_one_leaf() -> None:
     assert changed == {"training.optimizer.clip_norm"}
 
 
-def test_who_asks_for_epochs_gets_them() -> None:
+def test_who_asks_for_a_length_gets_it() -> None:
     steps = recipe("paper-fine-tuning").config
     assert steps.training.steps
-    asked = configure(steps, {"training": {"epochs": 2}})
+    asked = configure(steps, {"training": {"length": "2 epochs"}})
     assert asked.training.total_steps(7) == 14
-    assert configure(asked, {"training": {"steps": 3}}).training.total_steps(7) == 3
+    assert configure(asked, {"training": {"length": "3 steps"}}).training.total_steps(7) == 3
 
 
 def test_one_name_is_a_list_of_one() -> None:
-    tree = {"track": "wandb", "freeze": "backbone", "lora": {"parts": "mlp"}}
+    tree = {"records": {"track": "wandb"}, "freeze": "backbone", "lora": {"parts": "mlp"}}
     training = configure(RunConfig(), {"training": tree}).training
-    assert (training.track, training.freeze, training.lora.parts) == (("wandb",), ("backbone",), ("mlp",))
-    assert configure(RunConfig(), {"training": {"track": "none"}}).training.track == ()
-    with pytest.raises(InputError, match=r"training\.track.*'wandb', 'mlflow' or 'trackio'"):
-        configure(RunConfig(), {"training": {"track": "wandbb"}})
+    assert (training.records.track, training.freeze, training.lora.parts) == (
+        ("wandb",),
+        ("backbone",),
+        ("mlp",),
+    )
+    assert configure(RunConfig(), {"training": {"records": {"track": "none"}}}).training.records.track == ()
+    with pytest.raises(InputError, match=r"training\.records\.track.*'wandb', 'mlflow' or 'trackio'"):
+        configure(RunConfig(), {"training": {"records": {"track": "wandbb"}}})
 
 
 @pytest.mark.parametrize(
@@ -87,9 +91,22 @@ def test_one_name_is_a_list_of_one() -> None:
         ({"model": {"depht": 1}}, "did you mean 'model.depth'?"),
         ({"model": {"stem": 3}}, "model.stem is a group of settings"),
         ({"model": {"patch_size": 3}}, "not a multiple of patch size 3: use 9"),
-        ({"training": {"epochs": -1}}, "training.epochs: Input should be greater than 0"),
+        (
+            {"training": {"length": "-1 epochs"}},
+            "training.length: '-1 epochs' is not a length: write 90 epochs",
+        ),
+        ({"training": {"length": "0 epochs"}}, "is no time to train: give a number above 0"),
+        ({"training": {"length": "2.5 steps"}}, "is not a whole number of steps"),
+        ({"training": {"epochs": 3}}, "unknown setting training.epochs: did you mean 'training.length'?"),
         ({"training": {"batch_size": 7, "grad_accum_steps": 2}}, "multiple of training.grad_accum_steps"),
-        ({"preprocessing": {"size": [4, 4]}}, "preprocessing.size is (4, 4), but the model takes (8, 8)"),
+        (
+            {"preprocessing": {"size": [4, 4]}},
+            "unknown setting preprocessing.size: did you mean 'model.image_size'?",
+        ),
+        (
+            {"preprocessing": {"mean": [0.5] * 3}},
+            "preprocessing: mean has 3 numbers and std 1, but an image has 1",
+        ),
         ({"model": {"name": "ViT-X/16"}}, "unknown size 'X'"),
     ],
 )
@@ -101,7 +118,7 @@ def test_mistakes_are_one_sentence(tree: dict[str, Any], sentence: str) -> None:
 
 def test_images_follow_the_model() -> None:
     config = configure(recipe("from-scratch").config, {"model": {"image_size": 48}})
-    assert config.preprocessing.size == config.model.image_size == (48, 48)
+    assert config.prepared.size == config.model.image_size == (48, 48)
 
 
 def test_another_kind_of_branch_replaces_the_old_one() -> None:

@@ -20,7 +20,7 @@ from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks.training_run import learn
 from vitreous.training.callbacks import read_metrics
-from vitreous.training.config import RunConfig
+from vitreous.training.config import ProcessesConfig, RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import starting_model
 from vitreous.training.parallel import shards_for
@@ -79,13 +79,18 @@ def curve(run: Run) -> list[float]:
 @pytest.fixture
 def config(tiny: RunConfig) -> RunConfig:
     """Without dropout and noise, which each process samples; the rest is sampled for the whole batch."""
-    training = {"steps": 8, "log_every": 1, "grad_accum_steps": 2, "save_every": 1e9, "peak_lr": 3e-3}
+    training = {
+        "length": "8 steps",
+        "grad_accum_steps": 2,
+        "peak_lr": 3e-3,
+        "records": {"log_every": 1, "save_every": 1e9},
+    }
     plain = {
         "model": {"dropout": 0.0, "drop_path": 0.0},
         "augmentation": {"noise": 0.0},
         "training": training,
     }
-    return configure(tiny, plain, {"training": {"shard": True}})
+    return configure(tiny, plain, {"training": {"processes": {"shard": True}}})
 
 
 def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
@@ -98,7 +103,7 @@ def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
 def copied(run: Run, path: Path, *, shard: bool | int) -> Run:
     """The same run elsewhere, which goes on with shards or without."""
     shutil.copytree(run.path, path)
-    config = configure(run.config, {"training": {"shard": shard}})
+    config = configure(run.config, {"training": {"processes": {"shard": shard}}})
     write_text(path / "config.toml", to_toml(config))
     return Run.open(path)
 
@@ -137,7 +142,7 @@ def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits
 
 @pytest.mark.slow
 def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
-    config = configure(config, {"training": {"steps": 14}})
+    config = configure(config, {"training": {"length": "14 steps"}})
     whole = alone(config, splits, tmp_path / "whole")
     stopped = Run.create(tmp_path / "stopped", config)
     launch(tmp_path, f"{stopped.path}@10")
@@ -161,11 +166,13 @@ def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Spl
 def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
     config: RunConfig, splits: Splits, tmp_path: Path
 ) -> None:
-    config = configure(config, {"training": {"steps": 14}})
+    config = configure(config, {"training": {"length": "14 steps"}})
     whole = alone(config, splits, tmp_path / "whole")
     begun = {
         "shards": Run.create(tmp_path / "shards", config),
-        "replicas": Run.create(tmp_path / "replicas", configure(config, {"training": {"shard": False}})),
+        "replicas": Run.create(
+            tmp_path / "replicas", configure(config, {"training": {"processes": {"shard": False}}})
+        ),
         "one": Run.create(tmp_path / "one", config),
     }
     launch(tmp_path, *(f"{begun[name].path}@10" for name in ("shards", "replicas")))
@@ -187,7 +194,7 @@ def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
 @pytest.mark.slow
 def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     """The curve of one process, and states that go on in one process, in shards of all, and in groups."""
-    config = configure(config, {"training": {"steps": 14, "shard": 2}})
+    config = configure(config, {"training": {"length": "14 steps", "processes": {"shard": 2}}})
     whole = alone(config, splits, tmp_path / "whole")
     sgd = configure(config, {"training": {"optimizer": {"kind": "sgd", "clip_norm": 0.1}}})
     one_sgd = alone(sgd, splits, tmp_path / "sgd-1")
@@ -225,7 +232,9 @@ def test_a_full_disk_of_one_process_stops_all_with_one_sentence(config: RunConfi
 @pytest.mark.slow
 def test_kill_nine_while_shares_are_written(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     """Every process at once, as a power cut does."""
-    config = configure(config, {"training": {"steps": 200, "log_every": 5, "save_every": 0}})
+    config = configure(
+        config, {"training": {"length": "200 steps", "records": {"log_every": 5, "save_every": 0}}}
+    )
     run = Run.create(tmp_path / "run", config)
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
@@ -273,7 +282,7 @@ def test_what_cannot_be_shared_is_an_input_error(config: RunConfig) -> None:
     with pytest.raises(InputError, match="Adafactor needs sums over rows and columns"):
         shards_for(model, adafactor, world, device)
     assert shards_for(model, config.training, World(), device) is None
-    groups = config.training.model_copy(update={"shard": 3})
+    groups = config.training.model_copy(update={"processes": ProcessesConfig(shard=3)})
     with pytest.raises(InputError, match="4 processes cannot be divided into groups of 3"):
         shards_for(model, groups, World(rank=0, size=4), device)
     muon = config.training.optimizer.model_copy(update={"kind": "muon"})

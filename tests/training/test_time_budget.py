@@ -64,7 +64,10 @@ def timed(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> Any:
             before(step)
 
         monkeypatch.setattr(loop.TrainStep, "take", take)
-        training = {"minutes": minutes, "save_every": 1e9, "log_every": around.pop("log_every", None)}
+        training = {
+            "length": f"{minutes} minutes",
+            "records": {"save_every": 1e9, "log_every": around.pop("log_every", None)},
+        }
         settings = {"training": training}
         around["callbacks"] = [clock, *around.get("callbacks", ())]
         return trained(settings, clock=clock, **around)
@@ -112,7 +115,7 @@ def test_the_time_of_earlier_sessions_counts(timed: Any, tmp_path: Path) -> None
 
 
 def test_the_seconds_of_a_run_by_epochs_count_when_it_gets_a_time(trained: Fit) -> None:
-    learner = trained({"training": {"steps": 1}})
+    learner = trained({"training": {"length": "1 steps"}})
     learner.seconds = 40.0
     clock = Steps(1.0)
     budget = TimeBudget(1.0, learner, clock)
@@ -122,7 +125,7 @@ def test_the_seconds_of_a_run_by_epochs_count_when_it_gets_a_time(trained: Fit) 
 
 
 def test_texts_are_averaged_where_the_last_checkpoints_are_not_known() -> None:
-    weight = averaging(with_training(task_named("captioning").config(), minutes=1.0), 1000)
+    weight = averaging(with_training(task_named("captioning").config(), length="1.0 minutes"), 1000)
     assert weight is not None
     assert 0 < weight(5) < 1
 
@@ -239,7 +242,7 @@ def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest
     assert Run.open(out).config.training.minutes == 0.005
     told = capsys.readouterr().err
     assert "epochs in batches" not in told  # it is not so
-    assert "training.minutes=0.005" in told
+    assert "training.length=0.005 minutes" in told
     assert vitreous(["train", "--resume", str(out), "--minutes", "0.001"]) == 2
     assert "is the total" in capsys.readouterr().err
     newest = Run.open(out).states.newest()
@@ -253,7 +256,7 @@ def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest
     ("options", "words"),
     [
         (["--minutes", "0"], "leaves no time to train"),
-        (["--minutes", "1e308"], "less than or equal to 525600"),
+        (["--minutes", "1e308"], "of minutes 525600 at most"),
         (["--minutes", "1", "--epochs", "2"], "give one of them"),
     ],
 )

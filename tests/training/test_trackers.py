@@ -68,7 +68,7 @@ def train(folder: Path, tracker: str, **variables: str) -> subprocess.CompletedP
     settings = [f"--set={name}={value}" for name, value in TINY.items()]
     command = [sys.executable, "-m", "vitreous", "train", "digits", "--epochs=2", "--out=run", *settings]
     environment = {**os.environ, "HOME": str(folder), **variables}
-    tracked = [*command, f"--set=training.track={tracker}"]
+    tracked = [*command, f"--set=training.records.track={tracker}"]
     return subprocess.run(tracked, cwd=folder, env=environment, text=True, capture_output=True, check=False)
 
 

@@ -27,6 +27,7 @@ from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.training_run import Started, open_run, resume_run, train_run
 from vitreous.training.callbacks import Display, Row
+from vitreous.training.config import ProcessesConfig
 from vitreous.training.distributed import World, process_group
 from vitreous.training.memory import free_bytes
 from vitreous.training.precision import pick_device
@@ -149,7 +150,7 @@ class Run(Result):
             callbacks=callbacks,
             progress=progress,
             language=language,
-            waiting=self.config.training.timeout,
+            waiting=(self.config.training.processes or ProcessesConfig()).timeout,
             **evaluation,
         )
 

@@ -22,16 +22,18 @@ from vitreous.tasks.rungs import write_rungs
 from vitreous.tasks.task import AnyTask
 from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
+from vitreous.training.config import length_of
 from vitreous.training.distributed import WAITING, World
 from vitreous.training.run import otherwise
 
 # The setting that an option is short for.
-OF_TRAINING = "epochs", "steps", "minutes", "batch_size", "precision", "shard", "deterministic"
+OF_TRAINING = "batch_size", "precision", "deterministic"
 LEAVES = {
     "model": "model.name",
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
     **{name: f"data.{name}" for name in ("exclude", "workers")},
+    "shard": "training.processes.shard",
     "group_by": "data.split.group_by",
     "seed": "seed",
 }
@@ -221,6 +223,11 @@ def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
             set_leaf(tree, leaf, value)
+    length = length_of(
+        epochs=options.get("epochs"), steps=options.get("steps"), minutes=options.get("minutes")
+    )
+    if length is not None:
+        set_leaf(tree, "training.length", length)
     return tree
 
 
@@ -246,7 +253,7 @@ def start_training(
 
     def start(here: torch.device, world: World) -> Started:
         named = task_named(task) if isinstance(task, str) else task
-        recipe, begun, note, minutes = options.get("recipe"), init, "", None
+        recipe, begun, note, length = options.get("recipe"), init, "", None
         tried, climbed = init or "", None
         if world.size == 1 and is_open(named, source, settings, recipe, init):
             if out is not None:  # before minutes are spent on it
@@ -262,7 +269,7 @@ def start_training(
                 offline=bool(options.get("offline")),
                 out=None if out is None else Path(out),
             )
-            begun, note, minutes = climbed.init, climbed.note, climbed.minutes
+            begun, note, length = climbed.init, climbed.note, climbed.length
         elif not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
             tried = encoder_to_try(named, source, settings, recipe, init) or ""
         if tried.startswith(TRY):
@@ -277,7 +284,7 @@ def start_training(
                         )
                     )
                 found = better_beginning(named, source, settings, checkpoint, recipe=recipe, device=here)
-            begun, note, minutes = world.broadcast(tuple(found))
+            begun, note, length = world.broadcast(tuple(found))
         started = start_run(
             named,
             climbed.data if climbed else source,
@@ -289,7 +296,7 @@ def start_training(
             device=here,
             world=world,
             fit_memory=options.get("fit_memory", False),
-            minutes=minutes,
+            length=length,
             base=climbed.settings if climbed else None,
         )
         if climbed and world.first:
@@ -310,7 +317,8 @@ def start_training(
 def waiting_minutes(settings: Mapping[str, Any]) -> float:
     """Return how long processes wait for each other, by the settings of a run; what is not a time is refused
     with the other settings."""
-    given = settings.get("training", {}).get("timeout")
+    processes = settings.get("training", {}).get("processes")
+    given = processes.get("timeout") if isinstance(processes, Mapping) else None
     return given if isinstance(given, int | float) and given > 0 else WAITING
 
 

@@ -87,7 +87,7 @@ class BatchTransform(nn.Module):
         if images.ndim == 5:  # several views of each, which have been changed one by one
             return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
         random = self.random(epoch, step, len(images))
-        for probability, side in ((config.flip, -1), (config.flip_vertical, -2)):
+        for probability, side in zip(config.flip, (-1, -2), strict=True):
             if probability:
                 flipped = random.uniform(0.0, 1.0) < probability
                 fields["images"] = flip(fields["images"], flipped, side)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from vitreous.models.config_parts import Config, Positive, Probability, setting, with_kind
 
@@ -90,13 +90,25 @@ Form = Annotated[AnyForm, Field(discriminator="kind")]
 FormT = TypeVar("FormT", bound=AnyForm)
 
 
+class RecordedSplit(Config):
+    """The parts that a run has recorded in its split.csv."""
+
+    file: str | None = setting(None, "split.csv of another run, whose parts these data get")
+    new_images: bool = setting(False, "take in images that split.csv does not list, where there is one")
+
+
+class WorkerProcesses(Config):
+    """Processes and not threads decode, in training: the same batches, for many workers."""
+
+    processes: Positive | None = setting(None, "how many; None: the process's share of the cores")
+
+
 class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
-    split: Split = setting(SplitByName(), "how images are held out")
+    split: Split | None = setting(None, "how images are held out; None: by a hash of each image's name")
     exclude: str | None = setting(None, "a CSV with the column path: images that are left out of every part")
-    split_file: str | None = setting(None, "split.csv of another run, whose parts these data get")
-    new_images: bool = setting(False, "take in images that split.csv does not list, where there is one")
+    recorded: RecordedSplit | None = setting(None, "parts that a run has recorded; None: they are drawn")
     test_fraction: Probability = setting(0.2, "held out, class by class, of a source without a split")
     validation_fraction: Literal["auto"] | Probability = setting(
         "auto",
@@ -104,9 +116,8 @@ class DataConfig(Config):
         "images, but 1 to 10 %, where there are 200 and more, and 10 of a class",
     )
     form: Form | None = setting(None, "what DATA is, with its own settings; None: as it is found")
-    workers: int | None = setting(None, "threads that decode; None: the process's share of the cores", ge=0)
-    worker_processes: bool = setting(
-        False, "processes and not threads decode, in training: the same batches, for many workers"
+    workers: Annotated[int, Field(ge=0)] | WorkerProcesses | None = setting(
+        None, "threads that decode, or processes; None: as many threads as the process's share of the cores"
     )
     in_memory: Literal["auto"] | bool = setting(
         "auto", "decode once and keep; auto: if it fits a quarter of the memory"
@@ -122,8 +133,20 @@ class DataConfig(Config):
 
     def with_split(self, file: Path | None) -> DataConfig:
         """Return the same with the parts, and what was excluded, of a run's split.csv, if it has one."""
-        recorded = {"split_file": str(file), "exclude": None}
-        return self.model_copy(update=recorded) if file and file.is_file() else self
+        if not file or not file.is_file():
+            return self
+        recorded = (self.recorded or RecordedSplit()).model_copy(update={"file": str(file)})
+        return self.model_copy(update={"recorded": recorded, "exclude": None})
+
+    @property
+    def worker_count(self) -> int | None:
+        """How many threads or processes decode; None: the process's share of the cores."""
+        return self.workers.processes if isinstance(self.workers, WorkerProcesses) else self.workers
+
+    @property
+    def worker_processes(self) -> bool:
+        """Whether processes and not threads decode, in training."""
+        return isinstance(self.workers, WorkerProcesses)
 
     @property
     def split_seed(self) -> int:
@@ -135,11 +158,15 @@ class DataConfig(Config):
         """What images are kept together by."""
         return self.split.group_by if isinstance(self.split, SplitByName) else None
 
-    @model_validator(mode="after")
-    def _workers_that_work(self) -> DataConfig:
-        if self.worker_processes and self.workers == 0:
-            raise ValueError("worker_processes=true has no effect with workers=0: leave one of them out")
-        return self
+    @property
+    def recorded_file(self) -> Path | None:
+        """The split.csv whose parts the data get."""
+        return Path(self.recorded.file) if self.recorded and self.recorded.file else None
+
+    @property
+    def new_images(self) -> bool:
+        """Whether images that split.csv does not list are taken in."""
+        return bool(self.recorded and self.recorded.new_images)
 
 
 class RandomResizedCropConfig(Config):
@@ -223,6 +250,14 @@ class MixConfig(Config):
         return self
 
 
+def sideways(flip: object) -> object:
+    """A single probability is that of left and right."""
+    return (flip, 0.0) if isinstance(flip, int | float) and not isinstance(flip, bool) else flip
+
+
+Flip = Annotated[tuple[Fraction, Fraction], BeforeValidator(sideways)]
+
+
 class AugmentationConfig(Config):
     """What is done to training images, in the order of the fields. Nothing, unless set."""
 
@@ -230,8 +265,9 @@ class AugmentationConfig(Config):
     random_resized_crop: RandomResizedCropConfig | None = setting(
         None, "a random part, resized; None: the evaluation's crop"
     )
-    flip: Fraction = setting(0.0, "probability of mirroring left and right")
-    flip_vertical: Fraction = setting(0.0, "probability of mirroring top and bottom")
+    flip: Flip = setting(
+        (0.0, 0.0), "probabilities of mirroring left and right, top and bottom; one number: of the first"
+    )
     three_augment: bool = setting(False, "one of gray, solarize, blur (DeiT-III, arXiv 2204.07118)")
     rand_augment: RandAugmentConfig | None = setting(None, "random operations (1909.13719); None: off")
     color_jitter: ColorJitterConfig | None = setting(
@@ -241,6 +277,11 @@ class AugmentationConfig(Config):
     noise: NotNegative = setting(0.0, "standard deviation, of normalized values")
     random_erasing: Fraction = setting(0.0, "probability of one rectangle (1708.04896)")
     mix: MixConfig | None = setting(None, "Mixup and CutMix, by which targets become soft; None: off")
+
+    @property
+    def flips(self) -> bool:
+        """Whether images are mirrored."""
+        return any(self.flip)
 
     @property
     def changes_colors(self) -> bool:

@@ -83,9 +83,9 @@ def with_own_parts(
             raise InputError(
                 f"{where} has parts of its own, so data.split.{asked} has no effect: leave it out"
             )
-    if config.split_file:
+    if config.recorded_file:
         new = partial(part_of_new, own, config) if config.new_images else None
-        return as_recorded(own, Path(config.split_file), new)
+        return as_recorded(own, config.recorded_file, new)
     test = own.get("test")
     if test is None:
         train, test = held_out_of(train, config.test_fraction, config, "test")

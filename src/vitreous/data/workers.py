@@ -113,7 +113,7 @@ def in_order(
     except BrokenProcessPool:
         raise InputError(
             "a worker process that reads data ended, perhaps because there is too little memory: use fewer "
-            "(`workers`), or threads (data.worker_processes=false)"
+            "(`workers`), or threads (a number as data.workers)"
         ) from None
     finally:
         for future in pending:
@@ -127,7 +127,9 @@ def forked(count: int, function: Callable[[T], R]) -> ProcessPoolExecutor:
     """Return processes in which `in_worker` is `function`, forked from this one so that they share its
     memory: an index or a cache of images is not copied. Raises InputError: this system has none."""
     if "fork" not in multiprocessing.get_all_start_methods():
-        raise InputError("worker processes need a system that can fork: use data.worker_processes=false")
+        raise InputError(
+            "worker processes need a system that can fork: set data.workers to a number, of threads"
+        )
     functions = [function]
     executor = ProcessPoolExecutor(
         count,

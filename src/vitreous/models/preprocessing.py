@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union
 import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from vitreous.errors import InputError, LazyModule
 from vitreous.models.bands import MOST, Range, checked, read_bands, to_bytes
@@ -32,7 +32,7 @@ HALF = (0.5, 0.5, 0.5)  # Google's ViT, AugReg, big_vision: values in -1 ... 1
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # DeiT, torchvision, DINOv2
 
 
-class Preprocessing(Config):
+class ImagePreparation(Config):
     """Resize, crop to the center, scale to 0 ... 1, normalize.
 
     resize: "crop" scales the shorter side to size / crop_fraction and cuts the center; "squash" scales both
@@ -41,8 +41,6 @@ class Preprocessing(Config):
     or "floored" as in transformers.
     """
 
-    size: Sides = setting((224, 224), "(H, W) that the model takes")
-    channels: Positive = setting(3, "3 for color, 1 for gray")
     resize: Literal["crop", "squash", "fit"] = setting(
         "crop", "shorter side and center crop, squashed to the size, or padded"
     )
@@ -61,6 +59,17 @@ class Preprocessing(Config):
         "of more than 8 bits, as they were measured; None: of their type",
     )
 
+    def of_size(self, size: tuple[int, int], channels: int) -> Preprocessing:
+        """Return the preprocessing of a model that takes images (H, W) of so many channels."""
+        return Preprocessing(size=size, channels=channels, **self.model_dump())
+
+
+class Preprocessing(ImagePreparation):
+    """How images are prepared for one model: `ImagePreparation`, at its size and with its channels."""
+
+    size: Sides = setting((224, 224), "(H, W) that the model takes")
+    channels: Positive = setting(3, "3 for color, 1 for gray")
+
     @model_validator(mode="before")
     @classmethod
     def _one_for_each_channel(cls, given: object) -> object:
@@ -71,15 +80,7 @@ class Preprocessing(Config):
 
     @model_validator(mode="after")
     def _one_number_per_channel(self) -> Preprocessing:
-        if self.value_range is not None and (
-            len(self.value_range) not in (1, self.channels) or any(a >= b for a, b in self.value_range)
-        ):
-            raise ValueError(f"value_range needs one pair (low, high), or {self.channels}, low below high")
-        if not len(self.mean) == len(self.std) == self.channels:
-            raise ValueError(
-                f"mean has {len(self.mean)} numbers and std {len(self.std)}, but an image has "
-                f"{self.channels} channels: give one of each for every channel"
-            )
+        check_normalization(self, self.channels)
         return self
 
     def image(self, image: Image.Image) -> Image.Image:
@@ -191,6 +192,29 @@ class Preprocessing(Config):
         if not pixels:
             raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
         return self.normalize(torch.stack(pixels))
+
+
+def of_any_size(look: object) -> object:
+    """Return a model's preprocessing without its size and its channels, which follow the model."""
+    if isinstance(look, Preprocessing):
+        return ImagePreparation(**look.model_dump(include={*ImagePreparation.model_fields}))
+    return look
+
+
+Preparation = Annotated[ImagePreparation, BeforeValidator(of_any_size)]
+
+
+def check_normalization(look: ImagePreparation, channels: int) -> None:
+    """Raise ValueError where the numbers of a normalization are not those of so many channels."""
+    if look.value_range is not None and (
+        len(look.value_range) not in (1, channels) or any(a >= b for a, b in look.value_range)
+    ):
+        raise ValueError(f"value_range needs one pair (low, high), or {channels}, low below high")
+    if not len(look.mean) == len(look.std) == channels:
+        raise ValueError(
+            f"mean has {len(look.mean)} numbers and std {len(look.std)}, but an image has "
+            f"{channels} channels: give one of each for every channel"
+        )
 
 
 def is_image(value: object) -> TypeGuard[ImageLike]:

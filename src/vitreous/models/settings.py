@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -71,9 +71,14 @@ def known_fields(kind: type[BaseModel]) -> list[str]:
         inner = nested(field.annotation)
         for kind_of_part in inner:
             names += [f"{name}.{leaf}" for leaf in known_fields(kind_of_part)]
-        if not inner or float in get_args(field.annotation):
+        if not inner or {int, float} & kinds_in(field.annotation):
             names.append(name)
     return names
+
+
+def kinds_in(annotation: object) -> set[object]:
+    """The alternatives of a type, without what is said of each."""
+    return {get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(annotation)}
 
 
 def nested(annotation: object) -> list[type[BaseModel]]:
@@ -166,6 +171,10 @@ OTHER_NAMES = {
     "num_layers": "depth",
     "imgsz": "image_size",
     "val": "validation_fraction",
+    "epochs": "length",
+    "steps": "length",
+    "minutes": "length",
+    "size": "image_size",
 }
 
 

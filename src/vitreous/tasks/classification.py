@@ -97,8 +97,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         check_to_learn(data.train, source)
         choice = choose_for(source, data, settings, recipe=recipe, init=init)
         own = leaves(settings)
-        asked = recipe or any(name.startswith("augmentation.flip") for name in own)
-        return choice if asked or not choice.config.augmentation.flip else mirrored_by_data(choice, data)
+        asked = recipe or "augmentation.flip" in own
+        return choice if asked or not choice.config.augmentation.flips else mirrored_by_data(choice, data)
 
     def configured(self, config: RunConfig, data: Splits, settings: Tree) -> RunConfig:
         """Images with several labels make the task multilabel."""
@@ -121,12 +121,12 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                 raise InputError(f"training.distillation.teacher={CLASSICAL} is for one label an image")
             teacher = ClassicalTeacher(
                 data.train,
-                config.preprocessing,
+                config.prepared,
                 classes=len(data.train.classes),
-                mirrored=config.augmentation.flip > 0,
+                mirrored=config.augmentation.flip[0] > 0,
             )
         elif name:
-            teacher = Teacher(checkpoint(name), config.preprocessing, data.train.classes)
+            teacher = Teacher(checkpoint(name), config.prepared, data.train.classes)
         several = config.task == "multilabel"
         return classification(
             config.training,
@@ -140,7 +140,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         model = starting_model(config, data.train.classes)
         model.task = self.name
         if config.training.linear_start and not data.summary.multi_label:
-            begin_with_linear(model, data.train, workers=config.data.workers)
+            begin_with_linear(model, data.train, workers=config.data.worker_count)
         return model
 
     def settle(
@@ -266,7 +266,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             images=self.held_out_part(data)[1],
             baselines=[Baseline(**each) for each in more["baselines"]],
             rungs=more["rungs"],
-            sheet=ContactSheet.of(batches, run.config.preprocessing, data.train.classes, 24),
+            sheet=ContactSheet.of(batches, run.config.prepared, data.train.classes, 24),
             findings=more["findings"],
         )
 
@@ -325,7 +325,8 @@ def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfi
         )
     )
     if data.summary.channels != 3 and both >= sideways:
-        config = configure(choice.config, {"augmentation": {"flip_vertical": 0.5}})
+        flip = choice.config.augmentation.flip[0], 0.5
+        config = configure(choice.config, {"augmentation": {"flip": flip}})
         more = Reason(
             said(
                 "images are also mirrored top to bottom: {accuracy} with those as well",

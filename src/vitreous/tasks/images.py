@@ -43,7 +43,7 @@ from vitreous.training.settings import configure, leaves, without_none_words
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
-DRAWN = {"split", "exclude", "split_file"}
+DRAWN = {"split", "exclude"}
 DRAWN |= {"test_fraction", "validation_fraction"}
 OPENING: frozenset[str] = frozenset({"image_size", "settings"})
 READING: frozenset[str] = OPENING | {"workers"}
@@ -60,7 +60,6 @@ def with_channels(settings: Tree, channels: int) -> Tree:
         **settings,
         "model": {"channels": channels, **settings.get("model", {})},
         "preprocessing": {
-            "channels": channels,
             "mean": half,
             "std": half,
             **settings.get("preprocessing", {}),
@@ -200,11 +199,11 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         """Return what yields the batches of this process."""
         return image_loader(
             data.train,
-            preprocessing=config.preprocessing,
+            preprocessing=config.prepared,
             augmentation=config.augmentation,
             batch_size=world.share(config.training.batch_size),
             seed=config.seed,
-            workers=loading_workers(config.data.workers),
+            workers=loading_workers(config.data.worker_count),
             rank=world.rank,
             world_size=world.size,
             config=config.data,
@@ -227,7 +226,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         more = self.validation_measures(config, data)
         if not images:
             return None
-        workers = loading_workers(config.data.workers)
+        workers = loading_workers(config.data.worker_count)
 
         def measure(model: nn.Module) -> Mapping[str, float]:
             device = next(model.parameters()).device
@@ -338,12 +337,15 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         base = self.unsplit(source)
         if trained is not None and learned:
             base = trained.data.with_split(split).model_dump()
-        if learned and split and (ignored := DRAWN & own.keys()):
+        drawn = DRAWN & own.keys()
+        if isinstance(own.get("recorded"), Mapping) and "file" in own["recorded"]:
+            drawn |= {"recorded.file"}
+        if learned and split and drawn:
             raise InputError(
-                f"the parts of {source} are those of {split}, so data.{min(ignored)} has no effect: leave it "
+                f"the parts of {source} are those of {split}, so data.{min(drawn)} has no effect: leave it "
                 "out"
             )
-        parts = self.open_source(source, data_config({"data": {**base, **own}}), answerer)
+        parts = self.open_source(source, data_config({"data": merged(base, own)}), answerer)
         for note in data_notes(tuple(parts)):
             log.warning("%s", note)
         return source, learned, split, parts

@@ -33,6 +33,7 @@ from vitreous.tasks.rungs import Rung
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import learn, recorded_parts
 from vitreous.tasks.trial import shortened
+from vitreous.training.config import length_of
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, default_path, with_training
 from vitreous.training.trainer import NotFinite
@@ -59,7 +60,7 @@ TAUGHT: Tree = {
 # Low-rank changes of a large encoder, at the rate that they need.
 LORA: Tree = {
     "training": {
-        "linear_start": True,
+        "head": {"kind": "linear"},
         "lora": {"rank": 8},
         "peak_lr": 1e-3,
         "optimizer": {"layer_decay": None},
@@ -78,12 +79,12 @@ class Way(NamedTuple):
 
 
 class Climbed(NamedTuple):
-    """What the ladder found: how the model is trained, in how many minutes, and why; with the data."""
+    """What the ladder found: how the model is trained, for how long, and why; with the data."""
 
     data: Splits
     init: str | None
     settings: Tree
-    minutes: float | None
+    length: str | None  # None: as the settings say
     rungs: tuple[Rung, ...]
     note: str
     out: Path | None = None  # the run directory, where it has a first model already
@@ -118,8 +119,8 @@ def climb(
         InputError: as `Task.plan`.
     """
     began = time.monotonic()
-    _, _, data, _ = task.plan(source, settings)
-    total = minutes_of(settings)
+    config, _, data, _ = task.plan(source, settings)
+    total = config.training.minutes if "length" in settings.get("training", {}) else MINUTES
     tell(
         said(
             "comparing ways to classify {count:,} training images: classical methods, then short trainings",
@@ -133,7 +134,7 @@ def climb(
     is_small = side < SMALL
     if data.summary.multi_label or (is_small and not (len(data.train) > MANY_SMALL and has_validation(data))):
         note = said("images so small are learned from scratch") if not data.summary.multi_label else ""
-        return Climbed(data, None, {}, left_of(total, began), tuple(rungs), note)
+        return Climbed(data, None, {}, length_of(minutes=left_of(total, began)), tuple(rungs), note)
     ways = [Way("from scratch", "scratch", None, {})]
     tried_on = data
     if is_small:
@@ -144,7 +145,8 @@ def climb(
         ways.append(Way("from scratch at 128x128", "finer", None, {"model": FINER}))
     frozen = None
     if not is_small and (encoder := encoder_at_hand(task, data, settings, tell, offline=offline)):
-        start = Way(f"fine-tuned {encoder.name}", "tuned", encoder.name, {"training": {"linear_start": True}})
+        linear = {"training": {"head": {"kind": "linear"}}}
+        start = Way(f"fine-tuned {encoder.name}", "tuned", encoder.name, linear)
         ways.insert(0, start)
         if weights_of(checkpoint(encoder.name).config) >= SMALL_ENCODER:  # which may forget what it knows
             ways.insert(1, Way(f"LoRA of {encoder.name}", "lora", encoder.name, LORA))
@@ -183,26 +185,28 @@ def climb(
     rungs += trials
     place = trials.index(best_trial(trials))
     best, trial = ways[place], trials[place]
-    chosen = dict(best.settings)
+    chosen, length = dict(best.settings), None
     ahead = better_classical(rungs)
     taught = ahead is not None and teaches(ahead, trials, len(data.train))
     if taught:  # of nine classes with ten images each: 43.7 % instead of the 30.3 % of frozen features
         chosen = merged(TAUGHT, chosen)
         note = said("training the way that did best: {name}", name=trial.title())
     elif frozen and frozen.measured_on == "cross-fitted" and merit(frozen) > merit(trial):
-        best = ways[0]
-        chosen = merged(best.settings, {"training": {"steps": 0}})
+        best, length = ways[0], length_of(steps=0)
+        chosen = dict(best.settings)
         note = said("kept: frozen features of {init} with a linear classifier", init=best.init)
     else:
         note = said("training the way that did best: {name}", name=trial.title())
     if ahead:
         tell(ahead_of_models(ahead, taught=taught))
     left = left_of(total, began)
-    if left and not settings.get("training", {}).get("minutes"):
-        config, _, data, _ = task.plan(data, settings, init=best.init, base=chosen)
-        if trial.speed and config.training.epochs * len(data.train) / trial.speed < 60 * left:
+    if left and config.training.minutes is None:
+        planned, _, data, _ = task.plan(data, settings, init=best.init, base=chosen)
+        epochs = planned.training.epochs
+        if trial.speed and epochs and epochs * len(data.train) / trial.speed < 60 * left:
             left = None  # all epochs of the recipe fit into it
-    return Climbed(data, best.init, chosen, left, tuple(rungs), note, out if frozen else None)
+    length = length or length_of(minutes=left)
+    return Climbed(data, best.init, chosen, length, tuple(rungs), note, out if frozen else None)
 
 
 def first_model(
@@ -211,7 +215,7 @@ def first_model(
     """Fit a linear classifier on the frozen features of all training images, and make a run directory of it:
     a whole run of no steps, which the training replaces. Return its path."""
     config, _, data, name = task.plan(source, settings, init=way.init, base=way.settings)
-    config = with_training(config, steps=0, minutes=None)
+    config = with_training(config, length=length_of(steps=0))
     with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         trial = Run.create(Path(folder) / "trial", with_precision(config, device))
         trained = learn(trial, data, device=device)
@@ -261,14 +265,6 @@ def ahead_of_models(best: Rung, *, taught: bool) -> str:
 def has_validation(data: Splits) -> bool:
     """Return whether there are enough validation images to decide by."""
     return data.validation is not None and len(data.validation) >= FEWEST
-
-
-def minutes_of(settings: Tree) -> float | None:
-    """Return the minutes of a run: those asked for, else ten, or None where epochs or steps are asked for."""
-    own = settings.get("training", {})
-    if own.get("minutes"):
-        return float(own["minutes"])
-    return None if own.get("epochs") or own.get("steps") else MINUTES
 
 
 def left_of(total: float | None, began: float) -> float | None:
@@ -370,7 +366,7 @@ def tried(
     began = time.monotonic()
     config, _, data, _ = task.plan(source, settings, init=way.init, base=way.settings)
     if total is not None:
-        config = with_training(config, minutes=total)
+        config = with_training(config, length=length_of(minutes=total))
     measured_on, parts = "validation", [data]
     if not has_validation(data):
         measured_on = "cross-fitted"
@@ -380,7 +376,7 @@ def tried(
         ]
     config = shortened(config, SHARE)
     if steps is not None:
-        config = with_training(config, steps=steps, minutes=None)
+        config = with_training(config, length=length_of(steps=steps))
     hits = losses = count = speed = 0.0
     for part in parts:
         measured = trained_and_measured(task, config, part, device)

@@ -18,7 +18,7 @@ from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.outside import read_text
-from vitreous.training.config import CommandConfig, RunConfig
+from vitreous.training.config import FIRST_ESTIMATE, CommandConfig, RunConfig, length_of
 from vitreous.training.learner import scaled_lr
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure, leaves
@@ -144,7 +144,10 @@ def choose_recipe(
     epochs = max(fewest, min(most, round(LOOKS / data.images)))
     batch = min(data.images, max(BATCH[0], min(BATCH[1], data.images // STEPS_IN_AN_EPOCH)))
     model: Branch = {"num_classes": data.classes or 1, "channels": data.channels}
-    settings: Branch = {"model": model, "training": {"epochs": epochs, "batch_size": batch}}
+    settings: Branch = {
+        "model": model,
+        "training": {"length": length_of(epochs=epochs), "batch_size": batch},
+    }
     small = min(data.width, data.height) < SMALL
     if named is not None:
         model |= {"name": named, "image_size": published_size(named)}
@@ -158,7 +161,7 @@ def choose_recipe(
         settings["augmentation"]["mix"] = {"mixup": 0.2}
     if data.channels != 3:
         half = (0.5,) * data.channels
-        settings["preprocessing"] |= {"channels": data.channels, "mean": half, "std": half}
+        settings["preprocessing"] |= {"mean": half, "std": half}
     if data.multi_label:
         settings["training"]["loss"] = "sigmoid"
     config = configure(recipe("from-scratch").config, settings)
@@ -203,7 +206,7 @@ def recipe_reasons(
         seen = said(
             "{images} images of {classes} classes, about {width}x{height}", classes=data.classes, **size
         )
-    training, length = config.training, ("training.epochs", "training.steps", "training.minutes")
+    training, length = config.training, ("training.length",)
     height, width = config.model.image_size
     size = {"width": width, "height": height}
     model = said("a small ViT after six 3x3 convolutions, at {width}x{height} in patches of 8x8", **size)
@@ -215,12 +218,12 @@ def recipe_reasons(
             "have no more detail",
             **size,
         )
-    length_of: dict[str, object] = {"epochs": training.epochs, "batch": training.batch_size}
-    times = said("{epochs:g} epochs in batches of {batch}: so few images must be seen often", **length_of)
+    lengths: dict[str, object] = {"epochs": training.epochs, "batch": training.batch_size}
+    times = said("{epochs:g} epochs in batches of {batch}: so few images must be seen often", **lengths)
     if training.epochs == EPOCHS[0]:
         times = said(
             "{epochs:g} epochs in batches of {batch}: with so many images each need not be seen more often",
-            **length_of,
+            **lengths,
         )
     mixed = said("no Mixup: in a short training it would cost more than it gives")
     if config.augmentation.mix:
@@ -294,13 +297,13 @@ def choose_fine_tuning(
     chosen = choose_recipe(source, data, resize=resize)
     own = chosen.config
     small = weights_of(encoder) < SMALL_ENCODER
-    epochs = own.training.epochs
+    epochs = own.training.epochs or FIRST_ESTIMATE
     if not small:
         fewest, most = TUNING_EPOCHS
         epochs = min(epochs, max(fewest, min(most, round(1000 / data.images**0.5))))
     layer_decay = LAYER_DECAY if isinstance(encoder, ViTConfig) and not small else None
     changed = {
-        "epochs": epochs,
+        "length": length_of(epochs=epochs),
         "peak_lr": own.training.peak_lr * rate_factor(encoder),
         "optimizer": {"layer_decay": layer_decay},
     }
@@ -314,7 +317,7 @@ def choose_fine_tuning(
             rate=training.peak_lr,
             decay=layer_decay,
         )
-    length = ("training.epochs", "training.steps", "training.minutes", "training.batch_size")
+    length = ("training.length", "training.batch_size")
     times = said(
         "{epochs:g} epochs in batches of {batch} for {images} images",
         epochs=training.epochs,
@@ -340,7 +343,7 @@ def fitted_to_count(config: AnyRun, images: int) -> tuple[AnyRun, tuple[str, ...
     factor = batch / training.batch_size
     power = 0.0 if training.lr_batch_size else 1.0 if training.optimizer.kind == "sgd" else 0.5
     rate = training.peak_lr * factor**power
-    total = training.steps or round(training.epochs * (images // batch))
+    total = training.total_steps(images // batch)
     warmup = training.schedule.warmup
     if warmup > WARMUP * total:
         warmup = WARMUP

@@ -60,7 +60,7 @@ def start_run(
     device: torch.device,
     world: World = ALONE,
     fit_memory: bool = False,
-    minutes: float | None = None,
+    length: str | None = None,
     base: Tree | None = None,
 ) -> Started:
     """Make a new run directory for a task on `source`. Raises InputError: unknown settings, values or data,
@@ -71,7 +71,7 @@ def start_run(
         settings: the user's own, over everything that a recipe says.
         over: a run directory with a first model, in which this run takes its place.
         fit_memory: split the batch into as many micro-batches as the memory needs.
-        minutes: what is left of the time that the settings give.
+        length: that a trial has chosen, or what is left of the time that the settings give.
         base: settings under the user's own, which a trial has chosen.
         recipe, init, out: as `vitreous.train` has them.
     """
@@ -87,7 +87,7 @@ def start_run(
     if config.training.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     notes = [said("recipe: {reason}", reason=reason) for reason in reasons]
-    config = with_precision(with_training(config, minutes=minutes) if minutes else config, device)
+    config = with_precision(with_training(config, length=length) if length else config, device)
     size = config.training.batch_size
     if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
         size = max(size - size % world.size, world.size)
@@ -163,7 +163,7 @@ def resume_run(
         run.write_config()
     if epochs is not None or steps is not None or minutes is not None:
         run, note = run.extended(world, epochs=epochs, steps=steps, minutes=minutes)
-    run = run if shard is None else run.with_training(shard=shard)
+    run = run if shard is None else run.with_shards(shard)
     return Started(kind, run, opened, (note,) if note else ())
 
 
@@ -206,7 +206,7 @@ def train_run(
 
     batch_size, workers = config.training.batch_size, loading_workers(0)
     if isinstance(config, RunConfig):
-        batch_size, workers = config.evaluation.batch_size, loading_workers(config.data.workers)
+        batch_size, workers = config.evaluation.batch_size, loading_workers(config.data.worker_count)
     options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
     options["progress"] = progress
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`

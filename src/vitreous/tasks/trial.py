@@ -23,6 +23,7 @@ from vitreous.tasks.recipe_choice import has_few_large
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import learn
 from vitreous.training.callbacks import score_of
+from vitreous.training.config import length_of
 from vitreous.training.run import Run, with_training
 from vitreous.training.trainer import NotFinite
 
@@ -36,7 +37,7 @@ class Beginning(NamedTuple):
 
     init: str | None  # a checkpoint; None: random weights
     note: str  # why, in a sentence
-    minutes: float | None = None  # what the trial has left of `training.minutes`, where there is such a time
+    length: str | None = None  # what the trial has left of a `training.length` in minutes
 
 
 def encoder_to_try(
@@ -96,19 +97,20 @@ def better_beginning(
             left=said_time(60 * left),
             total=said_time(60 * minutes),
         )
-        found = found._replace(minutes=left, note=note)
+        found = found._replace(length=length_of(minutes=left), note=note)
     return found
 
 
 def shortened(config: Any, share: float = SHARE) -> Any:
     """Return the configuration of a trial, which takes a share of the training."""
     training = config.training
-    changed = {"epochs": training.epochs * share, "early_stopping": None, "upload": None}
-    if training.steps:
-        changed["steps"] = max(1, round(training.steps * share))
-    if training.minutes:
-        changed["minutes"] = training.minutes * share
-    config = with_training(config, **changed, track=())
+    length = length_of(
+        epochs=training.epochs and training.epochs * share,
+        steps=training.steps and max(1, round(training.steps * share)),
+        minutes=training.minutes and training.minutes * share,
+    )
+    records = training.recorded.model_copy(update={"upload": None, "track": ()})
+    config = with_training(config, length=length, early_stopping=None, records=records)
     return config.model_copy(
         update={"evaluation": config.evaluation.model_copy(update={"every_epochs": ENDLESS})}
     )

@@ -214,7 +214,7 @@ class Tracker(Callback):
     """
 
     def __init__(self, name: Literal["wandb", "mlflow", "trackio"], run: str, config: CommandConfig) -> None:
-        require_packages(name, extra="track", what=f"training.track = {name!r}")
+        require_packages(name, extra="track", what=f"training.records.track = {name!r}")
         library = import_module(name)
         settings = {key: str(value) for key, value in leaves(config).items()}
         self.name, self.library, self.failed = name, library, False
@@ -230,7 +230,7 @@ class Tracker(Callback):
         except Exception as error:
             raise InputError(
                 f"{name} cannot be started ({one_line(error)}): set it up as its documentation says, or "
-                "leave out training.track"
+                "leave out training.records.track"
             ) from error
 
     @contextmanager

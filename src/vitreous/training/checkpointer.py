@@ -57,7 +57,7 @@ class Checkpointer:
         upload: str | None = None,
     ) -> None:
         if upload:
-            require_packages("fsspec", extra="data", what="training.upload")
+            require_packages("fsspec", extra="data", what="training.records.upload")
         self.folder, self.command, self.upload = folder, command, upload
         self.keep_every = keep_every
         self.damaged: set[int] = set()

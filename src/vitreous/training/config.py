@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.layers.initialization import Scheme
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive, Probability, setting, with_kind
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import ImagePreparation, Preparation, Preprocessing, check_normalization
 
 Tree = Mapping[str, Any]  # of settings, as TOML has them
 Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-# A single name stands for a list of one, none for an empty list: --set training.track=wandb.
+FIRST_ESTIMATE = 60  # epochs, of a training that has a time, until its first step has been measured
+# A single name stands for a list of one, none for an empty list: --set training.freeze=stem.
 Names = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value or ())
 
 
@@ -184,10 +186,29 @@ class EMAConfig(Config):
 
 
 class HeadConfig(Config):
-    """A fresh head's first weights, where they are not those of `initialization`."""
+    """How a head begins."""
 
+    kind: str
+
+
+class DrawnHeadConfig(HeadConfig):
+    """A fresh head's first weights are drawn otherwise than `initialization` says."""
+
+    kind: Literal["drawn"] = setting(
+        "drawn", "drawn, or linear: logistic regression on the frozen features of the encoder"
+    )
     std: NotNegative | None = setting(None, "of its weights; None: as the scheme has it")
     bias: float = setting(0.0, "for sigmoid -10: all classes improbable at first")
+
+
+class LinearHeadConfig(HeadConfig):
+    """It begins as logistic regression on the frozen features of the encoder."""
+
+    kind: Literal["linear"] = setting("linear", "logistic regression on the frozen features of the encoder")
+
+
+AnyHead = DrawnHeadConfig | LinearHeadConfig
+Head = Annotated[Annotated[AnyHead, Field(discriminator="kind")], with_kind("training.head", "drawn")]
 
 
 class EarlyStoppingConfig(Config):
@@ -198,14 +219,71 @@ class EarlyStoppingConfig(Config):
     )
 
 
+class RecordsConfig(Config):
+    """What is recorded while a model learns, and how often."""
+
+    save_every: NotNegative | None = setting(
+        None, "seconds between checkpoints; None: 60, and more where saving takes over 3 % of the time"
+    )
+    keep_every: Positive | None = setting(
+        None, "steps between checkpoints kept for good; None: the last two are kept"
+    )
+    upload: str | None = setting(None, "URL that checkpoints are copied to, too, such as s3://BUCKET/RUN")
+    log_every: Positive | None = setting(None, "steps between rows of metrics.jsonl; None: an epoch, or 200")
+    track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = setting(
+        (), "experiment trackers, besides metrics.jsonl and TensorBoard"
+    )
+
+
+class ProcessesConfig(Config):
+    """How several processes train together."""
+
+    shard: bool | Positive = setting(
+        False,
+        "each stores a shard of every weight (FSDP); a number: in groups of so many processes, each with a "
+        "copy",
+    )
+    timeout: float = setting(10.0, "minutes that they wait for each other", gt=0)
+
+
+LENGTH = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?) *(epoch|step|minute)s?")
+YEAR = 525_600  # minutes
+
+
+def check_length(text: str) -> str:
+    """Return how long a training is as it is stored: "90 epochs". Raises ValueError: it is not a number of
+    epochs or minutes above 0, or a whole number of steps."""
+    found = LENGTH.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not a length: write 90 epochs, 5000 steps or 20 minutes")
+    number, unit = float(found[1]), found[2]
+    if unit == "step":
+        if number != int(number):
+            raise ValueError(f"{text!r} is not a whole number of steps")
+        return f"{int(number)} steps"
+    if number <= 0 or (unit == "minute" and number > YEAR):
+        raise ValueError(f"{text!r} is no time to train: give a number above 0, of minutes {YEAR} at most")
+    return f"{int(number) if number == int(number) else number} {unit}s"
+
+
+def length_of(
+    *, epochs: float | None = None, steps: int | None = None, minutes: float | None = None
+) -> str | None:
+    """Return `training.length` from the first number that is given; None for none."""
+    for unit, number in (("minutes", minutes), ("steps", steps), ("epochs", epochs)):
+        if number is not None:
+            return f"{number} {unit}"
+    return None
+
+
 class TrainingConfig(Config):
     """How a model is trained, whatever its objective."""
 
-    epochs: float = setting(60, "passes over the training part; fractions are allowed", gt=0)
-    steps: int | None = setting(None, "wins over epochs; 0: the model stays what it begins with", ge=0)
-    minutes: float | None = setting(
-        None, "of training, over all sessions; wins over steps and epochs", gt=0, le=525_600
-    )  # a year
+    length: Annotated[str, AfterValidator(check_length)] = setting(
+        "60 epochs",
+        "epochs (passes over the training part, also parts of one), steps (0: the model stays what it begins "
+        "with), or minutes over all sessions",
+    )
     batch_size: Positive = setting(128, "images in one step, over all processes")
     grad_accum_steps: Positive = setting(1, "micro-batches of a batch, to save memory")
     peak_lr: float = setting(1e-3, "largest learning rate, after the warm-up", gt=0)
@@ -225,43 +303,29 @@ class TrainingConfig(Config):
     label_smoothing: Probability = setting(0.0, "share of the target that is spread over all classes")
     distillation: Distillation | None = setting(None, "a teacher; None: the labels alone")
     initialization: Scheme = setting("google", "of random weights: as in Google's code or in timm")
-    head: HeadConfig | None = setting(None, "first weights of a fresh head; None: as the scheme has it")
+    head: Head | None = setting(None, "how the head begins; None: as the scheme has it")
     freeze: Annotated[tuple[str, ...], Names] = setting(
         (),
         'parts that do not learn: "stem", "blocks.0"; "backbone": all but the head; "position.prefix": no '
         "positions on the class token",
     )
     lora: LoRAConfig | None = setting(None, "low-rank changes of frozen matrices; None: all weights learn")
-    linear_start: bool = setting(
-        False, "the head begins as logistic regression on the frozen features of the encoder"
-    )
 
     precision: Literal["auto", "fp32", "bf16", "fp8"] = setting(
         "auto", "auto: bf16 on GPUs, and on CPUs that have it for models of some width"
     )
     compile: bool | None = setting(None, "torch.compile; None: on GPUs, long runs with batches of one shape")
     deterministic: bool = setting(False, "only algorithms that give the same bits each time; slower")
-    shard: bool | Positive = setting(
-        False,
-        "several processes: each stores a shard of every weight (FSDP); a number: in groups of so many "
-        "processes, each with a copy",
+    processes: ProcessesConfig | None = setting(
+        None, "how several train together; None: each stores all weights"
     )
     checkpointing: bool = setting(False, "recompute each layer in the backward pass")
     early_stopping: EarlyStoppingConfig | None = setting(
         None, "keep the model of the best validation; None: the last one"
     )
-    timeout: float = setting(10.0, "minutes that several processes wait for each other", gt=0)
-    track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = setting(
-        (), "experiment trackers, besides metrics.jsonl and TensorBoard"
+    records: RecordsConfig | None = setting(
+        None, "checkpoints, rows of metrics, trackers and how often; None: as suits the length"
     )
-    save_every: NotNegative | None = setting(
-        None, "seconds between checkpoints; None: 60, and more where saving takes over 3 % of the time"
-    )
-    upload: str | None = setting(None, "URL that checkpoints are copied to, too, such as s3://BUCKET/RUN")
-    keep_every: Positive | None = setting(
-        None, "steps between checkpoints kept for good; None: the last two are kept"
-    )
-    log_every: Positive | None = setting(None, "steps between rows of metrics.jsonl; None: an epoch, or 200")
 
     @model_validator(mode="after")
     def _parts(self) -> TrainingConfig:
@@ -272,9 +336,47 @@ class TrainingConfig(Config):
             )
         return self
 
+    @property
+    def epochs(self) -> float | None:
+        """The length in epochs, where it is."""
+        return self.length_in("epochs")
+
+    @property
+    def steps(self) -> int | None:
+        """The length in steps, where it is."""
+        steps = self.length_in("steps")
+        return None if steps is None else int(steps)
+
+    @property
+    def minutes(self) -> float | None:
+        """The length in minutes, where it is."""
+        return self.length_in("minutes")
+
+    def length_in(self, unit: str) -> float | None:
+        """Return the number of the length, where it is in this unit."""
+        number, _, own = self.length.partition(" ")
+        return float(number) if own == unit else None
+
+    @property
+    def linear_start(self) -> bool:
+        """Whether the head begins as logistic regression."""
+        return isinstance(self.head, LinearHeadConfig)
+
+    @property
+    def recorded(self) -> RecordsConfig:
+        """What is recorded: as it was asked for, or the defaults."""
+        return self.records or RecordsConfig()
+
+    @property
+    def shard(self) -> bool | int:
+        """Whether the processes store shards of the weights; a number: in groups of so many."""
+        return self.processes.shard if self.processes else False
+
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of steps of the run; of one that has a time, what is taken for it at first."""
-        return max(1, round(self.epochs * steps_per_epoch)) if self.steps is None else self.steps
+        if self.steps is not None:
+            return self.steps
+        return max(1, round((self.epochs or FIRST_ESTIMATE) * steps_per_epoch))
 
 
 class EvaluationConfig(Config):
@@ -325,29 +427,26 @@ class RunConfig(CommandConfig):
     init: str | None = setting(None, "the checkpoint to fine-tune; None: from scratch")
     recipe: str = setting("", "where the values came from, for the reader")
     model: SerializeAsAny[ViTConfig | BiTConfig] = setting(ViTConfig(), "the architecture: a ViT or a BiT")
-    preprocessing: Preprocessing = Preprocessing()
+    preprocessing: Preparation = ImagePreparation()
     data: DataConfig = DataConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
-    @classmethod
-    def following(cls, tree: Tree, override: Tree) -> Tree:
-        """The images' size and channels follow the model, unless `preprocessing` sets them itself."""
-        changed, model = override.get("model", {}), tree["model"]
-        found = {
-            key: model[source]
-            for key, source in (("size", "image_size"), ("channels", "channels"))
-            if source in changed and key not in override.get("preprocessing", {})
-        }
-        return {"preprocessing": found}
+    @model_validator(mode="after")
+    def _head_of_classes(self) -> RunConfig:
+        if self.training.linear_start and self.task != "classification":
+            raise ValueError("training.head.kind=linear is for images with one class each: leave it out")
+        return self
+
+    @property
+    def prepared(self) -> Preprocessing:
+        """How images are prepared for the model, at its size and with its channels."""
+        return self.preprocessing.of_size(self.model.image_size, self.model.channels)
 
     @model_validator(mode="after")
-    def _same_images(self) -> RunConfig:
-        prepared, model = self.preprocessing, self.model
-        sizes = ("size", prepared.size, model.image_size), ("channels", prepared.channels, model.channels)
-        for name, made, taken in sizes:
-            if made != taken:
-                raise ValueError(
-                    f"preprocessing.{name} is {made}, but the model takes {taken}: make them the same"
-                )
+    def _normalized_as_the_model(self) -> RunConfig:
+        try:
+            check_normalization(self.preprocessing, self.model.channels)
+        except ValueError as error:
+            raise ValueError(f"preprocessing: {error}") from None
         return self

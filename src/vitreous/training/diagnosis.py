@@ -145,7 +145,11 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
         yield from finding("loader.texts", share=mean, severity="warning")
     else:
         yield from finding(
-            "loader.images", share=mean, workers=data.workers, in_memory=data.in_memory, severity="warning"
+            "loader.images",
+            share=mean,
+            workers=data.worker_count,
+            in_memory=data.in_memory,
+            severity="warning",
         )
 
 

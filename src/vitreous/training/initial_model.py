@@ -21,18 +21,17 @@ from vitreous.data.config import BUNDLED
 from vitreous.errors import InputError, nearest
 from vitreous.layers.initialization import init_weights
 from vitreous.models.names import Model, build_model
+from vitreous.models.preprocessing import ImagePreparation
 from vitreous.models.settings import merged
 from vitreous.models.with_encoder import WithEncoder
 from vitreous.rng import torch_generator
-from vitreous.training.config import LoRAConfig, RunConfig
+from vitreous.training.config import DrawnHeadConfig, LoRAConfig, RunConfig
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure
 
 
 def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     """Build the model of `config` as it is trained: random or from a checkpoint, partly frozen, with LoRA."""
-    model = build_model(
-        config.model, preprocessing=config.preprocessing, labels=list(labels), seed=config.seed
-    )
+    model = build_model(config.model, preprocessing=config.prepared, labels=list(labels), seed=config.seed)
     if config.training.initialization != "google":
         init_weights(model, torch_generator(config.seed, "weights"), config.training.initialization)
     init_head(model, config)
@@ -51,7 +50,7 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
 @torch.no_grad()
 def init_head(model: Model, config: RunConfig) -> None:
     """Draw a fresh classifier as the training says, which a checkpoint of the same classes replaces."""
-    if config.training.head is None:
+    if not isinstance(config.training.head, DrawnHeadConfig):
         return
     std, bias = config.training.head.std, config.training.head.bias
     rng = torch_generator(config.seed, "head")
@@ -89,9 +88,7 @@ def fitted_to_checkpoint(config: AnyRun, source: str, settings: Tree, imposed: S
     if "representation_size" in tree:  # fine-tuning has one linear layer as its head (paper, section 3.1)
         tree["representation_size"] = None
     wanted = {name: getattr(config.model, name) for name in imposed} | settings.get("model", {})
-    preprocessing = loaded.preprocessing.model_dump()
-    if "image_size" in wanted:
-        preprocessing.pop("size")
+    preprocessing = loaded.preprocessing.model_dump(include={*ImagePreparation.model_fields})
     return configure(
         config.model_copy(update={"init": source}),
         {

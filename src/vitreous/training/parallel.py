@@ -3,7 +3,7 @@
 Sharding (ZeRO, 1910.02054; FSDP, 2304.11277) is PyTorch's `fully_shard`, applied to a model from outside. The
 weights of an encoder layer are gathered when it is computed and freed after it; all other weights are one
 more group, which stays gathered between the forward and the backward pass. What a process stores is divided
-by the number of processes, or by that of a group (`training.shard=N`), with a copy in each (hybrid
+by the number of processes, or by that of a group (`training.processes.shard=N`), with a copy in each (hybrid
 sharding).
 
 An objective can have two attributes for it: `gathered_at_once`, if it uses weights outside their layers, so
@@ -36,12 +36,12 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
     if groups_of(config) and config.optimizer.kind == "muon":
         raise InputError(
             "Muon orthogonalizes matrices in bf16, whose sums can differ between groups: leave out "
-            "training.shard=N, or use another training.optimizer.kind"
+            "training.processes.shard=N, or use another training.optimizer.kind"
         )
     if world.size % (groups_of(config) or world.size):
         raise InputError(
             f"{world.size} processes cannot be divided into groups of {config.shard}: set "
-            "training.shard to a divisor of their number"
+            "training.processes.shard to a divisor of their number"
         )
     if config.optimizer.kind == "adafactor":
         raise InputError(

@@ -31,7 +31,7 @@ from vitreous.training.callbacks import (
     read_metrics,
 )
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import CommandConfig, RunConfig
+from vitreous.training.config import CommandConfig, ProcessesConfig, RunConfig, length_of
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import absolute_source, merge_lora, starting_model, without_lost_init
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
@@ -55,7 +55,7 @@ class Run(Generic[ConfigT]):
         self.path = path
         self.config = config  # all of the run, as config.toml has it: that of its task
         self.split = path / SPLIT  # says which part each image is in
-        asked = config.training
+        asked = config.training.recorded
         self.states = Checkpointer(  # for --resume
             path / "checkpoints",
             config.command,
@@ -130,6 +130,11 @@ class Run(Generic[ConfigT]):
         """Return the same run with other settings of its training; config.toml stays as it is."""
         return Run(self.path, with_training(self.config, **changes))
 
+    def with_shards(self, shard: bool) -> Run[ConfigT]:
+        """Return the same run with weights that are sharded over its processes, or not."""
+        processes = self.config.training.processes or ProcessesConfig()
+        return self.with_training(processes=processes.model_copy(update={"shard": shard}))
+
     def with_data(self, source: str | None) -> Run[ConfigT]:
         """Return the same run with its data elsewhere; None: where they were. config.toml stays as it is.
         Raises InputError: they are no longer where they were."""
@@ -156,11 +161,11 @@ class Run(Generic[ConfigT]):
         a sentence about its learning rate, where enough is known for it: from its present step on, the rate
         follows the curve of the new length and may jump there. The result is not that of a run of this length
         from the beginning. Raises InputError: the run is as far already, or it is not a length."""
-        length = {"steps": steps, "minutes": minutes} | ({} if epochs is None else {"epochs": epochs})
-        low = any(each is not None and each <= 0 for each in length.values())
-        run = self.with_training(**length)
+        length = length_of(epochs=epochs, steps=steps, minutes=minutes)
+        low = any(each is not None and each <= 0 for each in (epochs, steps, minutes))
+        run = self.with_training(length=length)
         if not low:  # what config.toml is to have must be one that opens again
-            run = Run(self.path, configure(self.config, {"training": length}))
+            run = Run(self.path, configure(self.config, {"training": {"length": length}}))
         old, new = self.config.training, run.config.training
         done = (self.states.steps() or [0])[-1]
         rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
@@ -265,7 +270,7 @@ class Run(Generic[ConfigT]):
         with ExitStack() as stack:
             trackers = []
             try:
-                for name in self.config.training.track:
+                for name in self.config.training.recorded.track:
                     trackers.append(Tracker(name, self.path.name, self.config))
                     stack.callback(trackers[-1].close)
             except InputError:

@@ -33,10 +33,6 @@ def configure(base: AnyConfig, *overrides: Tree) -> AnyConfig:
     kind = type(base)
     tree: Tree = base.model_dump()
     for override in overrides:
-        training = override.get("training")
-        if isinstance(training, Mapping) and "epochs" in training and "steps" not in training:
-            # A recipe's steps would take precedence.
-            override = {**override, "training": {**training, "steps": None}}
         if issubclass(kind, RunConfig):
             override = named_model(override, kind)
         check_names(override, kind)

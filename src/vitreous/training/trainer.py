@@ -45,7 +45,8 @@ class Trainer:
     Args:
         loss: maps (batch, generator) to the loss of the learner's model and named measures, as `TrainStep`
             has it. What it samples depends on (seed, rank, step) alone, as do dropout and stochastic depth.
-        checkpointer: saves the learner at the beginning, every `config.save_every` seconds, and at the end.
+        checkpointer: saves the learner at the beginning, every `config.recorded.save_every` seconds, and at
+            the end.
         callbacks: `Callback` objects, or functions that get each row of metrics.
         validate: measures the model after every `validate_every`-th epoch, in every process.
         world: the processes that train together.
@@ -76,11 +77,11 @@ class Trainer:
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
         self.validate, self.validate_every = validate, validate_every
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
-        self.log_every = config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
+        self.log_every = config.recorded.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, loss, config, seed=seed, world=world)
         self.rollback = Rollback(self.train_step, checkpointer, world)
         self.budget: TimeBudget | None = None
-        if config.minutes and config.steps != 0:
+        if config.minutes:
             self.budget = TimeBudget(config.minutes, learner, clock, name)
         self.planned_at = 0  # the step from which on the length is estimated again
         self.interrupted, self.stop_requested = False, False
@@ -156,7 +157,8 @@ class Trainer:
 
             # Saving, and the end.
             interrupted, saving, ending = self.agree()
-            saving = saving or bool(self.config.keep_every and learner.step % self.config.keep_every == 0)
+            keep_every = self.config.recorded.keep_every
+            saving = saving or bool(keep_every and learner.step % keep_every == 0)
             if interrupted or saving or ending:
                 self.rollback.settle(self.total)
             if interrupted and learner.step < self.total:
@@ -298,7 +300,7 @@ class Trainer:
         writing = self.checkpointer and self.checkpointer.writing
         if writing and writing.done() and writing.result():
             return -1.0
-        every = self.config.save_every
+        every = self.config.recorded.save_every
         return max(SAVE_EVERY, self.saving / SAVING) if every is None else every
 
     def save(self, *, wait: bool = True) -> None:

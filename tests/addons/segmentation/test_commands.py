@@ -11,7 +11,7 @@ from vitreous.addons.segmentation.task import mask_files, overlay_of, save_png
 from vitreous.errors import InputError
 
 SMALL = (
-    "--set", "training.steps=3", "--set", "training.batch_size=4", "--set", "model.depth=1",
+    "--set", "training.length=3 steps", "--set", "training.batch_size=4", "--set", "model.depth=1",
     "--set", "model.width=32", "--set", "model.heads=2", "--set", "model.mlp_dim=32",
     "--set", "model.decoder=mask-transformer", "--image-size", "32",
 )  # fmt: skip
@@ -90,7 +90,7 @@ def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
     assert (other["test_count"], other["part"]) == (9, trained_on)
     pages = command("evaluate", run, "digit-pages")
     assert (pages.code, "has other classes than the model" in pages.err) == (2, True)
-    unknown = command("evaluate", run, "--set", "training.steps=3")
+    unknown = command("evaluate", run, "--set", "training.length=3 steps")
     assert "all of its settings begin with data." in unknown.err
     table = command("evaluate", run).out
     assert "mean IoU" in table
@@ -189,10 +189,10 @@ def test_inspect_takes_held_out_images_where_none_are_named(run, command, tmp_pa
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, streets, tmp_path):
     path = tmp_path / "run"
-    settings = [text.replace("training.steps=3", "training.steps=5") for text in SMALL]
+    settings = [text.replace("training.length=3 steps", "training.length=5 steps") for text in SMALL]
     assert command("train", streets, "--task", "segmentation", "--out", path, *settings).code == 0
     toml = path / "config.toml"
-    toml.write_text(toml.read_text().replace("steps = 5", "steps = 7"))
+    toml.write_text(toml.read_text().replace('"5 steps"', '"7 steps"'))
     done = command("train", "--resume", path, "--json")
     assert done.code == 0, done.err
     assert "step 7/7" in done.err

@@ -36,7 +36,8 @@ TINY = {
     "model": {"image_size": [16, 16], "patch_size": [8, 8], "stem": {"kind": "patch"}, "width": 16,
               "depth": 1, "heads": 2, "mlp_dim": 16, "cells": 2, "dropout": 0.1},
     "augmentation": {"random_resized_crop": {"scale": [0.4, 1.0]}, "flip": 0.5, "noise": 0.05},
-    "training": {"steps": 9, "batch_size": 4, "log_every": 1, "save_every": 1e9, "ema": {"decay": 0.9}},
+    "training": {"length": "9 steps", "batch_size": 4, "ema": {"decay": 0.9},
+                 "records": {"log_every": 1, "save_every": 1e9}},
     "data": {"workers": 0},
 }  # fmt: skip
 CPU = torch.device("cpu")
@@ -106,12 +107,14 @@ def test_a_run_goes_on_in_shards_where_that_is_asked(folder, tmp_path):
     planned(folder, tmp_path / "run")
     reopened_run, _ = reopened(tmp_path / "run")
     assert not reopened_run.config.training.shard
-    assert reopened_run.with_training(shard=True).config.training.shard
+    assert reopened_run.with_shards(True).config.training.shard
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path):
     settings = {**TINY, "preprocessing": {"std": [1e-300, 1e-300, 1e-300]}}
-    run, splits = planned(folder, tmp_path / "run", {**settings, "training": {"steps": 99, "batch_size": 4}})
+    run, splits = planned(
+        folder, tmp_path / "run", {**settings, "training": {"length": "99 steps", "batch_size": 4}}
+    )
     with (
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
@@ -149,7 +152,10 @@ def test_a_resumed_run_is_bit_equal(folder, tmp_path):
 @pytest.mark.slow
 def test_a_killed_run_goes_on(folder, tmp_path):
     """kill -9, as a machine that fails: the newest whole state is taken."""
-    settings = {**TINY, "training": {**TINY["training"], "steps": 4000, "save_every": 0.05}}
+    settings = {
+        **TINY,
+        "training": {**TINY["training"], "length": "4000 steps", "records": {"save_every": 0.05}},
+    }
     planned(folder, tmp_path / "run", settings)
     code = f"""
 import torch
@@ -168,7 +174,7 @@ learn(started.run, started.data, device=torch.device("cpu"))
     process.wait()
     step = Run.open(tmp_path / "run", SegmentationConfig).states.newest().facts["step"]
     toml = tmp_path / "run" / "config.toml"
-    toml.write_text(toml.read_text().replace("steps = 4000", f"steps = {step + 2}"))
+    toml.write_text(toml.read_text().replace('"4000 steps"', f'"{step + 2} steps"'))
     run, splits = reopened(tmp_path / "run")
     assert isinstance(learn(run, splits, device=CPU).model, Segmenter)
     assert [row["step"] for row in run.metrics()] == list(range(1, step + 3))
@@ -209,7 +215,7 @@ def test_two_processes_learn_what_one_learns_and_each_image_is_judged_once(folde
 def test_it_learns_squares(folder, tmp_path):
     settings = {
         "model": {**TINY["model"], "width": 32, "dropout": 0.0, "cells": 4, "layer_scale": "none"},
-        "training": {"steps": 100, "batch_size": 8, "peak_lr": 5e-3},
+        "training": {"length": "100 steps", "batch_size": 8, "peak_lr": 5e-3},
         "augmentation": {"color_jitter": "none"},
         "data": {"test_fraction": 0.4},
     }

@@ -30,7 +30,7 @@ def test_each_task_is_fine_tuned_and_counts_in_its_group(tmp_path: Path) -> None
         make_task(tmp_path / "tasks" / place, 0)
     sizes = {"image_size": 16, "width": 16, "depth": 1, "heads": 2, "mlp_dim": 16}
     vt.save(vt.create("ViT-Ti/8", num_classes=2, **sizes), tmp_path / "start", format="vitreous")
-    settings = {"init": str(tmp_path / "start"), "model.image_size": 16, "training.steps": 2}
+    settings = {"init": str(tmp_path / "start"), "model.image_size": 16, "training.length": "2 steps"}
     found = vt.study(
         "vtab",
         tmp_path / "tasks",

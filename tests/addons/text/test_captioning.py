@@ -8,7 +8,7 @@ import pytest
 from vitreous.addons.text.task import images_config, pairs_config
 
 SMALL = (
-    "--set", "training.steps=2", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",
+    "--set", "training.length=2 steps", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",
     "--set", "training.batch_size=4", "--set", "model.decoder.max_length=24",
 )  # fmt: skip
 
@@ -131,7 +131,10 @@ def test_inspect_shows_where_letters_were_read(reader, command, tmp_path):
             "--batch-size auto does not apply",
         ),
         (("--task", "captioning", "--precision", "fp8"), "take auto, bf16 or fp32"),
-        (("--task", "captioning", "--set", "training.track=wandbb"), "'wandb', 'mlflow' or 'trackio'"),
+        (
+            ("--task", "captioning", "--set", "training.records.track=wandbb"),
+            "'wandb', 'mlflow' or 'trackio'",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(command, arguments, said):
@@ -142,14 +145,14 @@ def test_bad_input_is_one_sentence(command, arguments, said):
 
 
 def test_epochs_and_precision_are_heard(manifest, command, tmp_path):
-    """Also where settings ask for epochs, and a recipe has steps."""
+    """Also where a recipe has steps."""
     done = command(
         "train", manifest, "--task", "captioning", "--out", tmp_path / "run", *SMALL[2:], "--epochs", "1",
         "--precision", "bf16",
     )  # fmt: skip
     assert done.code == 0, done.err
     told = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["training"]
-    assert (told["epochs"], told["steps"], told["precision"]) == (1, "none", "bf16")
+    assert (told["length"], told["precision"]) == ("1 epochs", "bf16")
 
 
 @pytest.mark.slow
@@ -157,7 +160,7 @@ def test_a_run_goes_on_without_being_told_the_task(manifest, command, tmp_path):
     path = tmp_path / "run"
     assert command("train", manifest, "--task", "captioning", "--out", path, *SMALL).code == 0
     toml = path / "config.toml"
-    toml.write_text(toml.read_text().replace("steps = 2", "steps = 4"))
+    toml.write_text(toml.read_text().replace('length = "2 steps"', 'length = "4 steps"'))
     done = command("train", "--resume", path, "--json")
     assert done.code == 0, done.err
     assert "step 4/4" in done.err

@@ -58,7 +58,12 @@ with process_group(torch.device("cpu")) as (world, device):
 """
 
 TINY = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "dropout": 0.0}
-TRAINING = {"steps": 8, "batch_size": 16, "log_every": 1, "grad_accum_steps": 2, "save_every": 1e9}
+TRAINING = {
+    "length": "8 steps",
+    "batch_size": 16,
+    "grad_accum_steps": 2,
+    "records": {"log_every": 1, "save_every": 1e9},
+}
 ALIKE = {
     "tokenizer": {"vocabulary": 300},
     # Adam makes whole steps of gradients that are zero but for rounding, the keys' biases, if eps lets it.
@@ -122,7 +127,7 @@ def manifest(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -> None:
     """Weights whole and in shards, though the texts of one process are longer than those of the other."""
-    gray = {"size": (8, 24), "channels": 1, "mean": (0.5,), "std": (0.5,)}
+    gray = {"mean": (0.5,), "std": (0.5,)}
     small = {"encoder": {**TINY, "image_size": (8, 24), "channels": 1}, "decoder": TINY}
     images = configure(
         images_config(1000), ALIKE, {"source": str(manifest), "preprocessing": gray, "model": small}
@@ -131,8 +136,8 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
         "translation": translation(),
         "digit lines": reading(packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml")),
         "images": images,
-        "shards": translation(shard=True),
-        "images in shards": configure(images, {"training": {"shard": True}}),
+        "shards": translation(processes={"shard": True}),
+        "images in shards": configure(images, {"training": {"processes": {"shard": True}}}),
     }
     one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
     two = {name: Run.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}
@@ -147,11 +152,11 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
 
 @pytest.mark.slow
 def test_a_run_goes_on_in_any_number_of_processes(tmp_path: Path) -> None:
-    config = translation(steps=14)
+    config = translation(length="14 steps")
     whole = alone(config, tmp_path / "whole")
     begun = {
         "replicas": Run.create(tmp_path / "replicas", config),
-        "shards": Run.create(tmp_path / "shards", translation(steps=14, shard=True)),
+        "shards": Run.create(tmp_path / "shards", translation(length="14 steps", processes={"shard": True})),
         "one": Run.create(tmp_path / "one", config),
     }
     launch(tmp_path, *(f"{begun[name].path}@10" for name in ("replicas", "shards")))
@@ -170,7 +175,7 @@ def test_the_commands_in_two_processes(tmp_path: Path, manifest: Path) -> None:
     """Only the first process writes and prints; whatever is held out is judged once."""
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in number_pairs(40)))
-    small = ("training.steps=4", "model.decoder.depth=1", "model.encoder.depth=1")
+    small = ("training.length=4 steps", "model.decoder.depth=1", "model.encoder.depth=1")
     asked = {
         "translation": ("translate", "train", pairs, "--steps", "4", "--set", "model.depth=1"),
         "text": ("train", manifest, "--task", "captioning", "--shard", *spread("--set", small)),

@@ -50,7 +50,12 @@ def tiny():
     settings = {
         "model": {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1, "dropout": 0.1},
         "tokenizer": {"vocabulary": 300},
-        "training": {"steps": 12, "batch_size": 16, "save_every": 0, "schedule": {"warmup": 2}},
+        "training": {
+            "length": "12 steps",
+            "batch_size": 16,
+            "schedule": {"warmup": 2},
+            "records": {"save_every": 0},
+        },
         "averaging": {"checkpoints": 2, "every": 3},
     }
     return packaged_config(TranslationConfig, RECIPES / "numbers.toml", settings)
@@ -171,7 +176,7 @@ def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
     again, _ = trained(tmp_path / "again", tiny, data)
     assert torch.equal(weights(whole), weights(again))
 
-    half = configure(tiny, {"training": {"steps": 7}})
+    half = configure(tiny, {"training": {"length": "7 steps"}})
     run = Run.create(tmp_path / "half", tiny)
     stopped = Run(run.path, half)  # the same run, stopped after 7 steps
     learn(stopped, data, device=CPU)
@@ -187,7 +192,9 @@ def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
 
 
 def test_the_loss_falls(tmp_path, tiny, data):
-    config = configure(tiny, {"training": {"steps": 60, "log_every": 10, "save_every": 1e9}})
+    config = configure(
+        tiny, {"training": {"length": "60 steps", "records": {"log_every": 10, "save_every": 1e9}}}
+    )
     trained(tmp_path / "run", config, data)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["loss"] < 0.75 * rows[0]["loss"]
@@ -281,7 +288,7 @@ def test_settings_are_checked():
         configure(TranslationConfig(), {"model": {"widht": 3}})
     with pytest.raises(vt.InputError, match=r"model.*multiple of 8 heads"):
         configure(TranslationConfig(), {"model": {"width": 20}})
-    with pytest.raises(vt.InputError, match=r"preprocessing\.size"):
+    with pytest.raises(vt.InputError, match=r"unknown setting preprocessing\.size"):
         task_named("captioning").plan(None, {"preprocessing": {"size": (8, 8)}})
 
 
@@ -308,13 +315,13 @@ def test_what_this_training_does_not_do_is_refused(asked):
             configure(base, {"training": asked})
 
 
-def test_who_asks_for_epochs_gets_them():
+def test_who_asks_for_a_length_gets_it():
     for base in (
         packaged_config(TranslationConfig, RECIPES / "numbers.toml"),
         packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml"),
     ):
-        assert configure(base, {"training": {"epochs": 2}}).training.total_steps(7) == 14
-        assert configure(base, {"training": {"epochs": 2, "steps": 3}}).training.total_steps(7) == 3
+        assert configure(base, {"training": {"length": "2 epochs"}}).training.total_steps(7) == 14
+        assert configure(base, {"training": {"length": "3 steps"}}).training.total_steps(7) == 3
 
 
 def test_the_precision_is_decided_once(tmp_path, tiny):
@@ -332,7 +339,9 @@ def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
     library.log = lambda row, step: rows.append(step)
     library.finish = lambda: rows.append("closed")
     monkeypatch.setitem(sys.modules, "wandb", library)
-    config = configure(tiny, {"training": {"steps": 2, "log_every": 1, "track": "wandb"}})
+    config = configure(
+        tiny, {"training": {"length": "2 steps", "records": {"log_every": 1, "track": "wandb"}}}
+    )
     run = Run.create(tmp_path / "run", config)
     with run.tracked() as trackers:
         learn(run, data, device=CPU, callbacks=trackers)
@@ -354,7 +363,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path, tiny, d
         return objective
 
     monkeypatch.setattr("vitreous.addons.text.task.next_token", broken)
-    config = configure(tiny, {"training": {"steps": 99}})
+    config = configure(tiny, {"training": {"length": "99 steps"}})
     with (
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),

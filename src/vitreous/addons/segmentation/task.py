@@ -37,14 +37,14 @@ from vitreous.evaluation.outputs import image_batches
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
-from vitreous.models.preprocessing import Preprocessing, upright
+from vitreous.models.preprocessing import ImagePreparation, Preparation, upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
 from vitreous.tasks.task import About, Trained, Tree
-from vitreous.training.config import RunConfig, TrainingConfig
+from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Measured, Objective
 from vitreous.training.settings import configure, merged
@@ -71,7 +71,7 @@ class SegmentationConfig(RunConfig):
     task: Literal["segmentation"] = setting("segmentation", "always segmentation")
     source: str = setting(DIGIT_PAGES, "the DATA argument")
     model: SegmenterConfig = SegmenterConfig()
-    preprocessing: Preprocessing = Preprocessing(resize="squash", interpolation="bilinear")
+    preprocessing: Preparation = ImagePreparation(resize="squash", interpolation="bilinear")
 
     @model_validator(mode="after")
     def _for_pixels(self) -> SegmentationConfig:
@@ -97,7 +97,7 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
     if min(data.size) >= LARGE:
         model |= {"image_size": 256, "patch_size": 16, "stem": LARGE_STEM}
     epochs = min(max(LOOKS // images, EPOCHS[0]), EPOCHS[1])
-    training = {"epochs": epochs, "batch_size": min(16, max(images // 4, 1))}
+    training = {"length": length_of(epochs=epochs), "batch_size": min(16, max(images // 4, 1))}
     shown = {"mean": (0.5,), "std": (0.25,)} if data.channels == 1 else {}
     settings = {"source": data.name, "model": model, "preprocessing": shown, "training": training}
     return packaged_config(SegmentationConfig, RECIPES / "masks.toml", settings)
@@ -107,7 +107,8 @@ def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
     """The same, on the encoder of a checkpoint: a smaller rate, fewer epochs; its architecture and sizes come
     from the checkpoint. The mask Transformer, and one logit for each patch and class, as in the paper."""
     base = masks_config(data)
-    training = {"peak_lr": 2e-4, "epochs": max(base.training.epochs / 4, 10)}
+    epochs = max((base.training.epochs or 0) / 4, 10)
+    training = {"peak_lr": 2e-4, "length": length_of(epochs=epochs)}
     model = {"cells": 1, "decoder": "mask-transformer"}
     return configure(base, {"recipe": "masks, fine-tuned", "model": model, "training": training})
 
@@ -208,7 +209,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         return merged({"preprocessing": UNCROPPED, "model": changed}, settings)
 
     def reader(self, config: Any, data: MaskSplits) -> MaskReader:
-        return MaskReader(data.train, config.preprocessing, config.augmentation)
+        return MaskReader(data.train, config.prepared, config.augmentation)
 
     def objective(self, config: SegmentationConfig, data: MaskSplits) -> Objective:
         return segmentation(config.training)

@@ -69,7 +69,7 @@ class OfViews(Pretraining[PretrainingT]):
     def reader(self, config: Any, data: Splits) -> ViewReader:
         views = config.own.views
         crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
-        return ViewReader(data.train, config.preprocessing.channels, crops)
+        return ViewReader(data.train, config.model.channels, crops)
 
     def objective(self, config: object, data: Splits) -> Objective:
         return of_views
@@ -90,7 +90,7 @@ class ContrastiveTask(OfViews[ContrastiveRunConfig]):
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
         """Views are mirrored where `train` mirrors: a letter is none in the mirror, and `train` knows."""
-        views = {"flip": config.augmentation.flip}
+        views = {"flip": config.augmentation.flip[0]}
         if data.channels != 3:
             views["blur"] = GRAY_VIEWS.blur
         return {"pretraining": {"contrastive": {"views": views}}}

@@ -103,7 +103,7 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
         tokenizer: Tokenizer,
         **options: Unpack[LoaderOptions],
     ) -> tuple[TextLoader, int, int]:
-        longest, shown = config.decoder.max_length, config.preprocessing
+        longest, shown = config.decoder.max_length, config.prepared
         if config.source == DIGIT_LINES:
             lines = digit_line_loader(
                 data.train.images, tokenizer, longest=longest, preprocessing=shown, **options
@@ -114,7 +114,7 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
         return loader, len(encoded.targets), encoded.too_long
 
     def build(self, config: CaptioningConfig, data: CaptionSplits, *, steps: int) -> nn.Module:
-        return Captioner(config.model, preprocessing=config.preprocessing, seed=config.seed)
+        return Captioner(config.model, preprocessing=config.prepared, seed=config.seed)
 
     def not_learned(self, data: CaptionSplits) -> Captions:
         return data.out_of_distribution

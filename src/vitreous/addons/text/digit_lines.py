@@ -79,8 +79,8 @@ def digit_line_loader(
     """
     if (preprocessing.size, preprocessing.channels) != ((HEIGHT, WIDTH), 1):
         raise InputError(
-            f"lines of digits are gray images of {HEIGHT} x {WIDTH} pixels: leave preprocessing.size, "
-            "preprocessing.channels and the encoder's image_size and channels as they are"
+            f"lines of digits are gray images of {HEIGHT} x {WIDTH} pixels: leave the encoder's "
+            "image_size and channels as they are"
         )
     if longest < MOST + 3:
         raise InputError(

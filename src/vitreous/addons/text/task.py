@@ -21,12 +21,12 @@ from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.models.config_parts import Config, Positive, Probability, setting
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import ImagePreparation, Preparation, Preprocessing, check_normalization
 from vitreous.models.settings import merged
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import HeldOut, Material, Parts, Plan, Task, Trained, Tree, config_of_run
 from vitreous.training.callbacks import Loader
-from vitreous.training.config import CommandConfig
+from vitreous.training.config import CommandConfig, length_of
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential
@@ -38,7 +38,7 @@ from vitreous.training.step import Measured, Objective
 TOKENIZER = "tokenizer.json"
 RECIPES = Path(__file__).parent / "recipes"
 WITHOUT_LAST = 0.99  # decay of the average where the end of a training is not known
-FOR_OTHERS = ("loss", "distillation", "initialization", "freeze", "lora", "checkpointing")
+FOR_OTHERS = ("loss", "distillation", "initialization", "head", "freeze", "lora", "checkpointing")
 TRAINING_FACTS = {
     "Weights": "the mean of the last {averaging.checkpoints} checkpoints",
     "Left out": "{skipped[empty]} without text, {skipped[too_long]} that are too long",
@@ -126,18 +126,21 @@ class CaptioningConfig(SequenceConfig):
 
     task: Literal["captioning"] = setting("captioning", "always captioning")
     model: CaptionerConfig = CaptionerConfig()
-    preprocessing: Preprocessing = Preprocessing()
+    preprocessing: Preparation = ImagePreparation()
 
     @property
     def decoder(self) -> DecoderConfig:
         return self.model.decoder
 
     @model_validator(mode="after")
-    def _same_images(self) -> CaptioningConfig:
-        made, taken = self.preprocessing.size, self.model.encoder.image_size
-        if made != taken:
-            raise ValueError(f"preprocessing.size is {made}, but the model takes {taken}: make them the same")
+    def _normalized_as_the_model(self) -> CaptioningConfig:
+        check_normalization(self.preprocessing, self.model.encoder.channels)
         return self
+
+    @property
+    def prepared(self) -> Preprocessing:
+        """How images are prepared for the encoder."""
+        return self.preprocessing.of_size(self.model.encoder.image_size, self.model.encoder.channels)
 
 
 def pairs_config(count: int) -> TranslationConfig:
@@ -154,7 +157,7 @@ def pairs_config(count: int) -> TranslationConfig:
     model: dict[str, object] = {"width": width, "depth": depth, "encoder_depth": depth, "heads": width // 64}
     model |= {"mlp_dim": 4 * width, "vocabulary": vocabulary, "dropout": dropout}
     training: dict[str, object] = {
-        "steps": steps,
+        "length": length_of(steps=steps),
         "batch_size": min(64, count),
         "peak_lr": (width * warmup) ** -0.5,
     }

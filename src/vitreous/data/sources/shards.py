@@ -94,7 +94,9 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind = "classes") 
         raise InputError(f"{spec} has a split {unknown[0]!r}: write train, val or test")
     named = text_beside(shards[0].location, CLASSES)
     classes = tuple(same_name(name) for name in named.splitlines() if name)
-    reading = Reading(targets == "classes", 1e9 * config.settings_of(FetchedForm).cache_gb, config.workers)
+    reading = Reading(
+        targets == "classes", 1e9 * config.settings_of(FetchedForm).cache_gb, config.worker_count
+    )
     found: dict[str, ImageDataset] = {}
     for part in sorted(by_part, key=lambda name: name != "train"):
         number = partial(number_labels, where=spec, named=classes, unlabeled=targets == "unlabeled")

@@ -147,9 +147,9 @@ def twice_as_long(config: Path, last: Mapping[str, float], command: str) -> str:
         last: row of metrics.jsonl.
     """
     settings = tomllib.loads(read_text(config)) if config.is_file() else {}
-    minutes = settings.get("training", {}).get("minutes", "none")
-    if minutes != "none":
-        return f"--minutes {max(round(2 * minutes), 1)}"
+    number, _, unit = str(settings.get("training", {}).get("length")).partition(" ")
+    if unit == "minutes":
+        return f"--minutes {max(round(2 * float(number)), 1)}"
     if last and last["epoch"] < SHORT and command in IN_MINUTES:
         return f"--minutes {math.ceil(2 * last['seconds'] / 60)}"
     return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}"

@@ -113,14 +113,14 @@ def find_recipe(name: str) -> Recipe[RunConfig]:
 def flat_share(images: ImageDataset, config: PretrainingRunConfig, patch_size: tuple[int, int]) -> float:
     """Return the share of flat patches, whose values differ by less than eight gray levels in each channel:
     normalized one by one, they would be noise to predict."""
-    pixels = config.preprocessing.denormalize(sampled(images, config)).float()
+    pixels = config.prepared.denormalize(sampled(images, config)).float()
     channels = to_patches(pixels.flatten(0, 1).unsqueeze(1), patch_size).std(dim=-1)  # (B C, N)
     return float((channels.view(len(pixels), -1, channels.shape[1]).mean(dim=1) < FLAT).float().mean())
 
 
 def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor, "B C H W"]:
     """Return a few of the images as the model sees them. Raises InputError: none of them can be read."""
-    preprocessing, (height, width) = config.preprocessing, config.model.image_size
+    preprocessing, (height, width) = config.prepared, config.model.image_size
     rows = images.sample(SAMPLED)
     pixels = [preprocessing.pixels(image) for _, image in images.readable(rows)]
     if not pixels:
@@ -131,8 +131,7 @@ def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor,
 def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
     """Return why the configuration is what it is, in a sentence."""
     (height, width), training = config.model.image_size, config.training
-    length = f"{training.steps} steps" if training.steps else f"{training.epochs:g} epochs"
     return (
         f"{data.images} images of about {data.width}x{data.height}: {config.task} with "
-        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for {length}"
+        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for {training.length}"
     )

@@ -63,7 +63,7 @@ from vitreous.tasks.recipe_choice import (
     weights_of,
 )
 from vitreous.tasks.task import About, Material, Plan, Trained, Tree
-from vitreous.training.config import RunConfig
+from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
 from vitreous.training.objectives import Measured, Objective
@@ -207,9 +207,9 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         where there are images to look at, the best features are kept."""
         large = isinstance(encoder, ViTConfig) and weights_of(encoder) >= SMALL_ENCODER
         rate = config.training.peak_lr / rate_factor(config.model) * rate_factor(encoder)
-        epochs = min(config.training.epochs, ADAPTING_EPOCHS)
+        epochs = min(config.training.epochs or ADAPTING_EPOCHS, ADAPTING_EPOCHS)
         training = {
-            "epochs": epochs,
+            "length": length_of(epochs=epochs),
             "peak_lr": self.adapting_rate * rate,
             "optimizer": {"layer_decay": LAYER_DECAY if large else None},
             "early_stopping": {"patience": PATIENCE} if looks else None,
@@ -295,7 +295,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         if not config.init:
             return trained, []
         measure, begun = feature_measure(data), self.build(config, data, steps=1)
-        workers = loading_workers(config.data.workers)
+        workers = loading_workers(config.data.worker_count)
         before, after = (
             measure.right(encoder_of(each).to(device).eval(), device=device, workers=workers, world=world)
             for each in (begun, trained.model)
