@@ -36,7 +36,7 @@ WHY = {
     ("augreg", "model.pooling.kind"): "the published AugReg weights have a class token",
     (
         "augreg",
-        "augmentation.rand_augment.magnitude",
+        "augmentation.policy.magnitude",
     ): "medium1, with which the recommended B/16 was trained; "
     "the configuration names light2 for it, a compromise between 30 and 300 epochs",
     ("augreg", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
@@ -158,8 +158,8 @@ def crop_of(preprocessing: str, images: Any) -> dict[str, Any]:
     }
     if "randaug" in calls:
         layers, magnitude = map(int, calls["randaug"].split(","))
-        found["augmentation.rand_augment.layers"] = layers
-        found["augmentation.rand_augment.magnitude"] = float(magnitude)
+        found["augmentation.policy.layers"] = layers
+        found["augmentation.policy.magnitude"] = float(magnitude)
     low, high = map(float, calls["value_range"].split(","))
     middle, half = 255 * (-low) / (high - low) / 255, 1 / (high - low)
     return found | {"preprocessing.mean": [middle] * 3, "preprocessing.std": [half] * 3}
@@ -324,8 +324,8 @@ def deit_of(args: Any) -> dict[str, Any]:
         "augmentation.random_erasing": args.reprob,
         "augmentation.mix.mixup": args.mixup,
         "augmentation.mix.cutmix": args.cutmix,
-        "augmentation.rand_augment.magnitude": rand_augment(args.aa)["m"],
-        "augmentation.rand_augment.magnitude_std": rand_augment(args.aa)["mstd"],
+        "augmentation.policy.magnitude": rand_augment(args.aa)["m"],
+        "augmentation.policy.magnitude_std": rand_augment(args.aa)["mstd"],
         "training.length": f"{args.epochs} epochs",
         "training.batch_size": batch,
         "training.peak_lr": rate,
@@ -341,12 +341,12 @@ def deit_of(args: Any) -> dict[str, Any]:
 def deit3_of(args: Any, init: float) -> dict[str, Any]:
     """DeiT III's, which draws from three augmentations in the place of RandAugment; so does ViT-5."""
     found = deit_of(args)
-    del found["augmentation.rand_augment.magnitude"], found["augmentation.rand_augment.magnitude_std"]
+    del found["augmentation.policy.magnitude"], found["augmentation.policy.magnitude_std"]
     return found | {
         "model.drop_path": [args.drop_path] * 2,
         "model.layer_scale": init,
         "preprocessing.crop_fraction": args.eval_crop_ratio,
-        "augmentation.three_augment": args.ThreeAugment,
+        "augmentation.policy.kind": "three-augment" if args.ThreeAugment else "rand-augment",
         "augmentation.color_jitter.brightness": args.color_jitter,
         "training.loss": "sigmoid" if args.bce_loss else "softmax",
         "training.optimizer.kind": args.opt,
@@ -402,8 +402,8 @@ def from_mae(sources: Path) -> Iterator[Setting]:
                 "augmentation.random_erasing": args.reprob,
                 "augmentation.mix.mixup": args.mixup,
                 "augmentation.mix.cutmix": args.cutmix,
-                "augmentation.rand_augment.magnitude": rand_augment(args.aa)["m"],
-                "augmentation.rand_augment.magnitude_std": rand_augment(args.aa)["mstd"],
+                "augmentation.policy.magnitude": rand_augment(args.aa)["m"],
+                "augmentation.policy.magnitude_std": rand_augment(args.aa)["mstd"],
                 "training.optimizer.clip_norm": args.clip_grad,
                 "training.label_smoothing": args.smoothing,
             }

@@ -24,9 +24,9 @@ def _runs(workplace: Path) -> None:
     encoder = mine.model.model_copy(update={"num_classes": None})
     run = Run.create(
         workplace / "runs" / "pre",
-        MAERunConfig(source="digits", model=encoder, preprocessing=mine.preprocessing),
+        MAERunConfig(source="digits", model=encoder, preprocessing=mine.prepared),
     )
-    run.save_model(ViT(encoder, preprocessing=mine.preprocessing))  # type: ignore[arg-type]
+    run.save_model(ViT(encoder, preprocessing=mine.prepared))  # type: ignore[arg-type]
     stopped = workplace / "runs" / "stopped"
     shutil.copytree(workplace / "runs" / "mine", stopped)
     shutil.rmtree(stopped / "model")

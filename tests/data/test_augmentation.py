@@ -15,6 +15,7 @@ from vitreous.data.config import (
     ColorJitterConfig,
     MixConfig,
     RandAugmentConfig,
+    ThreeAugmentConfig,
 )
 from vitreous.data.image_augmentation import (
     BIG_VISION,
@@ -328,12 +329,11 @@ def test_hue_turns_around():
     assert shift_hue(gray, 0.3) is gray
 
 
+@pytest.mark.parametrize("policy", [RandAugmentConfig(), ThreeAugmentConfig()])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_changes_of_color_keep_the_shape(channels):
+def test_changes_of_color_keep_the_shape(channels, policy):
     pixels = torch.randint(0, 256, (channels, 16, 20), dtype=torch.uint8)
-    config = AugmentationConfig(
-        three_augment=True, rand_augment=RandAugmentConfig(), color_jitter=ColorJitterConfig(hue=0.1)
-    )
+    config = AugmentationConfig(policy=policy, color_jitter=ColorJitterConfig(hue=0.1))
     for index in range(20):
         changed = change_colors(pixels, config, numpy_generator(0, "sample", 0, index, 0))
         assert changed.shape == pixels.shape

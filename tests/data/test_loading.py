@@ -69,7 +69,7 @@ def equal(one, two):
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-@pytest.mark.parametrize("augmentation", [PLAIN, CROPS, AugmentationConfig(rand_augment=RandAugmentConfig())])
+@pytest.mark.parametrize("augmentation", [PLAIN, CROPS, AugmentationConfig(policy=RandAugmentConfig())])
 def test_an_epoch_depends_on_seed_and_number_alone(train, augmentation, in_memory):
     threads = loader(train, augmentation, in_memory=in_memory, workers=2)
     alone = loader(train, augmentation, in_memory=in_memory, workers=0)
@@ -304,7 +304,7 @@ def test_processes_of_one_machine_share_its_cores_and_its_memory(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("augmentation", [CROPS, AugmentationConfig(rand_augment=RandAugmentConfig())])
+@pytest.mark.parametrize("augmentation", [CROPS, AugmentationConfig(policy=RandAugmentConfig())])
 def test_worker_processes_make_the_same_batches(train, augmentation):
     """In two epochs, from the middle of one, and of images that cannot be read."""
     bad = type("Bad", (type(train),), {"encoded": staticmethod(lambda index: encoded(index))})

@@ -110,7 +110,7 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
             "data": {"workers": 2, "in_memory": False},
             "augmentation": {
                 "random_resized_crop": {},
-                "rand_augment": {},
+                "policy": {},
                 "flip": 0.5,
                 "random_erasing": 0.3,
             },

@@ -195,6 +195,9 @@ class RandomResizedCropConfig(Config):
 class RandAugmentConfig(Config):
     """RandAugment (arXiv 1909.13719): `layers` operations, sampled for each image, at one magnitude."""
 
+    kind: Literal["rand-augment"] = setting(
+        "rand-augment", "random operations, or three-augment: one of gray, solarize, blur"
+    )
     layers: Positive = setting(2, "operations for each image [N]")
     magnitude: NotNegative = setting(9.0, "[M] of 10; of 30 in torchvision's and big_vision's lists")
     magnitude_std: NotNegative = setting(0.0, "standard deviation of the magnitude; 0.5 in DeiT")
@@ -212,6 +215,18 @@ class RandAugmentConfig(Config):
                 f"{self.operations!r}"
             )
         return self
+
+
+class ThreeAugmentConfig(Config):
+    """One of gray, solarize, blur (DeiT-III, arXiv 2204.07118)."""
+
+    kind: Literal["three-augment"] = setting("three-augment", "one of gray, solarize, blur")
+
+
+AnyPolicy = RandAugmentConfig | ThreeAugmentConfig
+Policy = Annotated[
+    Annotated[AnyPolicy, Field(discriminator="kind")], with_kind("augmentation.policy", "rand-augment")
+]
 
 
 class ColorJitterConfig(Config):
@@ -268,8 +283,7 @@ class AugmentationConfig(Config):
     flip: Flip = setting(
         (0.0, 0.0), "probabilities of mirroring left and right, top and bottom; one number: of the first"
     )
-    three_augment: bool = setting(False, "one of gray, solarize, blur (DeiT-III, arXiv 2204.07118)")
-    rand_augment: RandAugmentConfig | None = setting(None, "random operations (1909.13719); None: off")
+    policy: Policy | None = setting(None, "random operations on each image; None: none")
     color_jitter: ColorJitterConfig | None = setting(
         None, "random brightness, contrast, saturation and hue; None: off"
     )
@@ -286,7 +300,7 @@ class AugmentationConfig(Config):
     @property
     def changes_colors(self) -> bool:
         """Whether colors are changed, which is done image by image."""
-        return bool(self.three_augment or self.rand_augment or self.color_jitter)
+        return bool(self.policy or self.color_jitter)
 
     @property
     def per_image(self) -> bool:

@@ -34,13 +34,13 @@ BLUR = (0.1, 2.0)  # radius of 3-Augment's Gaussian blur in pixels, least and mo
 def change_colors(
     pixels: UInt8[Tensor, "C H W"], config: AugmentationConfig, rng: np.random.Generator
 ) -> UInt8[Tensor, "C H W"]:
-    """3-Augment, RandAugment, color jitter: those that are asked for, in this order."""
+    """3-Augment or RandAugment, then color jitter: those that are asked for."""
     array = pixels.permute(1, 2, 0).contiguous().numpy()
     image = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
-    if config.three_augment:
+    if isinstance(config.policy, RandAugmentConfig):
+        image = rand_augment(image, config.policy, rng)
+    elif config.policy:
         image = three_augment(image, rng)
-    if config.rand_augment:
-        image = rand_augment(image, config.rand_augment, rng)
     if config.color_jitter:
         image = jitter(image, config.color_jitter, rng)
     return to_tensor(image)

@@ -116,6 +116,8 @@ def fill(table: tomlkit.TOMLDocument | Table, config: BaseModel) -> None:
     """Add the leaves, then the groups: the order that TOML needs."""
     groups = [name for name in type(config).model_fields if isinstance(getattr(config, name), BaseModel)]
     for name, field in type(config).model_fields.items():
+        if name == "source_from_run" and getattr(config, name) is None:
+            continue  # data that have no path
         if name not in groups:
             item = tomlkit.item(plain(getattr(config, name)))
             if field.description:

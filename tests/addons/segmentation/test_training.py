@@ -246,7 +246,7 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
     ("settings", "said"),
     [
         ({"augmentation": {"mix": {"mixup": 0.2}}}, "augmentation.mix cannot change a mask"),
-        ({"augmentation": {"rand_augment": {}}}, "augmentation.rand_augment cannot change a mask"),
+        ({"augmentation": {"policy": {}}}, "augmentation.policy=rand-augment cannot change a mask"),
         ({"preprocessing": {"resize": "crop"}}, "a segmenter sees whole images"),
         ({"training": {"loss": "sigmoid"}}, "training.loss is for images that have one class"),
         ({"model": {"num_classes": 7}}, "model.num_classes is 7, but .* has 3 classes"),

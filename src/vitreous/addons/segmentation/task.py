@@ -29,7 +29,7 @@ from vitreous.addons.segmentation.masked import (
     palette,
 )
 from vitreous.addons.segmentation.model import SegmenterConfig
-from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.classifier import output_labels
 from vitreous.errors import InputError, check_free, writing_to
@@ -54,7 +54,7 @@ RECIPES = Path(__file__).parent / "recipes"
 LOOKS = 100_000  # at images, in a whole training
 EPOCHS = (20, 400)  # fewest and most
 LARGE = 192  # pixels of the shorter side, from which on images are shown at 256x256
-CHANGES = ("random_resized_crop", "flip", "three_augment", "color_jitter", "noise")
+CHANGES = ("random_resized_crop", "flip", "policy", "color_jitter", "noise")
 FOR_CLASSES = {
     "training": ("loss", "distillation"),
     "evaluation": ("fewshot", "calibrate"),
@@ -84,6 +84,8 @@ class SegmentationConfig(RunConfig):
         unused = set(AugmentationConfig.model_fields) - {*CHANGES}
         instead = f"cannot change a mask too: leave it out; there are {', '.join(CHANGES)}"
         self.check_defaults("augmentation", sorted(unused), instead)
+        if isinstance(self.augmentation.policy, RandAugmentConfig):
+            raise ValueError(f"augmentation.policy=rand-augment {instead}")
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is for images that have one class each: leave it out")
         return self

@@ -13,7 +13,7 @@ from vitreous.models.config_parts import Config, setting
 from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.training.config import Tree
 
-NOT_OF_VIEWS = ("random_resized_crop", "flip", "three_augment", "rand_augment", "color_jitter", "noise")
+NOT_OF_VIEWS = ("random_resized_crop", "flip", "policy", "color_jitter", "noise")
 
 
 class ViewsRunConfig(PretrainingRunConfig):

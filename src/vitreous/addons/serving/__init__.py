@@ -1,7 +1,7 @@
 """`vitreous serve`: one model of images over HTTP, in one process, with a web page.
 
 A request passes through the modules in this order: `limits` (who may ask, how much, how fast), `uploads` (the
-images in its body), `app` (its address, and the turns that clients take), `batching` (what arrives together
+images in its body), `app` (its address, and the way through it), `batching` (what arrives together
 is computed together), `models` (the answers). `page` makes the web page; `run` starts and stops all of it,
 and loads the model again.
 """
