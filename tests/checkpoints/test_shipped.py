@@ -169,7 +169,7 @@ def test_both_are_trained_for_a_tenth_and_compared(
     assert found.note.endswith("of 3 s are left")
     with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
         better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
-    found = trial.Beginning("vitreous:tiny", "why", 2.0)
+    found = trial.Beginning("vitreous:tiny", "why", "2.0 minutes")
     monkeypatch.setattr("vitreous.api.training.better_beginning", lambda *_, **__: found)
     started: list[Any] = []
 

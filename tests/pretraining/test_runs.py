@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.api.training import normalized_options, run_settings
 from vitreous.checkpoints.native import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
-from vitreous.data.decoding import BadImage
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.inspection.runs.report import label_of
@@ -26,7 +26,6 @@ from vitreous.tasks.pretraining.rules import sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.callbacks import Callback
-from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.distributed import World
 from vitreous.training.learner import scaled_lr
 from vitreous.training.run import Run
@@ -91,14 +90,18 @@ def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeyp
     learn(run.with_training(grad_accum_steps=parts, length="1 steps"), splits, device=CPU)
 
 
-def test_a_process_without_a_batch_takes_part_in_validation(tmp_path, monkeypatch):
+def test_a_process_without_a_batch_takes_part_in_validation(tmp_path):
     run, splits = tiny_run(tmp_path / "run", "dino")
     task, given = task_named("dino"), []
+
+    class OneAfterTheOther(World):
+        def gather(self, value):
+            given.append(value)
+            return given
+
     model = task.build(run.config, splits, steps=4)
-    monkeypatch.setattr(World, "gather", lambda self, value: [*given, given.append(value) or value])
-    found = [
-        task.evaluate(model, splits.test, device=CPU, batch_size=360, world=World(rank, 2)) for rank in (0, 1)
-    ]
+    worlds = [OneAfterTheOther(rank, 2) for rank in (0, 1)]
+    found = [task.evaluate(model, splits.test, device=CPU, batch_size=360, world=world) for world in worlds]
     assert found[0].loss == found[1].loss
 
 
@@ -181,17 +184,8 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="`minutes` and `epochs` both say how long"):
         vt.pretrain(tmp_path, minutes=1, epochs=1)
-    given = []
-
-    def start(name, source, settings, options):
-        given.append((source, settings))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("vitreous.api.training.start_training", start)
-    how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv"}
-    with pytest.raises(KeyboardInterrupt):
-        vt.pretrain(tmp_path, **how, deterministic=False)
-    source, settings = given[0]
+    how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv", "deterministic": False}
+    source, settings = str(tmp_path), run_settings(normalized_options(how))
     config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
     assert (config.training.minutes, config.training.deterministic) == (2, False)
     assert (config.data.bad_files, config.data.group_by) == (0, r"\d")
@@ -345,18 +339,6 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
     assert all(torch.isfinite(weight).all() for weight in vt.load(run.path).parameters())
 
 
-def test_each_process_lists_its_own_bad_files(tmp_path, monkeypatch):
-    def reading(trainer):
-        trainer.bad.bad.add(BadImage("torn.jpg", "no image"))
-
-    monkeypatch.setattr(Trainer, "fit", reading)
-    monkeypatch.setattr(Checkpointer, "restore", lambda *_: False)
-    run, splits = tiny_run(tmp_path / "run")
-    for rank in range(2):
-        learn(run.with_training(deterministic=True), splits, device=CPU, world=World(rank=rank, size=2))
-    assert {path.name for path in run.path.glob("bad_files*")} == {"bad_files.txt", "bad_files-1.txt"}
-
-
 @pytest.mark.parametrize(
     "asked",
     [
@@ -371,9 +353,9 @@ def test_what_pre_training_does_not_do_is_refused(asked):
 
 
 @pytest.mark.slow
-def test_the_precision_is_decided_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitreous.tasks.machine.pick_precision", lambda *_: "fp32")
-    settings = [f"--set=training.{each}" for each in ("steps=1", "batch_size=32", "precision=auto")]
+def test_the_precision_is_decided_once(tmp_path):
+    asked = "training.length=1 steps", "training.batch_size=32", "training.precision=auto", "model.width=32"
+    settings = [f"--set={each}" for each in asked]  # so narrow that bf16 does not pay
     path = tmp_path / "run"
     assert command(["pretrain", "digits", "--device", "cpu", "--out", str(path), *settings]) == 0
     assert open_run(path).config.training.precision == "fp32"

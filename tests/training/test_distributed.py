@@ -86,6 +86,38 @@ def config(tiny: RunConfig) -> RunConfig:
     )
 
 
+BEGIN = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from vitreous.tasks.training_run import start_run
+from vitreous.training.distributed import process_group
+
+found = []
+with process_group(torch.device("cpu")) as (world, device):
+    for number, settings in enumerate(({}, {"training": {"batch_size": 15}})):
+        out = Path(sys.argv[1]) / f"run-{number}"
+        source = "synthetic:152@16"
+        started = start_run("classification", source, settings, out=out, device=device, world=world)
+        found.append((str(started.run.path), started.run.config.training.batch_size, list(started.notes)))
+    (Path(sys.argv[1]) / f"{world.rank}.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_processes_begin_one_run_with_a_batch_that_they_can_share(tmp_path: Path) -> None:
+    (tmp_path / "begin.py").write_text(BEGIN)
+    run_group(tmp_path / "begin.py", tmp_path)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert [each[:2] for each in first] == [each[:2] for each in second]
+    assert [size for _, size, _ in first] == [
+        14,
+        15,
+    ]  # of 127 images; the user's is refused when it is divided
+    assert "batch: 14 images, which 2 processes share equally" in first[0][2]
+
+
 @pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     learn(Run.create(tmp_path / "one", config), splits, device=torch.device("cpu"))

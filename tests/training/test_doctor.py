@@ -395,9 +395,8 @@ def test_labels_are_to_blame_only_where_others_are_guessed(
     tiny: RunConfig,
     splits: Splits,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Run, "metrics", lambda run: [{"step": 174, "accuracy": training}])
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 174, "accuracy": training}) + "\n")
     (finding,) = at_chance(Run(tmp_path, tiny), splits, accuracy, 0.238, 42)
     assert finding.name == name
     assert "35.7 %" in finding.problem or accuracy != 0.357

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,10 +86,10 @@ def test_what_is_not_a_length_is_refused_and_the_run_still_opens(run: Run, wante
     assert Run.open(run.path).config.training == run.config.training
 
 
-def test_a_time_without_another_step_is_refused(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_without_another_step_is_refused(finished: Run) -> None:
     """The time of a training has its validations, too, which the seconds of its rows do not."""
-    facts = {"seconds": 5.9, "elapsed": 6.0}
-    monkeypatch.setattr(type(finished.states), "newest", lambda states: SimpleNamespace(facts=facts))
+    state = finished.states.folder / "step-000000016.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"seconds": 5.9, "elapsed": 6.0}))
     for minutes in (0.001, 0.1, 0.103):
         with pytest.raises(InputError, match=f"`minutes` {minutes:g} is the total, and .* has had 0.1:"):
             finished.extended(World(), minutes=minutes)

@@ -18,8 +18,9 @@ from vitreous.checkpoints import hub_encoders
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.evaluation.classical import try_mirroring
+from vitreous.evaluation.classical import SVM, try_mirroring
 from vitreous.evaluation.scores import Interval
+from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import ladder, task_named
 from vitreous.tasks.doctor import below_baseline
@@ -32,6 +33,7 @@ from vitreous.tasks.ladder import (
 )
 from vitreous.tasks.linear_start import fit_linear
 from vitreous.tasks.rungs import Rung
+from vitreous.tasks.training_run import start_run, train_run
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 CPU = torch.device("cpu")
@@ -100,15 +102,15 @@ def test_a_large_encoder_is_tried_with_lora_too(
 ) -> None:
     """And what is kept of it is an ordinary model."""
     monkeypatch.setattr(ladder, "SMALL_ENCODER", 0)
-    monkeypatch.setattr(ladder, "merit", lambda each: ("LoRA" in each.name, 0.0))
-    monkeypatch.setattr(ladder, "best_trial", lambda trials: max(trials, key=ladder.merit))
     data = draw(tmp_path / "photos", 20)
     epochs = {"training": {"length": "1 epochs"}}
     run = vt.train(data, out=tmp_path / "run", settings=epochs, offline=True, progress=False)
     names = [each["name"] for each in run.result.to_json()["rungs"]]
     assert f"LoRA of {hub}, a short trial" in names
-    assert "rank = 8" in (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
-    assert not [name for name in vt.load(tmp_path / "run").state_dict() if "parametrizations" in name]
+    settings = merged(ladder.LORA, epochs)
+    vt.train(data, init=hub, out=tmp_path / "lora", settings=settings, offline=True, progress=False)
+    assert "rank = 8" in (tmp_path / "lora" / "config.toml").read_text(encoding="utf-8")
+    assert not [name for name in vt.load(tmp_path / "lora").state_dict() if "parametrizations" in name]
 
 
 def test_the_cache_of_the_hub_is_read_with_care(hub: str, tmp_path: Path) -> None:
@@ -336,51 +338,49 @@ def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tm
     assert run.evaluation.accuracy == 1
 
 
-def test_few_images_learn_from_the_svm_that_is_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_images_learn_from_the_svm_that_is_ahead() -> None:
     """Frozen features are not the end where a classical method is better than they are; of more images it
     teaches only where it is ahead by more than chance."""
-    highest = 1.0  # that the accuracy of a trial may be
 
-    def behind(*given: Any, **options: Any) -> Rung:
-        frozen = options.get("steps") == 0
-        return Rung(given[4], 0.5 if frozen else 0.4, Interval(0, highest), 40, "cross-fitted", 1.0)
+    def tried(accuracy: float, highest: float, name: str = "x", loss: float | None = 1.0) -> Rung:
+        return Rung(name, accuracy, Interval(0, highest), 40, "cross-fitted", loss)
 
-    data = draw(tmp_path / "photos", 30)
-    monkeypatch.setattr(ladder, "tried", behind)
-    options: dict[str, Any] = {"device": CPU, "offline": True}
-    said: list[str] = []
-    climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
-    assert climbed.settings["training"]["distillation"]["teacher"] == "classical:svm"
-    assert "steps" not in climbed.settings["training"]
-    assert any("the model also learns from its answers" in each for each in said)
-    monkeypatch.setattr(ladder, "TAUGHT_ALWAYS", 10)
-    climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
-    assert climbed.settings["training"]["steps"] == 0
-    assert "also learns" not in said[-1]
-    highest = 0.5
-    climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
-    assert climbed.settings["training"]["distillation"]["teacher"] == "classical:svm"
+    def decided(images: int, highest: float) -> ladder.Chosen:
+        ways = [ladder.Way("tuned", "tuned", "hub", {"training": {"head": {"kind": "linear"}}})]
+        svm, frozen = tried(0.6, 1.0, SVM, None), tried(0.5, 1.0)
+        trials = [tried(0.4, highest)]
+        return ladder.decide(ways, trials, [svm, frozen, *trials], frozen, images)
+
+    few = decided(60, 1.0)
+    assert few.settings["training"]["distillation"]["teacher"] == "classical:svm"
+    assert (few.length, few.taught) == (None, True)
+    many = decided(ladder.TAUGHT_ALWAYS + 1, 1.0)
+    assert (many.length, many.taught) == ("0 steps", False)
+    assert many.ahead is not None
+    assert "distillation" not in many.settings["training"]
+    assert decided(ladder.TAUGHT_ALWAYS + 1, 0.5).taught
 
 
-def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+EPOCHS: dict[str, Any] = {"training": {"length": "2 epochs"}}
+
+
+def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path) -> None:
     """The run directory has frozen features with a linear classifier while better ways are looked for; it can
     be finished as it is, and a training that goes on takes their place."""
-    data, out, said = draw(tmp_path / "photos", 10), tmp_path / "run", []
+    data, out, said = draw(tmp_path / "photos", 10), tmp_path / "run", list[str]()
     image = next((data / "1").iterdir())
-    trial = ladder.tried
 
-    def stopped(*given: Any, **options: Any) -> Rung:
-        if options.get("steps") == 0:
-            return trial(*given, **options)
-        (answer,) = vt.predict(out, [image])
-        said.append(answer.label)
-        raise KeyboardInterrupt
+    def tell(sentence: str) -> None:
+        if sentence.startswith("fine-tuned"):  # Ctrl-C, after the first short trial
+            (answer,) = vt.predict(out, [image])
+            said.append(answer.label)
+            raise KeyboardInterrupt
+        if sentence.startswith("first model"):
+            assert f"`vitreous predict {out} IMAGE` works from now on, and Ctrl-C keeps it" in sentence
 
-    monkeypatch.setattr(ladder, "tried", stopped)
+    task = task_named("classification")
     with pytest.raises(KeyboardInterrupt) as interrupt:
-        vt.train(data, out=out, offline=True, progress=False)
+        ladder.climb(task, str(data), EPOCHS, device=CPU, tell=tell, offline=True, out=out)
     assert said == ["1"]
     (note,) = interrupt.value.__notes__
     assert f"vitreous predict {out} IMAGE" in note
@@ -391,21 +391,21 @@ def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(
     assert run.report.exists()
 
 
-def test_the_training_takes_the_place_of_the_first_model(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def behind(*given: Any, **options: Any) -> Rung:
-        frozen = options.get("steps") == 0
-        return Rung(given[4], 0.4 if frozen else 0.5, Interval(0, 1), 40, "cross-fitted", 1.0)
-
-    monkeypatch.setattr(ladder, "tried", behind)
+def test_the_training_takes_the_place_of_the_first_model(tmp_path: Path) -> None:
     data, out = draw(tmp_path / "photos", 10), tmp_path / "run"
-    epochs = {"training": {"length": "2 epochs"}}
-    run = vt.train(data, out=out, settings=epochs, offline=True)
-    assert f"`vitreous predict {out} IMAGE` works from now on, and Ctrl-C keeps it" in capsys.readouterr().err
+    task = task_named("classification")
+    climbed = ladder.climb(
+        task, str(data), EPOCHS, device=CPU, tell=lambda sentence: None, offline=True, out=out
+    )
+    assert climbed.out == out
+    started = start_run(
+        task, climbed.data, EPOCHS, init=climbed.init, over=out, device=CPU, base=climbed.settings
+    )
+    assert (out / "stopped.json").exists()
+    train_run(started, device=CPU)
     assert not (out / "stopped.json").exists()
-    assert run.metrics[-1]["step"] > 0
-    assert "steps = 0" not in (out / "config.toml").read_text(encoding="utf-8")
+    assert vt.Run(out).metrics[-1]["step"] > 0
+    assert "0 steps" not in (out / "config.toml").read_text(encoding="utf-8")
     with pytest.raises(vt.InputError, match="choose another --out"):
         vt.train(data, out=out, offline=True, progress=False)
 
@@ -423,19 +423,13 @@ def test_of_very_many_small_images_a_lighter_model_is_tried(
     assert climbed.settings == {}, "of few, the model that sees more detail needs no trial"
     monkeypatch.setattr(ladder, "MANY_SMALL", 30)
     monkeypatch.setattr(ladder, "MOST_TRIED", 24)
-    seen = []
-
-    def measured(task: Any, config: Any, data: Any, device: Any) -> dict[str, float]:
-        seen.append(len(data.train))
-        lighter = config.model.patch_size == (8, 8)
-        accuracy = 1.0 if lighter else 0.5
-        return {"validation_accuracy": accuracy, "validation_loss": 1 - accuracy, "images_per_second": 1.0}
-
-    monkeypatch.setattr(ladder, "trained_and_measured", measured)
     monkeypatch.setattr(ladder, "FEWEST", 4)
-    held_out: dict[str, Any] = {"data": {"validation_fraction": 0.2}}
+    held_out: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "2 epochs"}}
     climbed = ladder.climb(task_named("classification"), str(data), held_out, tell=said.append, **options)
-    assert seen == [24, 24]
-    assert climbed.settings == {"model": ladder.LIGHTER}
+    scratch, lighter = climbed.rungs[-2:]
+    assert "larger patches" in lighter.name
+    assert "larger patches" not in scratch.name
+    best = ladder.best_trial([scratch, lighter])
+    assert climbed.settings.get("model") == (ladder.LIGHTER if best is lighter else None)
+    assert best.title() in climbed.note
     assert len(climbed.data.train) > 30
-    assert "larger patches" in climbed.note

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import fsspec
 import numpy as np
@@ -301,13 +301,13 @@ def test_a_state_is_written_while_training_goes_on(
         Checkpointer(tmp_path),
         threading.Event(),
     )
-    write, before = Checkpointer.write, {name: weight.clone() for name, weight in weights(learner).items()}
+    flush, before = checkpoints.flush, {name: weight.clone() for name, weight in weights(learner).items()}
 
-    def slow(*given: Any, **more: Any) -> str:
+    def slow(path: Path) -> None:
         assert gate.wait(60)
-        return write(*given, **more)
+        flush(path)
 
-    monkeypatch.setattr(Checkpointer, "write", slow)
+    monkeypatch.setattr(checkpoints, "flush", slow)
     states.save(learner, wait=False)
     with torch.no_grad():
         for parameter in learner.model.parameters():
@@ -344,11 +344,11 @@ def test_what_cannot_be_written_at_all_is_not_waited_for(
 ) -> None:
     """As where memory is short: the error comes out, and the next wait ends."""
 
-    def fail(*_: object, **__: object) -> str:
+    def fail(path: Path) -> None:
         raise MemoryError
 
     states = Checkpointer(tmp_path)
-    monkeypatch.setattr(states, "write", fail)
+    monkeypatch.setattr(checkpoints, "flush", fail)
     with pytest.raises(MemoryError):
         states.save(Snapshot(1))
     states.finish()

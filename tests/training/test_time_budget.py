@@ -8,16 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from vitreous.addons.text.task import averaging
 from vitreous.cli import run as vitreous
-from vitreous.tasks import task_named, training_run
-from vitreous.training import trainer as loop
+from vitreous.tasks import task_named
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.distributed import World
+from vitreous.training.config import RunConfig
+from vitreous.training.objectives import classification
 from vitreous.training.run import Run, with_training
+from vitreous.training.step import Measured, Objective
 from vitreous.training.time_budget import TimeBudget
+from vitreous.training.trainer import Interrupted, Trainer
 
 from .conftest import Fit
 from .test_loop import Broken
@@ -43,27 +46,27 @@ class Steps(Callback):
     def __call__(self) -> float:
         return self.now
 
-    def prepare(self) -> None:
-        """A step takes its time before it is noted."""
-        self.now += self.lengths[min(self.taken, len(self.lengths) - 1)]
-        self.taken += 1
+    def around(self, objective: Objective) -> Objective:
+        """The same loss, which takes the time of a step."""
 
-    def on_step_end(self, trainer: loop.Trainer) -> None:
+        def timed(model: nn.Module, batch: Any, generator: torch.Generator) -> Measured:
+            self.now += self.lengths[min(self.taken, len(self.lengths) - 1)]
+            self.taken += 1
+            return objective(model, batch, generator)
+
+        return timed
+
+    def on_step_end(self, trainer: Trainer) -> None:
         self.rates.append(trainer.learner.optimizers[0].param_groups[0]["lr"])
         self.totals.append(trainer.total)
 
 
 @pytest.fixture
-def timed(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> Any:
+def timed(trained: Fit, tiny: RunConfig) -> Any:
     """Train the tiny model for some minutes of a clock that only steps move on."""
-    before = loop.TrainStep.take
 
     def fit(minutes: float, clock: Steps, **around: Any) -> Any:
-        def take(step: Any) -> None:
-            clock.prepare()
-            before(step)
-
-        monkeypatch.setattr(loop.TrainStep, "take", take)
+        around["objective"] = clock.around(around.get("objective") or classification(tiny.training))
         training = {
             "length": f"{minutes} minutes",
             "records": {"save_every": 1e9, "log_every": around.pop("log_every", None)},
@@ -103,10 +106,10 @@ def test_a_slow_beginning_is_not_taken_for_the_speed(timed: Any) -> None:
 
 def test_the_time_of_earlier_sessions_counts(timed: Any, tmp_path: Path) -> None:
     class Stop(Callback):
-        def on_step_end(self, trainer: loop.Trainer) -> None:
+        def on_step_end(self, trainer: Trainer) -> None:
             trainer.interrupted = trainer.learner.step == 20
 
-    with pytest.raises(loop.Interrupted):
+    with pytest.raises(Interrupted):
         timed(1.0, Steps(1.0), callbacks=[Stop()], checkpointer=Checkpointer(tmp_path))
     clock = Steps(1.0)
     learner = timed(1.0, clock, resume=tmp_path)
@@ -162,7 +165,7 @@ def test_the_last_row_has_a_validation(timed: Any) -> None:
     clock, rows = Steps(1.0), []
 
     class Slow(Callback):
-        def on_log(self, trainer: loop.Trainer, row: Any) -> None:
+        def on_log(self, trainer: Trainer, row: Any) -> None:
             clock.now += 0.72
             rows.append(row)
 
@@ -191,7 +194,7 @@ def test_several_processes_estimate_again_after_going_back(timed: Any, tmp_path:
             return [value]
 
     class Together(Callback):
-        def on_train_begin(self, trainer: loop.Trainer) -> None:
+        def on_train_begin(self, trainer: Trainer) -> None:
             trainer.world = Pair(0, 2)
 
     clock = Steps(0.29)
@@ -265,37 +268,3 @@ def test_a_time_that_does_not_do_is_one_sentence(
 ) -> None:
     assert vitreous(["train", "digits", *options]) == 2
     assert words in capsys.readouterr().err
-
-
-def test_a_slow_process_finds_the_directory_that_the_first_one_has_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run"
-    path.mkdir()
-    (path / "config.toml").write_text("")
-    monkeypatch.setattr(Run, "shared", staticmethod(lambda path, config, *_, **__: Run(path, config)))
-    monkeypatch.setattr(World, "any", lambda self, flags: flags)  # there is no other process to ask
-    second = World(rank=1, size=2)
-    started = training_run.start_run(
-        "classification", "synthetic:16@16", {}, out=path, device=CPU, world=second
-    )
-    assert started.run.path == path
-
-
-def test_a_batch_that_is_not_the_users_is_one_for_all_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[int] = []
-
-    def shared(path: Path, config: Any, *_: Any, **__: Any) -> Run:
-        found.append(config.training.batch_size)
-        return Run(path, config)
-
-    monkeypatch.setattr(World, "any", lambda self, flags: flags)
-    monkeypatch.setattr(Run, "shared", staticmethod(shared))
-    for settings in ({}, {"training": {"batch_size": 15}}):
-        world = World(rank=1, size=2)
-        training_run.start_run(
-            "classification", "synthetic:152@16", settings, out=tmp_path, device=CPU, world=world
-        )
-    assert found == [14, 15]  # of 127 images; the user's is refused when it is divided

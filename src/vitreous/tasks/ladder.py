@@ -78,6 +78,19 @@ class Way(NamedTuple):
     settings: Tree
 
 
+class Chosen(NamedTuple):
+    """What the trials decide: how the model is trained, with which settings, for how long where it is not as
+    planned, and why; the classical method that is ahead of all models, and whether it teaches."""
+
+    way: Way
+    trial: Rung
+    settings: Tree
+    length: str | None
+    note: str
+    ahead: Rung | None
+    taught: bool
+
+
 class Climbed(NamedTuple):
     """What the ladder found: how the model is trained, for how long, and why; with the data."""
 
@@ -183,30 +196,44 @@ def climb(
             )
         raise
     rungs += trials
-    place = trials.index(best_trial(trials))
-    best, trial = ways[place], trials[place]
-    chosen, length = dict(best.settings), None
-    ahead = better_classical(rungs)
-    taught = ahead is not None and teaches(ahead, trials, len(data.train))
-    if taught:  # of nine classes with ten images each: 43.7 % instead of the 30.3 % of frozen features
-        chosen = merged(TAUGHT, chosen)
-        note = said("training the way that did best: {name}", name=trial.title())
-    elif frozen and frozen.measured_on == "cross-fitted" and merit(frozen) > merit(trial):
-        best, length = ways[0], length_of(steps=0)
-        chosen = dict(best.settings)
-        note = said("kept: frozen features of {init} with a linear classifier", init=best.init)
-    else:
-        note = said("training the way that did best: {name}", name=trial.title())
-    if ahead:
-        tell(ahead_of_models(ahead, taught=taught))
+    chosen = decide(ways, trials, rungs, frozen, len(data.train))
+    if chosen.ahead:
+        tell(ahead_of_models(chosen.ahead, taught=chosen.taught))
     left = left_of(total, began)
     if left and config.training.minutes is None:
-        planned, _, data, _ = task.plan(data, settings, init=best.init, base=chosen)
-        epochs = planned.training.epochs
-        if trial.speed and epochs and epochs * len(data.train) / trial.speed < 60 * left:
+        planned, _, data, _ = task.plan(data, settings, init=chosen.way.init, base=chosen.settings)
+        epochs, speed = planned.training.epochs, chosen.trial.speed
+        if speed and epochs and epochs * len(data.train) / speed < 60 * left:
             left = None  # all epochs of the recipe fit into it
-    length = length or length_of(minutes=left)
-    return Climbed(data, best.init, chosen, length, tuple(rungs), note, out if frozen else None)
+    length = chosen.length or length_of(minutes=left)
+    first = out if frozen else None
+    return Climbed(data, chosen.way.init, chosen.settings, length, tuple(rungs), chosen.note, first)
+
+
+def decide(
+    ways: Sequence[Way], trials: Sequence[Rung], rungs: Sequence[Rung], frozen: Rung | None, images: int
+) -> Chosen:
+    """Choose how a model is trained.
+
+    Args:
+        ways: that were tried; where features were frozen, the first is to fine-tune them.
+        trials: what each of them got.
+        rungs: all that was tried, with classical methods and the trials.
+        frozen: what frozen features with a linear classifier got; None: they were not tried.
+        images: to train on.
+    """
+    place = trials.index(best_trial(trials))
+    way, trial = ways[place], trials[place]
+    ahead = better_classical(rungs)
+    taught = ahead is not None and teaches(ahead, trials, images)
+    note = said("training the way that did best: {name}", name=trial.title())
+    if taught:  # of nine classes with ten images each: 43.7 % instead of the 30.3 % of frozen features
+        return Chosen(way, trial, merged(TAUGHT, way.settings), None, note, ahead, taught)
+    if frozen and frozen.measured_on == "cross-fitted" and merit(frozen) > merit(trial):
+        way = ways[0]
+        note = said("kept: frozen features of {init} with a linear classifier", init=way.init)
+        return Chosen(way, trial, way.settings, length_of(steps=0), note, ahead, taught)
+    return Chosen(way, trial, way.settings, None, note, ahead, taught)
 
 
 def first_model(

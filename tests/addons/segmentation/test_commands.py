@@ -9,6 +9,7 @@ from PIL import Image
 from vitreous.addons.segmentation.masked import mask_image
 from vitreous.addons.segmentation.task import mask_files, overlay_of, save_png
 from vitreous.errors import InputError
+from vitreous.tasks.training_run import resume_run
 
 SMALL = (
     "--set", "training.length=3 steps", "--set", "training.batch_size=4", "--set", "model.depth=1",
@@ -198,18 +199,9 @@ def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, st
     assert "step 7/7" in done.err
 
 
-def test_a_run_that_goes_on_hears_of_shards(run, command, monkeypatch):
-    heard = []
-
-    def listening(run, **changes):
-        heard.append(changes)
-        raise InputError("enough heard")
-
-    monkeypatch.setattr("vitreous.training.run.Run.with_training", listening)
-    monkeypatch.setattr("vitreous.api.run.check_shard", lambda shard: None)  # as under torchrun
-    for option in ("--no-shard", "--shard"):
-        assert "enough heard" in command("train", "--resume", run, option).err
-    assert heard == [{"shard": False}, {"shard": True}]
+def test_a_run_that_goes_on_hears_of_shards(run):
+    for shard in (False, True):
+        assert resume_run(run, shard=shard).run.config.training.shard is shard
 
 
 def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workplace):
