@@ -102,11 +102,18 @@ def train_unet(planned: Plan, path: Path, *, seconds: float, width: int, lr: flo
     loader = task.prepare(run.config, planned.data, device=torch.device("cpu"), world=World()).loader
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.prepared), training)
     begun = time.process_time()
-    Trainer(trial, loader, LossOf(trial.model, objective), training.model_copy(update={"length": f"{PROBE} steps"})).fit()
+    Trainer(
+        trial,
+        loader,
+        LossOf(trial.model, objective),
+        training.model_copy(update={"length": f"{PROBE} steps"}),
+    ).fit()
     steps = round(seconds * PROBE / (time.process_time() - begun))
     learner = Learner.begin(model, training)
     begun = time.process_time()
-    Trainer(learner, loader, LossOf(model, objective), training.model_copy(update={"length": f"{steps} steps"})).fit()
+    Trainer(
+        learner, loader, LossOf(model, objective), training.model_copy(update={"length": f"{steps} steps"})
+    ).fit()
     took = time.process_time() - begun
     assert planned.data.test is not None
     found = evaluate_segmenter(model, planned.data.test)  # type: ignore[arg-type]
