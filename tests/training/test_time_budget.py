@@ -16,6 +16,7 @@ from vitreous.tasks import task_named
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
+from vitreous.training.distributed import World
 from vitreous.training.objectives import classification
 from vitreous.training.run import Run, with_training
 from vitreous.training.step import Measured, Objective
@@ -259,7 +260,7 @@ def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest
     ("options", "words"),
     [
         (["--minutes", "0"], "leaves no time to train"),
-        (["--minutes", "1e308"], "of minutes 525600 at most"),
+        (["--minutes", "1e308"], "minutes up to 525600"),
         (["--minutes", "1", "--epochs", "2"], "give one of them"),
     ],
 )

@@ -262,7 +262,7 @@ def check_length(text: str) -> str:
             raise ValueError(f"{text!r} is not a whole number of steps")
         return f"{int(number)} steps"
     if number <= 0 or (unit == "minute" and number > YEAR):
-        raise ValueError(f"{text!r} is no time to train: give a number above 0, of minutes {YEAR} at most")
+        raise ValueError(f"{text!r} leaves no time to train: give a number above 0, minutes up to {YEAR}")
     return f"{int(number) if number == int(number) else number} {unit}s"
 
 
