@@ -42,11 +42,11 @@ class HasModel(Protocol):
 # MODEL: a path or name, a run, or a module of vitreous, timm, transformers ...
 ModelLike: TypeAlias = "str | Path | RunLike | HasModel | nn.Module"
 ImageSize = int | tuple[int, int]
-Settings = Mapping[str, Any]
+Settings = Mapping[str, object]
 Threshold = int | float | str | Mapping[str, float]
 
 
-def settings_tree(settings: Settings | None, config: str | Path | None = None) -> dict[str, Any]:
+def settings_tree(settings: Settings | None, config: str | Path | None = None) -> dict[str, object]:
     """Merge settings over those of a TOML file.
 
     Args:
@@ -62,7 +62,7 @@ def settings_tree(settings: Settings | None, config: str | Path | None = None) -
     return tree
 
 
-def leaves_of(settings: Settings, group: str = "") -> Iterator[tuple[str, Any]]:
+def leaves_of(settings: Settings, group: str = "") -> Iterator[tuple[str, object]]:
     """Yield the dotted name and the value of each setting of a tree."""
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
@@ -71,7 +71,7 @@ def leaves_of(settings: Settings, group: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{group}{name}", value
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, object]:
     """Return the content of a TOML file. Raises InputError: it cannot be read, or is not TOML."""
     try:
         return tomllib.loads(read_text(path))

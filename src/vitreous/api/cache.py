@@ -8,7 +8,6 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vitreous.errors import InputError, cache_folder, nearest
 from vitreous.extensions import addons
@@ -38,10 +37,10 @@ class CacheUse(Result):
     folder: Path
     bytes: dict[str, int]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"folder": str(self.folder), "bytes": self.bytes, "total_bytes": sum(self.bytes.values())}
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each kind of content."""
         return [{"kind": kind, "what": KINDS[kind], "bytes": size} for kind, size in self.bytes.items()]
 

@@ -64,12 +64,12 @@ def compare(
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
     source = None if data is None else data_source(data, task.about.targets)
-    how = computation(device, batch_size, workers) | {"precision": precision}
+    how = computation(device, batch_size, workers)
     compared: list[ComparedRun] = []
     shown: page_of_runs.Shown | None = None
     with speaking(language), progress_bar("comparing", progress) as advance:
         for path, name in zip(paths, names_of(paths), strict=True):
-            run, images = compared_run(task, path, name, source, advance, **how)
+            run, images = compared_run(task, path, name, source, advance, precision=precision, **how)
             compared.append(run)
             shown = shown or images
         found = compare_runs(task.name, compared)

@@ -103,8 +103,10 @@ def calibrate(
         raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with `out`")
     answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
-        how |= {"learned": held.learned, "progress": advance}
-        before, after = calibrate_model(answerer.to(how["device"]), held.examples, **how)
+        answerer = answerer.to(how["device"])
+        before, after = calibrate_model(
+            answerer, held.examples, learned=held.learned, progress=advance, **how
+        )
     with ExitStack() as writing:
         place = folder
         if out is not None:

@@ -71,7 +71,7 @@ def evaluate(
     held = task.held_out(name, answerer, source, tree)
     how = computation(device, batch_size, workers)
     with process_group(how["device"]) as (world, here):
-        how |= {"device": here, "world": world}
+        how["device"] = here
         module_of(answerer).to(here)
         if world.first:
             images = held.examples if isinstance(held.examples, ImageDataset) else None
@@ -79,5 +79,5 @@ def evaluate(
             precision = automatic_precision(answerer, images, precision, here, **more)
         shown = progress and world.first
         with computing(world.broadcast(precision), here), progress_bar("evaluating", shown) as advance:
-            evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
+            evaluation = task.evaluate(answerer, held.examples, progress=advance, world=world, **how)
     return replace(evaluation, model=name, source=held.source, part=held.part)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import torch
 from torch import nn
 
 from vitreous.api.arguments import ModelLike, check_batch_size, check_whole, path_of_run, say
@@ -58,7 +59,7 @@ def known_module(model: object) -> Any:
     return model
 
 
-def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, Any]) -> NativeAspect:
+def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, object]) -> NativeAspect:
     """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError: as
     `resolve_model`; or it cannot."""
     check_whole("patches", patches)
@@ -72,7 +73,15 @@ def program_of(model: ModelLike) -> ModelLike:
     return open_program(Path(model)) if is_program(model) else model
 
 
-def computation(device: str, batch_size: int | None, workers: int | None) -> dict[str, Any]:
+class Computation(TypedDict):
+    """Where and how images are computed."""
+
+    device: torch.device
+    batch_size: int
+    workers: int
+
+
+def computation(device: str, batch_size: int | None, workers: int | None) -> Computation:
     """Return where and how images are computed: the device, as many threads that decode as it has cores where
     `workers` is None, and batches of 16 on a CPU and 64 on a GPU where `batch_size` is None. Memory that a
     batch has freed is kept for the next one."""
@@ -82,7 +91,7 @@ def computation(device: str, batch_size: int | None, workers: int | None) -> dic
     return {"device": here, "batch_size": batch_size or BATCH[here.type], "workers": loading_workers(workers)}
 
 
-def fastest(model: ModelLike, precision: str, device: str, fields: Mapping[str, Any]) -> Any:
+def fastest(model: ModelLike, precision: str, device: str, fields: Mapping[str, object]) -> object:
     """Return what computes MODEL fastest: what an add-on has chosen for it, where nothing else is asked for,
     and said on stderr; or MODEL itself."""
     plain = precision == "auto" and device in ("auto", "cpu") and not fields

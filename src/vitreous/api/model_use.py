@@ -35,7 +35,7 @@ class ModelUse:
     fields: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in ("source", "task")}
 
     @cached_property
@@ -48,6 +48,6 @@ class ModelUse:
         """The task of the model; that of a classifier where it does not say."""
         return answerer.task_or_classification(self.source)
 
-    def computation(self) -> dict[str, Any]:
+    def computation(self) -> model_source.Computation:
         """Return what `computation` does."""
         return model_source.computation(self.device, self.batch_size, self.workers)

@@ -91,7 +91,7 @@ class Predictor:
         fields = model_fields(settings_tree(settings, config), image_size)
         self.use = ModelUse(model, device, precision, batch_size, workers, fields, options)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "opened"}
 
     @cached_property

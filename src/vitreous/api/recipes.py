@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
 from vitreous.training.recipes import sourced
 from vitreous.training.settings import differences
@@ -15,7 +13,7 @@ def list_recipes() -> dict[str, str]:
     return {name: find_recipe(name).text.splitlines()[0] for name in recipe_names()}
 
 
-def compare_recipes(name: str, other: str) -> list[dict[str, Any]]:
+def compare_recipes(name: str, other: str) -> list[dict[str, object]]:
     """Return the settings in which a recipe differs from another; or, where `other` is "source", from what
     the code that it is from computes, with the place there and the reason. Raises InputError: there is no
     such recipe; it follows none."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter, Token
 
@@ -87,11 +87,11 @@ def parse_size(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
     return sides[0], sides[-1]
 
 
-def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, Any]:
+def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, object]:
     """{"model.depth": 6} from --set model.depth=6."""
     from vitreous.models.settings import parse_value
 
-    parsed: dict[str, Any] = {}
+    parsed: dict[str, object] = {}
     for token in tokens:
         name, equals, value = (part.strip() for part in token.value.partition("="))
         if not equals or not name:
@@ -162,7 +162,7 @@ ImageSize = Annotated[
 Language = Annotated[Text, Parameter(help="language of the page: en or ko; by default the locale's")]
 Precision = Annotated[Text, Parameter(help=f"fp32; bf16; auto: {AUTO} [default: auto]")]
 Settings = Annotated[
-    dict[str, Any],
+    dict[str, object],
     Parameter(
         name="--set",
         converter=parse_settings,

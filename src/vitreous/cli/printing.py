@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHOWN = 5  # images that a finding names; --json gives more
 
 
-def print_json(result: Mapping[str, Any]) -> None:
+def print_json(result: Mapping[str, object]) -> None:
     """Print the one JSON object of a command. Numbers that are not finite become null."""
     from pydantic_core import to_json
 

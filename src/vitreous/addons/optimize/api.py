@@ -67,6 +67,14 @@ def optimize(
     how = computation(device, batch_size, workers)
     chosen = measuring.engines_here(how["device"], engines)
     answerer, held = open_classifier(str(path), "labels to compare", data, settings_tree(settings, config))
-    how |= {"about": {"model": str(path), "source": held.source, "part": held.part}, "engines": chosen}
-    how |= {"budget": budget, "timed_batch": timed_batch, "say": say if progress else lambda line: None}
-    return measuring.optimize(answerer.to(how["device"]).eval(), folder, held.examples, **how)
+    return measuring.optimize(
+        answerer.to(how["device"]).eval(),
+        folder,
+        held.examples,
+        about={"model": str(path), "source": held.source, "part": held.part},
+        engines=chosen,
+        budget=budget,
+        timed_batch=timed_batch,
+        say=say if progress else lambda line: None,
+        **how,
+    )

@@ -81,7 +81,7 @@ class Optimization(Result):
     chosen: str
     file: Path | None
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each candidate."""
         return [asdict(each) for each in self.rows]
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -127,7 +127,7 @@ class SegmentationEvaluation(Evaluation):
             found["foreground_miou"] = Metric(self.foreground_miou, "mean IoU of background and the rest")
         return found
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         return {
             "per_class": [
                 {"label": name, "iou": float(iou), "iou_interval": list(interval), "pixels": count}

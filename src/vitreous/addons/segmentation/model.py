@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -67,7 +67,7 @@ class SegmenterConfig(ViTConfig):
         return ViTConfig(**fields | {"num_classes": None})
 
 
-def named(name: str) -> dict[str, Any]:
+def named(name: str) -> dict[str, object]:
     """Return the fields that a name stands for: Seg-B/16, and Seg-B-Mask/16 with a mask Transformer
     (2105.05633, Table 3). The class token takes part in the attention, as in the authors' code. Raises
     InputError: there is no such model."""

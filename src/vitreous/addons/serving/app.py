@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapp
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -224,7 +224,7 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
         f"{endpoint.name.title()}Answers",
         **{endpoint.key: (list[endpoint.item], ...), "failed": (list[Failed], ...)},  # type: ignore[call-overload]
     )
-    good: dict[str, Any] = {"model": envelope}
+    good: dict[str, object] = {"model": envelope}
     if "format" in endpoint.parameters.model_fields:
         good["content"] = {"image/png": {"schema": FILE}}
     path = f"/v1/{endpoint.name}"
@@ -336,7 +336,7 @@ IMAGES = {
 }
 
 
-def query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+def query_parameters(endpoint: Endpoint) -> list[dict[str, object]]:
     """The parameters of the query; the same names do in a form."""
     schema = endpoint.parameters.model_json_schema()
     return [

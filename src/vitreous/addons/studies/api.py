@@ -104,7 +104,10 @@ def study(
     if data is not None:
         check_own_images(chosen[0])
         size = tree.get("image_size", OWN_SIZE)
-        own = OwnImages.read(data, (size, size) if isinstance(size, int) else tuple(size))
+        sides = (size, size) if isinstance(size, int) else size
+        if not isinstance(sides, list | tuple) or len(sides) != 2:
+            raise InputError(f"image_size={size!r} is not a size: give one number, or two")
+        own = OwnImages.read(data, (sides[0], sides[1]))
         chosen = [own.study(chosen[0])]
         tree = {name: value for name, value in tree.items() if name != "image_size"}
     if tree:

@@ -35,8 +35,8 @@ POSITION_ROWS = (  # name, kind, where if they are added, the paper's accuracy
 
 # About as many operations as the ViT of BASE. At half the width GroupNorm, which has 32 groups, would have
 # one channel in a group, and take from each image what tells textures apart: how strongly a filter answers.
-HYBRID: dict[str, Any] = {"stem": {"kind": "resnet", "layers": (), "width_factor": 1.0}, "depth": 2}
-RESNET: dict[str, Any] = {"layers": (1,), "width_factor": 1.0, "order": "post-activation"}
+HYBRID: dict[str, object] = {"stem": {"kind": "resnet", "layers": (), "width_factor": 1.0}, "depth": 2}
+RESNET: dict[str, object] = {"layers": (1,), "width_factor": 1.0, "order": "post-activation"}
 MANY = 100_000  # training images, of which 600 steps see no image twice
 # Learning rates by the 5-shot accuracy of two seeds that the results do not have, after 600 steps on MANY.
 # The ResNet: 0.809 with 0.01, 0.813 with 0.03, 0.782 with 0.1. That of the hybrid is the largest tried.
@@ -63,7 +63,7 @@ def positions() -> Study:
     base = count(POSITIONS, MANY, steps=LONG)
     variants = []
     for name, kind, where, paper in POSITION_ROWS:
-        position: dict[str, Any] = {"kind": kind}
+        position: dict[str, object] = {"kind": kind}
         if kind != "none":
             position["init_std"] = INIT_STD
         if where is not None:
@@ -123,7 +123,7 @@ def operations(model: Tree) -> float:
 
 def shape() -> Study:
     """One dimension at a time, smaller and larger."""
-    changes: dict[str, dict[str, Any]] = {
+    changes: dict[str, dict[str, object]] = {
         "the base": {},
         "depth, third": {"depth": 1},
         "depth, double": {"depth": 6},
@@ -276,7 +276,7 @@ def inductive_bias() -> Study:
 def initialization() -> Study:
     """Without a training step: what the architectures know of images before they see one."""
     fresh = {name: trial.change(steps=0, measures=("shifts",)) for name, trial in ARCHITECTURES.items()}
-    none: dict[str, Any] = {"position": {"kind": "none"}}
+    none: dict[str, object] = {"position": {"kind": "none"}}
     # Many patches, so that a chance correlation is small.
     wide = BASE.change(
         steps=0, data=f"{WORLD.replace('@16', '@64')},looks=same", measures=("shifts", "positions")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitreous.addons.studies.experiments import STUDIES, study_named
 from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory
@@ -38,13 +38,13 @@ class Findings(Result):
     share: float
     rows: Sequence[TableRow]
     files: tuple[Path, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def verdicts(self) -> list[Verdict]:
         return [verdict(claim, self.rows) for claim in self.study.claims]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         about = self.study.words
         return {
             "study": self.study.name,
@@ -91,9 +91,9 @@ class Findings(Result):
         plot = study_plot(self.study, self.rows, self.runs)
         return replace(self, files=write_results(folder, self.markdown(), numbers, plot))
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each variant."""
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         for row in self.rows:
             variant, first = row.variant, row.results[0]
             interval = list(row.interval(self.study.measure)) if self.seeds > 1 else None
@@ -185,12 +185,12 @@ class Ledger(Result):
         """Those that have been run."""
         return [each for each in self.verdicts if each[1].seeds]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"claims": self.table(), "counts": self.counts}
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each claim that has been tried."""
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         for name, each in self.run:
             sentence = study_named(name).words["claims"][each.claim.name]
             row = {"study": name, **each.to_json(sentence)}

@@ -41,7 +41,7 @@ LEAVES, OPERATORS = "abcd", tuple(PRECEDENCE)
 JOINED = tuple(grammar_words()["join"].values())  # the words before a pronoun
 CHUNK = 256  # sequences at a time
 SCHEDULE = FallingScheduleConfig(warmup=0.1)
-SMALL: dict[str, Any] = {
+SMALL: dict[str, object] = {
     "vocabulary": 0,  # that of the task
     "width": 64, "depth": 2, "encoder_depth": 2, "heads": 8, "mlp_dim": 128, "max_length": 64,
     "position": "sinusoidal", "dropout": 0.0, "norm": "pre", "final_norm": True,

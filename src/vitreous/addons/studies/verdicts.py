@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -128,7 +128,7 @@ class Verdict:
             text = phrase("study.verdicts.limit", verdict=text, limit=self.number(self.detectable))
         return text
 
-    def to_json(self, sentence: str) -> dict[str, Any]:
+    def to_json(self, sentence: str) -> dict[str, object]:
         claim = self.claim
         return {
             "claim": claim.name,

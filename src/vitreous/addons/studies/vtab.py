@@ -39,7 +39,7 @@ class VTAB(Result):
     """The scores of all tasks, and their means."""
 
     scores: tuple[TaskScore, ...]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
 
     @property
     def means(self) -> dict[str, float]:
@@ -58,7 +58,7 @@ class VTAB(Result):
         counts = Counter(each.group for each in self.scores)
         return {name: number - counts[name] for name, number in GROUPS.items() if counts[name] < number}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "study": "vtab",
             "settings": dict(self.settings),
@@ -67,7 +67,7 @@ class VTAB(Result):
             "missing": self.missing,
         }
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each task."""
         return [{**vars(score), "interval": list(score.interval)} for score in self.scores]
 

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -66,7 +65,7 @@ def atomic_files(folder: Path) -> Iterator[Path]:
                 os.replace(file, folder / file.name)
 
 
-def write_results(folder: Path, table: str, numbers: Mapping[str, Any], plot: Chart) -> tuple[Path, ...]:
+def write_results(folder: Path, table: str, numbers: Mapping[str, object], plot: Chart) -> tuple[Path, ...]:
     """Write table.md, results.json, plot.svg and plot.png into `folder`: all of them or none."""
     with atomic_files(folder) as beside:
         check_replaceable(folder)

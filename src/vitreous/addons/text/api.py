@@ -59,10 +59,10 @@ class Translations(Result):
 
     rows: tuple[TranslatedText, ...]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"translations": self.table()}
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each text."""
         return [each._asdict() for each in self.rows]
 

@@ -173,7 +173,7 @@ def next_logits(
 FEW_ROWS = 4  # rows; from six on, BLAS takes as long either way round
 
 
-def few_rows(rows: int, like: Tensor) -> AbstractContextManager[Any]:
+def few_rows(rows: int, like: Tensor) -> AbstractContextManager[object]:
     """Return `TransposedLinear` where it is faster: for few rows, on a CPU, in float32 as `like`."""
     few = rows <= FEW_ROWS and like.device.type == "cpu" and like.dtype == torch.float32
     return TransposedLinear() if few else nullcontext()

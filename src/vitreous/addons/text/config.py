@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import model_validator
@@ -77,12 +77,12 @@ class TransformerConfig(DecoderConfig):
     source_vocabulary: Positive | None = setting(None, "None: source and target share one, and its embedding")
 
     @classmethod
-    def base(cls, **overrides: Any) -> TransformerConfig:
+    def base(cls, **overrides: object) -> TransformerConfig:
         """N = 6, d_model 512, d_ff 2048, h = 8, dropout 0.1."""
         return cls(**overrides)
 
     @classmethod
-    def big(cls, **overrides: Any) -> TransformerConfig:
+    def big(cls, **overrides: object) -> TransformerConfig:
         """N = 6, d_model 1024, d_ff 4096, h = 16, dropout 0.3."""
         return cls(**{"width": 1024, "mlp_dim": 4096, "heads": 16, "dropout": 0.3, **overrides})
 
@@ -97,7 +97,7 @@ class TransformerConfig(DecoderConfig):
 NAMED = {"transformer-base": TransformerConfig.base, "transformer-big": TransformerConfig.big}
 
 
-def named(name: str) -> dict[str, Any]:
+def named(name: str) -> dict[str, object]:
     """Return the fields that a name stands for. Raises InputError: there is no such model."""
     if name not in NAMED:
         raise InputError(f"unknown model {name!r}: {nearest(name, list(NAMED))}")

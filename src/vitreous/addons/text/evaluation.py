@@ -99,7 +99,7 @@ class CaptioningEvaluation(TextEvaluation):
             "character_accuracy": Metric(self.characters, "character accuracy", self.characters_interval),
         }
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         return {"mistakes": self.named_mistakes("image", "wanted", "read")}
 
     def tables(self) -> list[TextTable]:
@@ -140,7 +140,7 @@ class TranslationEvaluation(TextEvaluation):
             "chrf": Metric(self.chrf, "chrF", self.chrf_interval, rate=False),
         }
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         return {
             "bleu_signature": self.signature,
             "too_long": self.too_long,

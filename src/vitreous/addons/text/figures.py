@@ -158,7 +158,7 @@ def inspect_text_model(
 
 def steps_of(
     reader: Reader, image: Float[Tensor, "C H W"], cross: Maps, written: Sequence[int]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the image, the written tokens, and what each of them attended to in it, for the player."""
     prefix = reader.model.config.encoder.num_prefix_tokens
     return {
@@ -174,10 +174,10 @@ def write_sequence_page(
     model: Transformer | Captioner,
     lead: str,
     maps: Sequence[SequenceAttention],
-    examples: Sequence[Mapping[str, Any]],
+    examples: Sequence[Mapping[str, object]],
     *,
     interactive: bool = False,
-    player: Mapping[str, Any] | None = None,
+    player: Mapping[str, object] | None = None,
     measured: Measured | None = None,
 ) -> Inspection:
     """Write the page, and the maps of each example i as encoder_i, decoder_i and cross_i.
@@ -189,7 +189,13 @@ def write_sequence_page(
     """
     curves = curves_figure(run, "text")
     parts = [curves] if isinstance(curves, Exhibit) else []  # a folder without a run has none
-    head: dict[str, Any] = {"evaluation": None, "comparisons": [], "notice": "", "commands": {}, "facts": {}}
+    head: dict[str, object] = {
+        "evaluation": None,
+        "comparisons": [],
+        "notice": "",
+        "commands": {},
+        "facts": {},
+    }
     head |= {"kind": "sequence", "configuration": None}
     if measured:
         found = measured.evaluation

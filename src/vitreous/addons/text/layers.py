@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -139,12 +139,12 @@ class DecoderPast(NamedTuple):
     cross_attention: KeyValues
 
 
-def pre_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: Any) -> Tensor:
+def pre_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: object) -> Tensor:
     """z + Layer(LN(z), inputs)"""
     return z + branch(layer(norm(z), *inputs))
 
 
-def post_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: Any) -> Tensor:
+def post_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: object) -> Tensor:
     """LN(z + Layer(z, inputs))"""
     return norm(z + branch(layer(z, *inputs)))
 

@@ -56,7 +56,7 @@ def understood(path: str) -> Iterator[None]:
         raise InputError(f"{path}: {explain(error, 'model')}") from None
 
 
-def decoder_fields(source: Source, decoder: Mapping[str, Any]) -> dict[str, Any]:
+def decoder_fields(source: Source, decoder: Mapping[str, object]) -> dict[str, object]:
     """What the decoders of BART's descendants have in common: theirs as ours."""
     return {
         "width": decoder["d_model"],

@@ -69,12 +69,12 @@ def read_torch_transformer(source: Source) -> Converted:
     return Converted(source, config, TRANSFORMER_ROWS, make=meta_encoder_decoder)
 
 
-def meta_encoder_decoder(config: TransformerConfig, **attributes: Any) -> EncoderDecoder:
+def meta_encoder_decoder(config: TransformerConfig, **attributes: object) -> EncoderDecoder:
     with torch.device("meta"):
         return EncoderDecoder(config).eval()
 
 
-def facts_of(module: nn.Module) -> dict[str, Any] | None:
+def facts_of(module: nn.Module) -> dict[str, object] | None:
     """Return what the attributes of a `torch.nn.Transformer` tell."""
     if not isinstance(module, nn.Transformer):
         return None

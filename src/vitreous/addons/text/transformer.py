@@ -298,7 +298,7 @@ def build_sequence_model(
     *,
     preprocessing: Preprocessing | None = None,
     seed: int = 0,
-    **_: Any,
+    **_: object,
 ) -> Transformer | Captioner:
     """Build the model of a configuration; a model that writes text has no labels and no temperature."""
     if isinstance(config, CaptionerConfig):
