@@ -70,7 +70,7 @@ class Embeddings(Result):
     count: int
     out: Path | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {
             "count": self.count,
             "width": self.values.shape[1],
@@ -78,7 +78,7 @@ class Embeddings(Result):
             "failed": [asdict(each) for each in self.failed],
         }
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each image: its path and its D numbers."""
         columns = [f"feature_{column}" for column in range(self.values.shape[1])]
         return [
@@ -232,7 +232,7 @@ def probe(
     return beside_baselines(found, opened, splits, **options)
 
 
-def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, Any]]:
+def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, object]]:
     """Return what a run was trained on, split as it was; the digits for any other model."""
     path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():

@@ -83,10 +83,10 @@ class Attributions(Result):
     difference: NDArray[np.float32]
     failed: tuple[Failure, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"images": self.table(), "failed": [asdict(each) for each in self.failed]}
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each image: its class, and the rank correlation of each method."""
         return [
             {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import numba
 import numpy as np
@@ -22,7 +22,7 @@ HALF = 1 << (BITS - 1)
 ONE, TWO, THREE = np.uintp(1), np.uintp(2), np.uintp(3)  # unsigned, so that no index counts from the end
 
 
-def machine_code(function: Callable[..., Any]) -> Any:
+def machine_code(function: Callable[..., object]) -> object:
     """The function compiled at its first call, for many threads at once, and kept for the next process."""
     try:
         return numba.njit(function, nogil=True, error_model="numpy", cache=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from vitreous.errors import utf8_name
 from vitreous.languages import phrase
@@ -115,7 +115,7 @@ class Examination(Result):
     def to_json(self) -> dict[str, object]:
         return {**vars(self), "findings": [each.to_json() for each in self.findings]}
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each finding."""
         return [
             {"severity": each.severity, "problem": each.problem, "fix": each.fix} for each in self.findings

@@ -210,7 +210,7 @@ class DecodedImages:
         targets = self.images.targets.tensor(indices)
         return Batch(self.stacked(samples, indices), targets, torch.from_numpy(indices))
 
-    def stacked(self, samples: Sequence[Any], indices: Indices) -> UInt8[Tensor, "B C H W"]:
+    def stacked(self, samples: Sequence[Tensor], indices: Indices) -> UInt8[Tensor, "B C H W"]:
         """Return what `read` gave as one tensor."""
         return torch.stack(list(samples))
 
@@ -244,7 +244,7 @@ class CachedBatches(DecodedImages):
         assert self.cache is not None
         self.cache.check(index)
 
-    def stacked(self, samples: Sequence[Any], indices: Indices) -> UInt8[Tensor, "B C H W"]:
+    def stacked(self, samples: Sequence[Tensor], indices: Indices) -> UInt8[Tensor, "B C H W"]:
         assert self.cache is not None
         return self.cache.stacked(indices)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ class GoogleInit:
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
 
-    def draw(self, weight: Tensor, fill: Callable[..., Tensor], **options: Any) -> None:
+    def draw(self, weight: Tensor, fill: Callable[..., Tensor], **options: object) -> None:
         """Fill `weight` in place by a function of `torch.nn.init`."""
         if weight.device.type == self.generator.device.type:
             fill(weight, generator=self.generator, **options)

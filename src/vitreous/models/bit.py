@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from jaxtyping import Float
 from pydantic import model_validator
@@ -52,7 +52,7 @@ class BiTConfig(ResNetConfig):
 
     if TYPE_CHECKING:  # a type checker does not know that one number is a square
 
-        def __init__(self, *, image_size: int | tuple[int, int] = ..., **fields: Any) -> None: ...
+        def __init__(self, *, image_size: int | tuple[int, int] = ..., **fields: object) -> None: ...
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -100,7 +100,7 @@ PUBLISHED = {
 EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1"
 
 
-def config_of(name: str | ViTConfig | BiTConfig, **overrides: Any) -> ViTConfig | BiTConfig:
+def config_of(name: str | ViTConfig | BiTConfig, **overrides: object) -> ViTConfig | BiTConfig:
     """The configuration that `name` stands for, or a given one, with any field changed. Raises InputError: an
     unknown name (the nearest known one is given), or values that do not fit together."""
     if isinstance(name, ViTConfig | BiTConfig):
@@ -222,7 +222,7 @@ def source_of(name: str) -> str:
     return next(source for start, source in known.items() if name.startswith(start))
 
 
-def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: Any) -> Model:
+def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: object) -> Model:
     """Create a model with fresh weights.
 
         create("ViT-B/16", num_classes=10, image_size=224, seed=0)
@@ -246,7 +246,7 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: Any
     return build_model(config_of(name, **overrides), seed=seed)
 
 
-def build_model(config: ViTConfig | BiTConfig, **attributes: Any) -> Model:
+def build_model(config: ViTConfig | BiTConfig, **attributes: object) -> Model:
     """Build the model of a configuration with fresh weights.
 
     Args:

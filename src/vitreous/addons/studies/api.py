@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitreous.api.arguments import Settings, settings_tree
 from vitreous.errors import InputError, require_packages
@@ -124,7 +124,7 @@ def study(
 
 def study_vtab(
     data: object,
-    tree: dict[str, Any],
+    tree: dict[str, object],
     quick: bool,
     seeds: int | None,
     out: str | Path | None,

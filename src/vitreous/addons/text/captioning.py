@@ -50,7 +50,7 @@ class Caption:
     text: str
     score: float | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     def line(self) -> str:

@@ -138,7 +138,7 @@ class CaptionReader:
         self.prepare, self.read = self.images.prepare, self.images.read
         self.texts = encoded.targets
 
-    def collate(self, samples: Sequence[object], indices: Indices, rows: Rows) -> CaptionBatch:
+    def collate(self, samples: Sequence[Tensor], indices: Indices, rows: Rows) -> CaptionBatch:
         """Return samples as a batch."""
         return CaptionBatch(
             self.images.stacked(samples, indices),
