@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from vitreous.addons.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.addons.text.digit_lines import DIGIT_LINES, digit_lines
