@@ -37,6 +37,7 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
 
 def list_formats() -> dict[str, str]:
     """Every format that is read, by name: what it is, and whether it is written too."""
-    return {
-        each.name: each.about if each.write else f"{each.about} (only read)" for each in formats().values()
-    }
+    about: dict[str, str] = {}
+    for each in formats().values():
+        about[each.name] = each.about if each.write else f"{each.about} (only read)"
+    return about

@@ -162,11 +162,14 @@ def merge(source: Source, changes: Mapping[str, LowRank], instead: Mapping[str, 
     """The weights of the model with the adapter's. Raises InputError: it has no place for some."""
     entries = dict(source.tensors.entries)
     wanted = {layer: place_of(f"{layer}.weight", entries) for layer in changes}
-    lost = [layer for layer, place in wanted.items() if place is None]
-    lost += [
-        layer for layer, place in wanted.items() if place and entries[place].shape != changes[layer].shape()
-    ]
-    if lost:
+    missing_layers: list[str] = []
+    others: list[str] = []  # of another shape
+    for layer, place in wanted.items():
+        if place is None:
+            missing_layers.append(layer)
+        elif entries[place].shape != changes[layer].shape():
+            others.append(layer)
+    if lost := missing_layers + others:
         raise InputError(f"{source.where} has no layers that this adapter changes: {listing(lost)}")
     missing = ""  # before the names of a model without a head, to which the adapter adds one
     for layer, place in wanted.items():

@@ -201,9 +201,8 @@ def check_outputs(module: nn.Module, model: nn.Module) -> None:
                     f"was made from it {tuple(several[0].shape)}; if that is its head, give the encoder "
                     "inside it, or put nn.Identity() in the place of the head"
                 )
-            difference = min(
-                (each.float().cpu() - other.float().cpu()).abs().max().item() for each in fitting
-            )
+            wanted = other.float().cpu()
+            difference = min((each.float().cpu() - wanted).abs().max().item() for each in fitting)
             if not difference <= share * other.abs().max().item() + 1e-7:
                 raise InputError(
                     f"{unknown} outputs differ by {difference:.1e} ({name}) from those of the model that was "

@@ -212,9 +212,12 @@ def read_npz(path: Path) -> Tensors:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-            size = path.stat().st_size
-            stored = sum(info.file_size for info in members if info.compress_type == zipfile.ZIP_STORED)
-            if stored > size or sum(info.file_size for info in members) > max(BOMB, UNFOLDED * size):
+            size, stored, unfolded = path.stat().st_size, 0, 0
+            for info in members:
+                unfolded += info.file_size
+                if info.compress_type == zipfile.ZIP_STORED:
+                    stored += info.file_size
+            if stored > size or unfolded > max(BOMB, UNFOLDED * size):
                 raise InputError(f"{path} would unfold from {size} bytes into an absurd size: it is refused")
             return Tensors({flat_name(info.filename): member(path, archive, info) for info in members})
     except OSError as error:

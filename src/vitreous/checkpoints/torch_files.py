@@ -100,12 +100,13 @@ def open_archive(source: Path | BytesIO, path: Path) -> tuple[object, Place]:
 
 def archive_kind(names: Sequence[str]) -> str:
     """What a zip archive is that is not one of PyTorch's, by the names of its files."""
-    if any(name.endswith(("archive_format", "serialized_exported_program.json")) for name in names) or any(
-        "/models/" in name and name.endswith(".json") for name in names
-    ):
-        return (
-            "a program of torch.export (.pt2), which has no state dict: give the model that it was made from"
-        )
+    for name in names:
+        program = name.endswith(("archive_format", "serialized_exported_program.json"))
+        if program or ("/models/" in name and name.endswith(".json")):
+            return (
+                "a program of torch.export (.pt2), which has no state dict: give the model that it was made "
+                "from"
+            )
     return "a zip archive without the data.pkl of PyTorch: not a checkpoint"
 
 

@@ -29,13 +29,13 @@ def newest_checkpoint(path: Path) -> Path:
             return path
         if (path / LAST).exists():
             return path / LAST
-        found = []
+        found: list[tuple[int, Path]] = []
         for each in path.iterdir():
             match = LIGHTNING.fullmatch(each.name) or (each.is_dir() and NUMBERED.fullmatch(each.name))
             if match:
                 found.append((int(match[1]), each))
-        within = max(found)[1] if found else next((path / n for n in INSIDE if (path / n).is_dir()), None)
-        if within is None:
+        within = [max(found)[1]] if found else [path / name for name in INSIDE if (path / name).is_dir()]
+        if not within:
             return path
-        path = within
+        path = within[0]
     return path

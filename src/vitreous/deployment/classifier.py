@@ -149,8 +149,6 @@ class ClassPredictor:
         values, classes = probabilities.topk(min(top, probabilities.shape[-1]), dim=-1)
         found: list[tuple[Choice, ...]] = []
         for shares, numbers in zip(values.tolist(), classes.tolist(), strict=True):
-            choices = [
-                Choice(self.labels[number], share) for number, share in zip(numbers, shares, strict=True)
-            ]
-            found.append(tuple(choices))
+            labels = [self.labels[number] for number in numbers]
+            found.append(tuple(map(Choice, labels, shares)))
         return found

@@ -164,9 +164,8 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
             features.append(z[:, config.num_prefix_tokens :].mean(dim=1).float().cpu())
             if config.num_classes is not None:
                 predictions.append(logit_lens(model, z).float().cpu())
-    distance, entropy, reading, asked = (
-        torch.stack(layers, dim=1) for layers in zip(*attention.maps, strict=True)
-    )
+    measured = [torch.stack(layers, dim=1) for layers in zip(*attention.maps, strict=True)]
+    distance, entropy, reading, asked = measured
     return Survey(
         distance=distance,
         entropy=entropy,

@@ -55,9 +55,8 @@ OUR_ANGLES = "blocks.0.attention.position.class_angles"
 def read_huggingface(source: Source) -> Converted:
     if is_dinov3_vit(source):
         return read_dinov3_vit(source)
-    patches = [
-        f"{family.names['stem.projection']}.weight" for family in (families.VIT, families.CLIP, families.TIPS)
-    ]
+    known = (families.VIT, families.CLIP, families.TIPS)
+    patches = [f"{family.names['stem.projection']}.weight" for family in known]
     if not any(name in source.tensors for name in patches):  # recognized by its description: a larger model
         inner: list[str] = []
         for name in source.tensors:

@@ -16,7 +16,9 @@ ENCODER = "layers/vi_t_encoder/"
 EMBEDDING = "layers/vi_t_patching_and_embedding/"
 POOLINGS = {"token": "class", "gap": "mean-all"}
 ATTENTION = {
-    f"mha/{each}_dense": f"MultiHeadDotProductAttention_1/{each}" for each in ("query", "key", "value")
+    "mha/query_dense": "MultiHeadDotProductAttention_1/query",
+    "mha/key_dense": "MultiHeadDotProductAttention_1/key",
+    "mha/value_dense": "MultiHeadDotProductAttention_1/value",
 }
 LAYER = ATTENTION | {
     "mha/output_dense": "MultiHeadDotProductAttention_1/out",

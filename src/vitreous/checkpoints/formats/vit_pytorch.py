@@ -138,9 +138,8 @@ def read_vit_pytorch(source: Source) -> Converted:
     )
     norms = len(source.shape("to_patch_embedding.1.weight")) == 1
     projected = any(f"{LAYER.format(0)}0.to_out{end}.weight" in source.tensors for end in ("", ".0"))
-    width, patch_dim = (
-        source.size(f"to_patch_embedding.{2 if norms else 1}.weight", axis, ndim=2) for axis in (0, 1)
-    )
+    projection = f"to_patch_embedding.{2 if norms else 1}.weight"
+    width, patch_dim = (source.size(projection, axis, ndim=2) for axis in (0, 1))
     inner = source.size(f"{LAYER.format(0)}0.to_qkv.weight", 0, ndim=2) // 3
     heads = asked_heads(source, inner) if projected else 1
     channels = given_number(source, "channels", 3)

@@ -208,9 +208,10 @@ def baselines_figure(
     table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")]]
     for method, accuracy, interval in entries:
         table.append([method, percentage(accuracy), *map(percentage, interval)])
-    settings = [
-        f"{phrase(f'baselines.{each.name}')} ({each.settings})" for each in baselines if each.settings
-    ]
+    settings: list[str] = []
+    for each in baselines:
+        if each.settings:
+            settings.append(f"{phrase(f'baselines.{each.name}')} ({each.settings})")
     chart = Chart(figure, table)
     return exhibit("baselines", chart, count=evaluation.count, settings="; ".join(settings))
 
