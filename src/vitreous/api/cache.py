@@ -61,8 +61,11 @@ def cached_in(folder: Path) -> list[Path]:
 
 def bytes_of(path: Path) -> int:
     """Return the size of a file, or of all in a folder, which other processes may remove at any time."""
+    files: list[Path] = []
+    for parent, _, names in os.walk(path):
+        files += [Path(parent, name) for name in names]
     total = 0
-    for file in [Path(parent, name) for parent, _, names in os.walk(path) for name in names] or [path]:
+    for file in files or [path]:
         with suppress(FileNotFoundError):
             total += file.stat().st_size
     return total

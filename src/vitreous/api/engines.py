@@ -138,7 +138,10 @@ class AnswerEngine(Engine):
         answers = self.answers(images, failed)
         while some := list(islice(answers, self.batching["batch_size"])):
             rows = [answer_columns(each.to_json()) for each in some]
-            yield {name: [row.get(name) for row in rows] for name in rows[0]}
+            columns: Columns = {}
+            for name in rows[0]:
+                columns[name] = [row.get(name) for row in rows]
+            yield columns
 
 
 class FeatureEngine(Engine):

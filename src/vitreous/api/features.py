@@ -81,10 +81,10 @@ class Embeddings(Result):
     def table(self) -> list[dict[str, object]]:
         """Return one row for each image: its path and its D numbers."""
         columns = [f"feature_{column}" for column in range(self.values.shape[1])]
-        return [
-            {"path": path, **dict(zip(columns, row, strict=True))}
-            for path, row in zip(self.paths, self.values.tolist(), strict=True)
-        ]
+        rows: list[dict[str, object]] = []
+        for path, row in zip(self.paths, self.values.tolist(), strict=True):
+            rows.append({"path": path, **dict(zip(columns, row, strict=True))})
+        return rows
 
     def save(self, path: str | Path) -> Path:
         """Write the features: .npz (arrays "features" and "paths") or .parquet (columns "path", "features").

@@ -88,16 +88,15 @@ class Attributions(Result):
 
     def table(self) -> list[dict[str, object]]:
         """Return one row for each image: its class, and the rank correlation of each method."""
-        return [
-            {
-                "path": path,
-                "class": label,
-                **{name: round(float(values[row]), 4) for name, values in self.correlation.items()},
-                "total": round(float(self.total[row]), 4),
-                "difference": round(float(self.difference[row]), 4),
-            }
-            for row, (path, label) in enumerate(zip(self.paths, self.classes, strict=True))
-        ]
+        rows: list[dict[str, object]] = []
+        for number, (path, label) in enumerate(zip(self.paths, self.classes, strict=True)):
+            row: dict[str, object] = {"path": path, "class": label}
+            for name, values in self.correlation.items():
+                row[name] = round(float(values[number]), 4)
+            row["total"] = round(float(self.total[number]), 4)
+            row["difference"] = round(float(self.difference[number]), 4)
+            rows.append(row)
+        return rows
 
 
 class Shown(NamedTuple):
@@ -329,8 +328,15 @@ def across_folders(folders: Sequence[str]) -> list[int]:
     groups: dict[str, list[int]] = {}
     for row, folder in enumerate(folders):
         groups.setdefault(folder, []).append(row)
-    turns = zip_longest(*groups.values())
-    return [row for turn in turns for row in turn if row is not None]
+    return by_turns(*groups.values())
+
+
+def by_turns(*groups: Sequence[int]) -> list[int]:
+    """Return one number of each group, then another of each."""
+    order: list[int] = []
+    for turn in zip_longest(*groups):
+        order += [row for row in turn if row is not None]
+    return order
 
 
 def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequence[str]) -> list[int]:
@@ -345,11 +351,11 @@ def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequen
         for first in range(0, len(images), 16):
             batch = answerer.preprocessing(images[first : first + 16]).to(device)
             answers += answerer(batch).argmax(dim=1).tolist()
-    right = [known[answer] == label for answer, label in zip(answers, labels, strict=True)]
-    by_turns = zip_longest(
-        (row for row, each in enumerate(right) if each), (row for row, each in enumerate(right) if not each)
-    )
-    return [row for pair in by_turns for row in pair if row is not None]
+    right: list[int] = []
+    wrong: list[int] = []
+    for row, (answer, label) in enumerate(zip(answers, labels, strict=True)):
+        (right if known[answer] == label else wrong).append(row)
+    return by_turns(right, wrong)
 
 
 def held_out_examples(task: AnyTask, model: ModelLike, answerer: object) -> tuple[Any, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,9 +127,13 @@ class Predictor:
         found = found or [self.blank()]  # not one can be read, or there is none: the columns stay the same
         names = [images.name(index) for index in range(len(images))]
         rows: Columns = {"path": [utf8_name(path) for path in batch.get("path", names)]}
-        for column in dict.fromkeys(name for columns in found for name in columns if name != "path"):
-            values = iter(value for columns in found for value in columns[column])
-            rows[column] = [None if name in failed else next(values) for name in names]
+        known = dict[str, None]()  # the columns, in their order
+        for columns in found:
+            known.update(dict.fromkeys(columns))
+        for column in known:
+            if column != "path":
+                values = chain.from_iterable(columns[column] for columns in found)
+                rows[column] = [None if name in failed else next(values) for name in names]
         return {**rows, "error": [failed.get(name) for name in names]}
 
     def blank(self) -> Columns:
