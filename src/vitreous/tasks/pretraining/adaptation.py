@@ -1,8 +1,8 @@
 """Adapting a pre-trained encoder to images of one's own: whether its features are better than before, by
 images that have labels, which the training does not see, or without any.
 
-With labels: of how many images the class is that of their nearest neighbors. Without: of how many images a
-changed view (a part of the image, paler) is nearer to the image itself than to every other image.
+With labels: of how many images the class is that of their nearest neighbors. Without: of how many images the
+nearest one is also near by gradients and colors.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from typing import NamedTuple, Unpack
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Bool
+from torch import nn
 
 from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.image_samples import Batch
 from vitreous.data.targets import ClassTargets
-from vitreous.evaluation.features import extract
-from vitreous.evaluation.outputs import Batching, compute_outputs
+from vitreous.evaluation.classical import distances, shape_and_color, shown
+from vitreous.evaluation.features import extract, feature_outputs
+from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.probes import knn_answers
 from vitreous.models.names import Model
 
 LARGEST = 2000  # images that are asked about, and that vote
 FEWEST = 100  # validation images; of fewer, training images are asked about, each without itself
-CUT = 0.7  # of both sides, which a changed view shows
-PALER = 0.6  # its contrast
+NEIGHBORS = 20  # by gradients and colors; of few images a tenth of them
 
 Right = Bool[np.ndarray, " N"]
 
@@ -54,7 +53,7 @@ def feature_measure(data: Splits) -> FeatureMeasure:
     asked = validation if validation is not None and len(validation) >= FEWEST else None
     if isinstance(train.targets, ClassTargets) and len(train.classes) > 1:
         return by_neighbors(some(train), None if asked is None else some(asked))
-    return by_views(some(train if asked is None else asked))
+    return by_gradients_and_colors(some(train if asked is None else asked))
 
 
 def some(images: ImageDataset) -> ImageDataset:
@@ -84,29 +83,32 @@ def by_neighbors(train: ImageDataset, asked: ImageDataset | None) -> FeatureMeas
     return FeatureMeasure(f"of {count} images the class is that of their nearest neighbors", right)
 
 
-def by_views(images: ImageDataset) -> FeatureMeasure:
-    """Compare by which of the images a changed view of one is nearest to."""
+def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
+    """Compare by whether the nearest image is also near by gradients and colors, which know something of the
+    classes and do not learn. How well a changed view finds its image grows with every contrastive training,
+    also where the classes become harder to tell apart: it is not asked.
+
+    Args:
+        images: some of one's own; each is compared with all others.
+    """
+    pixels, rows = shown(images, channels=3)
+    values = shape_and_color(pixels)
+    apart = torch.from_numpy(distances(values, values))
+    apart.fill_diagonal_(torch.inf)
+    count = min(NEIGHBORS, max(1, len(rows) // 10))
+    near = apart.topk(min(count, len(rows) - 1), largest=False).indices
 
     def right(encoder: Model, **batching: Unpack[Batching]) -> Right:
-        def both(batch: Batch) -> Tensor:
-            pairs = (batch.images, changed(batch.images))
-            return torch.stack([encoder.features(each).flatten(1).float() for each in pairs], dim=1)
-
-        values = compute_outputs(encoder, images, both, **batching).values
-        whole, views = F.normalize(values - values.mean(dim=0), dim=-1).unbind(dim=1)
+        outputs = feature_outputs(encoder, images.subset(rows), **batching)
+        found = F.normalize(outputs.values - outputs.values.mean(dim=0), dim=1)
         with torch.autocast("cpu", enabled=False):
-            nearest = (views @ whole.T).argmax(dim=1)
-        found: Right = (nearest == torch.arange(len(nearest))).numpy()
-        return found
+            alike = found @ found.T
+        alike.fill_diagonal_(-torch.inf)
+        both: Right = (alike.argmax(dim=1)[:, None] == near).any(dim=1).numpy()
+        return both
 
-    return FeatureMeasure(f"of {len(images)} images a changed view is nearest to the image itself", right)
-
-
-def changed(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
-    """Return the lower right part of images, enlarged and paler."""
-    height, width = images.shape[-2:]
-    part = images[..., height - round(CUT * height) :, width - round(CUT * width) :]
-    return PALER * F.interpolate(part, (height, width), mode="bilinear", antialias=True)
+    name = f"of {len(rows)} images the nearest one is among the {count} nearest by gradients and colors, too"
+    return FeatureMeasure(name, right)
 
 
 def is_better(after: Right, before: Right) -> bool:
