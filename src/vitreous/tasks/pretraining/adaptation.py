@@ -85,8 +85,8 @@ def by_neighbors(train: ImageDataset, asked: ImageDataset | None) -> FeatureMeas
 
 def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
     """Compare by whether the nearest image is also near by gradients and colors, which know something of the
-    classes and do not learn. How well a changed view finds its image grows with every contrastive training,
-    also where the classes become harder to tell apart: it is not asked.
+    classes and do not learn. How well a changed view finds its image is not asked: that grows with every
+    training on views, also where the classes become harder to tell apart.
 
     Args:
         images: some of one's own; each is compared with all others.
