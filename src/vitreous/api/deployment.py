@@ -173,7 +173,7 @@ def export(
     return write_export(opened, path, format, new=True, **how)
 
 
-def open_classifier(spec: str, wanted: str, data: object, settings: dict[str, Any]) -> tuple[Any, Any]:
+def open_classifier(spec: str, wanted: str, data: object, settings: dict[str, object]) -> tuple[Any, Any]:
     """Return MODEL's classifier, and images that it did not learn from. Raises InputError: it has no classes,
     or there are no such images."""
     task, answerer = open_answerer(spec)

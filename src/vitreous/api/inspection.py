@@ -249,7 +249,7 @@ def attribute(
     )
 
 
-def viewed(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[str, Any]) -> Any:
+def viewed(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[str, object]) -> Any:
     """Return the model that MODEL means, in half precision a copy in float32; a module of another library
     may stay as it is. Raises InputError: as `resolve_model`; or `preprocessing` for a model that has one."""
     own = hasattr(model, "preprocessing") and hasattr(model, "config")

@@ -109,7 +109,7 @@ class Run(Result):
         command: str | None = None,
         task: str | None = None,
         language: str | None = None,
-        **evaluation: Any,
+        **evaluation: object,
     ) -> Run:
         """Continue from the newest checkpoint; extend the run if it is to have more epochs, steps or minutes.
 
@@ -188,7 +188,7 @@ def train_in_processes(
     progress: bool,
     language: str | None = None,
     waiting: float,
-    **options: Any,
+    **options: object,
 ) -> Run:
     """Train in every process that torchrun has started; evaluate in the first.
 

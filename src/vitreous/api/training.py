@@ -57,7 +57,7 @@ class TrainingOptions(TypedDict, total=False):
     seed: int | None
     settings: Settings | None
     config: str | Path | None
-    callbacks: Iterable[Any]
+    callbacks: Iterable[object]
     progress: bool
     language: str | None
 
@@ -156,7 +156,7 @@ def train(
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
-def task_to_train(name: str | None, tree: Mapping[str, Any]) -> AnyTask:
+def task_to_train(name: str | None, tree: Mapping[str, object]) -> AnyTask:
     """Return the task of `train`, by its name or by the settings. Raises InputError for one of another
     function."""
     task = task_named(str(name or tree.get("task", "classification")))
@@ -236,7 +236,7 @@ def start_training(
     source: str | None,
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
-    **evaluation: Any,
+    **evaluation: object,
 ) -> Run:
     """Make a run of a task and train it, in all processes.
 

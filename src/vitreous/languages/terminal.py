@@ -20,7 +20,7 @@ from vitreous.results import duration
 SPACED = re.compile(r"(?<=\d) %")
 
 
-def said(english: str, /, **values: Any) -> str:
+def said(english: str, /, **values: object) -> str:
     """Return a sentence with its values; an English literal, of which the catalog has the Korean."""
     sentence = catalog(language_of_locale(os.environ))["sentences"].get(english, english)
     return rates(sentence.format(**values))
@@ -92,7 +92,7 @@ def values_of_options(language: str) -> dict[str, str]:
 @cache
 def catalog(language: str) -> dict[str, dict[str, Any]]:
     """Return the words of a language, each kind a table; English has none."""
-    whole: dict[str, dict[str, Any]] = {
+    whole: dict[str, dict[str, object]] = {
         kind: {} for kind in ("words", "options", "commands", "data", "sentences")
     }
     if language != "en":

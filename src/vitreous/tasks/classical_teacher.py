@@ -52,7 +52,7 @@ class ClassicalTeacher:
         mirror_images = shape_and_color(pixels[:, :, ::-1]) if mirrored else values[:0]
         gamma = 1 / (values.shape[1] * max(float(values.var()), 1e-12))
         self.machine_of = np.zeros(len(images), dtype=np.int64)  # by the number of an image
-        self.machines: list[Any] = []
+        self.machines: list[object] = []
         scores = np.full((len(targets), classes), NEVER)
         for known, others in folds_of(targets, FOLDS):
             learned = np.concatenate([values[known], mirror_images[known] if mirrored else mirror_images])

@@ -264,7 +264,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             yield from answers(names, prepared)
 
     def answers(
-        self, answerer: ModelT, device: torch.device, **options: Any
+        self, answerer: ModelT, device: torch.device, **options: object
     ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what answers a batch of prepared images with these names; `options` are the task's own."""
         raise NotImplementedError

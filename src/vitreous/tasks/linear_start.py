@@ -28,7 +28,7 @@ Rows = Int[np.ndarray, " N"]
 def begin_with_linear(model: Model, images: ImageDataset, *, workers: int | None = None) -> bool:
     """Fit the head of a model on the features of its encoder, which stays as it is. Return whether it could
     be: its head is linear, and there are two classes to tell apart."""
-    head: Any = model.head
+    head: object = model.head
     if not isinstance(head, nn.Linear) or len(np.unique(images.targets.strata())) < 2:
         return False
     if len(images) > MOST_FITTED:

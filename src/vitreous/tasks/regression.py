@@ -280,7 +280,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         )
 
     def answers(
-        self, answerer: Regressor, device: torch.device, **options: Any
+        self, answerer: Regressor, device: torch.device, **options: object
     ) -> Callable[[Sequence[str], Tensor], Iterable[PredictedNumber]]:
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:

@@ -78,7 +78,7 @@ class HeldOut(NamedTuple):
     source: str
     part: str
     examples: Any
-    learned: Any = None
+    learned: object = None
 
 
 class Trained(NamedTuple, Generic[ConfigT, DataT]):
@@ -220,7 +220,7 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
 
     @abstractmethod
     def report(
-        self, trained: Trained[ConfigT, DataT], answerer: AnswererT, evaluation: Any, **more: Any
+        self, trained: Trained[ConfigT, DataT], answerer: AnswererT, evaluation: Any, **more: object
     ) -> Path | None:
         """Write report.html; None where there is nothing to report on. more: what `more` gives."""
 

@@ -152,7 +152,7 @@ class Root(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, compute: Callable[..., Any], *inputs: Any) -> Any:
+    def forward(self, compute: Callable[..., object], *inputs: object) -> Any:
         return compute(*inputs)
 
 

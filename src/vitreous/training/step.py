@@ -175,7 +175,7 @@ class TrainStep:
         key = (self.world.rank, self.learner.step)  # so that a resumed run draws what it would have drawn
         generator = torch_generator(self.seed, "objective", *key)
         measured: Measures = []
-        half: AbstractContextManager[Any] = nullcontext()
+        half: AbstractContextManager[object] = nullcontext()
         if self.config.precision in ("bf16", "fp8"):  # layers in float8 take bf16, too, and return it
             half = torch.autocast(self.device.type, dtype=torch.bfloat16)
         parts = micro_batches(batch, self.config.grad_accum_steps, self.device)

@@ -175,7 +175,7 @@ class Trainer:
         """End training after this step, as though it were the last: for callbacks, in any process."""
         self.stop_requested = True
 
-    def call(self, hook: str, *values: Any) -> None:
+    def call(self, hook: str, *values: object) -> None:
         for callback in self.callbacks:
             getattr(callback, hook)(self, *values)
 

@@ -230,7 +230,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         return evaluate_segmenter(answerer, examples, **options)
 
     def report(
-        self, trained: Trained[SegmentationConfig, MaskSplits], answerer: Any, evaluation: Any, **more: Any
+        self, trained: Trained[SegmentationConfig, MaskSplits], answerer: Any, evaluation: Any, **more: object
     ) -> Path | None:
         if evaluation is None:
             return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORLD = "world:textures:6000@16,clutter=1,scale=0.8,test=1600"
 VIT_PAPER, TRANSFORMER_PAPER = "2010.11929", "1706.03762"
-VIT: dict[str, Any] = {"width": 64, "depth": 3, "heads": 4, "mlp_dim": 128, "patch_size": (4, 4)}
+VIT: dict[str, object] = {"width": 64, "depth": 3, "heads": 4, "mlp_dim": 128, "patch_size": (4, 4)}
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def with_settings(study: Study, tree: Tree) -> Study:
 def value_at(trial: object, name: str) -> Any:
     """Return a field of a trial, or of its model by a dotted name; None where the model has the default."""
     first, *rest = name.split(".")
-    value: Any = getattr(trial, first)
+    value: object = getattr(trial, first)
     for part in rest:
         value = value.get(part) if isinstance(value, Mapping) else None
     return value

@@ -65,7 +65,7 @@ class MAE(MaskedPrediction):
         self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)
 
     @classmethod
-    def load(cls, source: Checkpoint, **options: Any) -> MAE:
+    def load(cls, source: Checkpoint, **options: object) -> MAE:
         """Load a published MAE with its decoder: ViTMAEForPreTraining of transformers, or a state dict of the
         authors' own code.
 

@@ -178,7 +178,7 @@ class PublishedDecoder(NamedTuple):
             decoder.positions = positions.to(decoder.positions, copy=True)
 
 
-def published_decoder(source: Source, **settings: Any) -> PublishedDecoder | None:
+def published_decoder(source: Source, **settings: object) -> PublishedDecoder | None:
     """Find the decoder of a published MAE; None where a checkpoint is another model, or an encoder alone.
     settings: fields of `MAEConfig`, over what the checkpoint says."""
     last = "decoder_embed.weight"

@@ -134,7 +134,7 @@ class Sourced(NamedTuple):
 
     setting: str
     here: Any  # the value of the recipe
-    there: Any  # that of the source
+    there: object  # that of the source
     where: str  # the configuration or the command that was run
     why: str  # the reason for another value; "" where both are equal
 
