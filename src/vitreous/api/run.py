@@ -26,7 +26,7 @@ from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.training_run import Started, open_run, resume_run, train_run
-from vitreous.training.callbacks import Display, Row
+from vitreous.training.callbacks import Callback, Display, Row
 from vitreous.training.config import ProcessesConfig
 from vitreous.training.distributed import World, process_group
 from vitreous.training.memory import free_bytes
@@ -44,6 +44,7 @@ NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't st
 LEAST_MEMORY = 16 * 2**20  # bytes: with less, whatever failed did so for this
 
 Start = Callable[[torch.device, World], Started]
+GivenCallbacks = Iterable[Callback | Callable[[Row], object]]  # functions get each row of metrics
 
 
 class Run(Result):
@@ -104,7 +105,7 @@ class Run(Result):
         shard: bool | None = None,
         data: str | Path | None = None,
         device: str = "auto",
-        callbacks: Iterable[Any] = (),
+        callbacks: GivenCallbacks = (),
         progress: bool = True,
         command: str | None = None,
         task: str | None = None,
@@ -154,12 +155,12 @@ class Run(Result):
             **evaluation,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         if self.result:
             return self.result.to_json()
         return {"run": str(self.path), "task": self.task}
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return `metrics`."""
         return [dict(row) for row in self.metrics]
 
@@ -184,7 +185,7 @@ def train_in_processes(
     start: Start,
     *,
     device: str,
-    callbacks: Iterable[Any],
+    callbacks: GivenCallbacks,
     progress: bool,
     language: str | None = None,
     waiting: float,

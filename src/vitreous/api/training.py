@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -11,7 +11,7 @@ import torch
 
 from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
-from vitreous.api.run import Run, check_known, check_length, check_shard, train_in_processes
+from vitreous.api.run import GivenCallbacks, Run, check_known, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, check_free, check_utf8, nearest
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
@@ -19,7 +19,7 @@ from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.ladder import climb, is_open
 from vitreous.tasks.pretraining.rules import pretraining_recipe
 from vitreous.tasks.rungs import write_rungs
-from vitreous.tasks.task import AnyTask
+from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
 from vitreous.training.config import length_of
@@ -57,7 +57,7 @@ class TrainingOptions(TypedDict, total=False):
     seed: int | None
     settings: Settings | None
     config: str | Path | None
-    callbacks: Iterable[object]
+    callbacks: GivenCallbacks
     progress: bool
     language: str | None
 
@@ -77,7 +77,7 @@ class ImageTrainingOptions(TrainingOptions, total=False):
 
 
 def train(
-    data: Any = None,
+    data: object = None,
     *,
     task: str | None = None,
     model: str | None = None,
@@ -101,7 +101,7 @@ def train(
     offline: bool = False,
     settings: Settings | None = None,
     config: str | Path | None = None,
-    callbacks: Iterable[Any] = (),
+    callbacks: GivenCallbacks = (),
     progress: bool = True,
     language: str | None = None,
 ) -> Run:
@@ -156,7 +156,7 @@ def train(
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
-def task_to_train(name: str | None, tree: Mapping[str, object]) -> AnyTask:
+def task_to_train(name: str | None, tree: Tree) -> AnyTask:
     """Return the task of `train`, by its name or by the settings. Raises InputError for one of another
     function."""
     task = task_named(str(name or tree.get("task", "classification")))
@@ -202,7 +202,7 @@ def pretrain(
     return start_training(name, source, tree, {**options, "recipe": recipe})
 
 
-def normalized_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def normalized_options(options: Tree) -> dict[str, Any]:
     """Return the options with None for switches that are off, and an absolute path of `exclude`."""
     found = dict(options)
     for name in ("deterministic", "strict", "split_by_time"):
@@ -212,7 +212,7 @@ def normalized_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+def run_settings(options: Tree) -> dict[str, Any]:
     """Return the settings of a run: those of the file, `settings` over them, then the options."""
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
@@ -234,8 +234,8 @@ def run_settings(options: Mapping[str, Any]) -> dict[str, Any]:
 def start_training(
     task: str | AnyTask,
     source: str | None,
-    settings: Mapping[str, Any],
-    options: Mapping[str, Any],
+    settings: Tree,
+    options: Tree,
     **evaluation: object,
 ) -> Run:
     """Make a run of a task and train it, in all processes.
@@ -314,7 +314,7 @@ def start_training(
     )
 
 
-def waiting_minutes(settings: Mapping[str, Any]) -> float:
+def waiting_minutes(settings: Tree) -> float:
     """Return how long processes wait for each other, by the settings of a run; what is not a time is refused
     with the other settings."""
     processes = settings.get("training", {}).get("processes")

@@ -105,7 +105,7 @@ def print_result(result: RunResult) -> None:
     for each in result.findings:  # first: a number below its own baseline is not read alone
         print(f"{word(each.severity)}: {each.sentence}")
     if result.evaluation:
-        print_metrics(result.evaluation, numbers.get("baselines", ()))
+        print_metrics(result.evaluation, result.more.get("baselines", ()))
     if "objective" in numbers:
         print(
             said(

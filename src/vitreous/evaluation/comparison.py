@@ -162,7 +162,7 @@ class Comparison(Result):
             )
         return said
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each run: its metrics on the common examples, else on its own."""
         rows = []
         for number, run in enumerate(self.runs):

@@ -158,7 +158,7 @@ class Evaluation(Result):
         """More than the metrics, for people."""
         return []
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[dict[str, object]]:
         """Return one row for each metric: its value and 95 % interval."""
         rows = []
         for metric in self.metrics.values():

@@ -174,7 +174,7 @@ class PredictedNumber(BaseModel):
     path: str
     value: float = Field(description="the predicted number, in the unit of the training labels")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return self.model_dump()
 
     def line(self) -> str:

@@ -39,7 +39,7 @@ class RunResult:
     more: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
     findings: Sequence[Finding] = ()  # what may keep the model from being good
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}
         if self.evaluation:
             measured = self.evaluation.to_json()

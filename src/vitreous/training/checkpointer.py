@@ -177,7 +177,9 @@ class Checkpointer:
             shutil.rmtree(folder, ignore_errors=True)
         return world.broadcast(reason)
 
-    def complete(self, step: int, facts: Mapping[str, object], partial: Path, sha256: Mapping[str, str]) -> str:
+    def complete(
+        self, step: int, facts: Mapping[str, object], partial: Path, sha256: Mapping[str, str]
+    ) -> str:
         """Give the folder its name and write the JSON file: from here on the checkpoint exists. Return why
         that failed, or an empty string."""
         folder, file = partial.with_suffix(".shards"), partial.with_suffix(".json")

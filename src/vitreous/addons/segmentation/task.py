@@ -128,7 +128,7 @@ class Segmented:
     mask: Mask | None = None  # the class number of each pixel; None where it was written into a file
     files: tuple[Path, Path] | None = None  # the mask and the overlay, where they were written
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         written = {"mask": str(self.files[0]), "overlay": str(self.files[1])} if self.files else {}
         return {"path": self.path, **written, "shares": dict(self.shares)}
 

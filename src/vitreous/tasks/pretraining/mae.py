@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float

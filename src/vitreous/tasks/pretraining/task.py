@@ -130,7 +130,7 @@ class PretrainingEvaluation(Evaluation):
             "loss": Metric(self.loss, "loss", rate=False),
         }
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         return {"trivial_loss": self.trivial}
 
 
