@@ -165,7 +165,7 @@ def export(
         raise InputError(
             f"`data` calibrates a lower precision, and has no effect on {format} in {precision}: leave it out"
         )
-    opened = resolve_model(model, **fields)
+    opened: Any = resolve_model(model, **fields)  # what cannot be exported is refused there
     samples = calibration_samples(model, opened, data, with_preprocessing) if calibrated else ()
     if progress:
         say(said("tracing the model and writing {path} ...", path=path))

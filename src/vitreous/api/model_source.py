@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeGuard
 
 import torch
 from torch import nn
@@ -15,13 +15,14 @@ from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
 from vitreous.errors import InputError
 from vitreous.evaluation.native_aspect import NativeAspect
+from vitreous.models.names import Runnable
 from vitreous.training.memory import keep_freed_memory
 from vitreous.training.precision import pick_device
 
 BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
 
 
-def resolve_model(model: ModelLike, **fields: Any) -> Any:  # what it has depends on its task
+def resolve_model(model: ModelLike, **fields: Any) -> Runnable:
     """Return the model that MODEL means, in evaluation mode.
 
     Args:
@@ -36,7 +37,7 @@ def resolve_model(model: ModelLike, **fields: Any) -> Any:  # what it has depend
     if isinstance(model, nn.Module):
         if any(each.is_meta for each in model.parameters()):
             raise InputError("a model on the meta device has no weights: load it with vitreous.load")
-        if not (hasattr(model, "preprocessing") and hasattr(model, "config")):
+        if not is_runnable(model):
             return load(model, **fields)
         if fields:
             raise InputError(
@@ -49,6 +50,11 @@ def resolve_model(model: ModelLike, **fields: Any) -> Any:  # what it has depend
             f"a model is a path, a name such as ViT-B/16, a Run or a PyTorch module, not {model!r:.60}"
         )
     return open_image_model(model, **fields)
+
+
+def is_runnable(model: nn.Module) -> TypeGuard[Runnable]:
+    """Return whether a module knows its architecture and how its images are prepared, as ours do."""
+    return hasattr(model, "preprocessing") and hasattr(model, "config")
 
 
 def known_module(model: object) -> Any:

@@ -220,8 +220,9 @@ def push_to_hub(
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None
     text = read_text(card) if card and (card.parent / "config.toml").is_file() and card.is_file() else None
+    opened: Any = resolve_model(model)  # what cannot be saved is refused there
     address, _ = upload(
-        resolve_model(model),
+        opened,
         name,
         format=format,
         license=license,

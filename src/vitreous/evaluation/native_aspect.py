@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.resizing import check_interpolation, resize_table
 from vitreous.errors import InputError
+from vitreous.models.names import Runnable
 from vitreous.models.native_aspect import NativePreprocessing, unpadded
 from vitreous.models.vit import ViT
 
@@ -38,11 +39,11 @@ class NativeAspect(nn.Module):
         InputError: a model whose positions are inside the layers, or whose stem needs images of one size.
     """
 
-    def __init__(self, model: ViT, patches: int | None = None, interpolation: str | None = None) -> None:
+    def __init__(self, model: Runnable, patches: int | None = None, interpolation: str | None = None) -> None:
         super().__init__()
-        config = model.config if isinstance(model, ViT) else None
-        if config is None or config.stem.kind != "patch":
+        if not isinstance(model, ViT) or model.config.stem.kind != "patch":
             raise InputError("native aspect ratio is for a ViT whose patches are projected one by one")
+        config = model.config
         if config.position.kind != "learned" or not config.position.at_stem or config.rotary is not None:
             raise InputError(
                 f"native aspect ratio is for learned positions at the stem, not {config.position.kind}"
