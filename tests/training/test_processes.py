@@ -98,7 +98,7 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
     loader = image_loader(splits.train, preprocessing=config.prepared, augmentation=config.augmentation,
                          batch_size=world.share(config.training.batch_size), seed=config.seed,
                          rank=world.rank, world_size=world.size, config=data,
-                         workers=data.workers if data else 0)
+                         workers=data.worker_count if data else 0)
     rows = []
     with numerics(CPU, "fp32", deterministic=config.training.deterministic):
         objective = objective or classification(config.training)
