@@ -302,7 +302,9 @@ def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
     return info.header_offset + 30 + name + extra
 
 
-def array_header(stream: IO[bytes], what: str) -> tuple[torch.dtype, tuple[int, ...], int, bool]:
+def array_header(
+    stream: BufferedIOBase | IO[bytes], what: str
+) -> tuple[torch.dtype, tuple[int, ...], int, bool]:
     """Type, shape, length of the header of one .npy, and whether its numbers are in Fortran's order."""
     header = np.lib.format
     try:

@@ -4,7 +4,7 @@ positions."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -37,6 +37,7 @@ def in_words(value: object) -> object:
 
 
 T = TypeVar("T")
+ConfigT = TypeVar("ConfigT", bound="Config")
 OrNone = Annotated[T, BeforeValidator(in_words)]
 
 
@@ -76,7 +77,7 @@ class Config(BaseModel):
         return given
 
     @classmethod
-    def checked(cls, fields: Mapping[str, object], overrides: Mapping[str, object]) -> Self:
+    def checked(cls: type[ConfigT], fields: Mapping[str, object], overrides: Mapping[str, object]) -> ConfigT:
         """A validated configuration: `fields`, and what a user set over them. Raises InputError: one sentence
         that says what does not fit."""
         try:
