@@ -282,7 +282,7 @@ def test_the_golden_files_are_those_of_the_installed_codebase(
         pytest.skip(str(error))
     expected = load_file(tmp_path / "expected.safetensors")
     kept = load_file(HERE / "data" / "families" / name / "expected.safetensors")
-    assert largest_difference(expected, kept) < 1e-6
+    assert largest_difference(expected, kept) < 5e-6  # another processor adds up in another order
     for more in ("resized", "prediction", "loss"):
         expected.pop(more, None)
     model = vt.load(weights_of(tmp_path), **GIVEN[name])

@@ -158,7 +158,7 @@ def test_both_are_trained_for_a_tenth_and_compared(
     found = better_beginning(task, photos, {**settings, "model": {}}, "vitreous:tiny", device=CPU)
     assert [each.init for each in trials] == [None, "vitreous:tiny"]
     assert {each.training.steps for each in trials} == {2}
-    assert "validation images is" in found.note
+    assert "3 validation images" in found.note
     assert found.length is None
     timed = {**settings, "model": {}, "training": {"length": "0.05 minutes"}}
     found = better_beginning(task, photos, timed, "vitreous:tiny", device=CPU)
