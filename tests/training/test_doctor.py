@@ -296,6 +296,16 @@ def test_one_hard_epoch_is_no_climbing_loss(last: tuple[float, ...], climbs: boo
     assert ("not learning" in checks) is climbs
 
 
+@pytest.mark.parametrize("climbs", [False, True])
+def test_hundreds_of_noisy_epochs_are_no_climbing_loss(climbs: bool, tiny: RunConfig) -> None:
+    """Small batches of mixed images: the loss of a line is between 0.4 and 0.8 to the end, or it rises."""
+    noise = np.random.default_rng(0).uniform(0.4, 0.8, 300)
+    losses = [2.3, 1.6, 1.1, *(noise + np.linspace(0, 0.6, 300) * climbs)]
+    rows = [{"step": 8 * (n + 1), "loss": loss, "waiting": 0.0} for n, loss in enumerate(losses)]
+    checks = {finding.kind for finding in course_findings(tiny.training, rows, classes=10)}
+    assert bool(checks & {"not learning", "learning rate"}) is climbs
+
+
 def test_a_run_that_has_only_begun_is_not_blamed_for_it(broken: Broken) -> None:
     path = broken({"training": {"length": "1 epochs"}})
     shutil.rmtree(path / "model")

@@ -97,14 +97,15 @@ def learning(
     losses = [row["loss"] for row in rows if "loss" in row]
     if not losses or rows[-1]["step"] < ENOUGH_STEPS:
         return
-    smooth = [median(losses[max(end - 3, 0) : end]) for end in range(1, len(losses) + 1)]
+    # A single line's loss jumps, since Mixup draws how hard it is; the lowest of hundreds would be luck.
+    width = max(3, len(losses) // 10)
+    smooth = [median(losses[max(end - width, 0) : end]) for end in range(1, len(losses) + 1)]
     if classes is None:
         course, first, last = "flat", losses[0], losses[-1]
         stuck = len(losses) >= ENOUGH_LINES and min(losses) > 0.97 * losses[0]
     else:
         course, first, last = "chance", math.log(classes), losses[-1]
         stuck = training.loss == "softmax" and min(losses) > 0.95 * first
-    # A single epoch's loss jumps: Mixup draws how hard it is.
     climbing = smooth[-1] > 1.3 * min(smooth)
     if not stuck and climbing:
         course, first, last = "climbing", min(smooth), smooth[-1]
