@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     memory: int = 256 * 2**20  # bytes of all bodies that are held at once
     images: int = 64  # of a request
     pixels: int = 64_000_000  # of one image
-    connections: int = 900  # at once: a process may have 1024 files open, by default
+    connections: int = 1000  # at once
     header_seconds: float = 10.0  # until a request's headers are there
     stalled: float = 10.0  # seconds without a byte of a body that is not complete
     seconds: float = 120.0  # until the whole body is there

@@ -37,6 +37,7 @@ from vitreous.training.precision import pick_device
 log = logging.getLogger(__name__)
 PATIENCE = 60  # seconds for what was accepted, once the server is asked to stop
 BACKLOG = 2048
+FILES = 64  # that are open beside connections
 SHORTEST = 16  # characters of a token
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -255,9 +256,10 @@ class GuardedConnection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
 
 def server_of(app: FastAPI, limits: Limits) -> uvicorn.Server:
     """uvicorn's server with limited connections."""
+    limited = limits._replace(connections=most_connections(limits.connections))
     config = uvicorn.Config(
         app,
-        http=type("Connection", (GuardedConnection,), {"limits": limits}),
+        http=type("Connection", (GuardedConnection,), {"limits": limited}),
         log_config=None,
         log_level=logging.ERROR,  # else each client that does not speak HTTP writes a line
         access_log=False,
@@ -266,3 +268,18 @@ def server_of(app: FastAPI, limits: Limits) -> uvicorn.Server:
         timeout_graceful_shutdown=PATIENCE,
     )
     return uvicorn.Server(config)
+
+
+def most_connections(wanted: int) -> int:
+    """How many connections there are files for, with some left for other files; as many as wanted at most."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(soft - FILES, 1)
+    return wanted
