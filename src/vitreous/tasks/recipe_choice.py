@@ -18,7 +18,7 @@ from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.outside import read_text
-from vitreous.training.config import FIRST_ESTIMATE, CommandConfig, RunConfig, length_of
+from vitreous.training.config import CommandConfig, RunConfig, length_of
 from vitreous.training.learner import scaled_lr
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure, leaves
@@ -297,7 +297,8 @@ def choose_fine_tuning(
     chosen = choose_recipe(source, data, resize=resize)
     own = chosen.config
     small = weights_of(encoder) < SMALL_ENCODER
-    epochs = own.training.epochs or FIRST_ESTIMATE
+    epochs = own.training.epochs
+    assert epochs is not None  # as `choose_recipe` has it
     if not small:
         fewest, most = TUNING_EPOCHS
         epochs = min(epochs, max(fewest, min(most, round(1000 / data.images**0.5))))

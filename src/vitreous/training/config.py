@@ -185,13 +185,7 @@ class EMAConfig(Config):
     warmup: bool = setting(True, "a short memory at first; false: Polyak's, as long from the start")
 
 
-class HeadConfig(Config):
-    """How a head begins."""
-
-    kind: str
-
-
-class DrawnHeadConfig(HeadConfig):
+class DrawnHeadConfig(Config):
     """A fresh head's first weights are drawn otherwise than `initialization` says."""
 
     kind: Literal["drawn"] = setting(
@@ -201,8 +195,8 @@ class DrawnHeadConfig(HeadConfig):
     bias: float = setting(0.0, "for sigmoid -10: all classes improbable at first")
 
 
-class LinearHeadConfig(HeadConfig):
-    """It begins as logistic regression on the frozen features of the encoder."""
+class LinearHeadConfig(Config):
+    """A head begins as logistic regression on the frozen features of the encoder."""
 
     kind: Literal["linear"] = setting("linear", "logistic regression on the frozen features of the encoder")
 
@@ -263,7 +257,12 @@ def check_length(text: str) -> str:
         return f"{int(number)} steps"
     if number <= 0 or (unit == "minute" and number > YEAR):
         raise ValueError(f"{text!r} leaves no time to train: give a number above 0, minutes up to {YEAR}")
-    return f"{int(number) if number == int(number) else number} {unit}s"
+    return f"{without_zeros(number)} {unit}s"
+
+
+def without_zeros(number: float) -> float:
+    """Return a whole number without decimals: 3 for 3.0."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
 def length_of(
@@ -272,7 +271,7 @@ def length_of(
     """Return `training.length` from the first number that is given; None for none."""
     for unit, number in (("minutes", minutes), ("steps", steps), ("epochs", epochs)):
         if number is not None:
-            return f"{number} {unit}"
+            return f"{without_zeros(number)} {unit}"
     return None
 
 
