@@ -30,10 +30,11 @@ class Table(list[Row]):
     def __str__(self) -> str:
         if not self:
             return "(no rows)"
-        columns = dict[str, None]()
+        columns: dict[str, None] = {}
         for row in self:
             columns.update(dict.fromkeys(row))
-        shown, cells = list(columns)[:COLUMNS], list[list[str]]()
+        shown = list(columns)[:COLUMNS]
+        cells: list[list[str]] = []
         for row in self:
             cells.append([shortened(row.get(name, "")) for name in shown])
         more = f"\n... and {len(columns) - COLUMNS} more columns" if len(columns) > COLUMNS else ""

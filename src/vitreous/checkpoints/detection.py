@@ -115,7 +115,8 @@ def parts_of(source: Source, key: str | None) -> Iterator[tuple[str, Source]]:
         for name in parts if key is None else [key]:
             yield name, replace(source, tensors=parts[name], inside=f"{name}." if name else "", parts={})
         return
-    prefix, below = f"{key.rstrip('.')}.", list[tuple[str, Source]]()
+    prefix = f"{key.rstrip('.')}."
+    below: list[tuple[str, Source]] = []
     for name, tensors in parts.items():
         if any(each.startswith(prefix) for each in tensors):
             below.append((name, replace(source, tensors=tensors, parts={}).below(prefix)))

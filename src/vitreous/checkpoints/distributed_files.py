@@ -124,6 +124,8 @@ def check_shards(path: Path, tensors: Mapping[str, Sharded]) -> None:
     sizes: dict[Path, int] = {}
     for each in tensors.values():
         for shard in each.shards:
+            if shard.file in sizes:
+                continue
             if not shard.file.is_file():
                 raise InputError(f"{path.parent}: {shard.file.name}, which .metadata names, is missing")
             sizes[shard.file] = shard.file.stat().st_size

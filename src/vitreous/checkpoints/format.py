@@ -284,10 +284,11 @@ def asked_heads(source: Source, width: int) -> int:
 
 def given_number(source: Source, name: str, usual: int) -> int:
     """A whole number that the user gives by keyword. Raises InputError: something else."""
-    given = source.overrides.get(name, usual)
-    if not isinstance(given, int | float | str):
-        raise InputError(f"{name}={given!r} is not a number")
-    return int(given)
+    given: Any = source.overrides.get(name, usual)
+    try:
+        return int(given)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name}={given!r} is not a number") from None
 
 
 def asked_image_size(source: Source) -> object:

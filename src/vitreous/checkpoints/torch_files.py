@@ -243,13 +243,16 @@ def parts_in_memory(state: Mapping[str, object]) -> Parts:
     for key, tensors in found_state_dicts(state).items():
         entries = {}
         for name, tensor in tensors.items():
-            if isinstance(tensor, Tensor):
-                entries[name] = Entry(tuple(tensor.shape), partial(copied, tensor))
+            entries[name] = Entry(tuple(tensor.shape), partial(copied, name, tensor))
         parts[key] = Tensors(entries)
     return parts
 
 
-def copied(tensor: Tensor) -> Tensor:
+def copied(name: str, tensor: object) -> Tensor:
+    """Raises InputError: an array of another library."""
+    if not isinstance(tensor, Tensor):
+        kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
+        raise InputError(f"{name} of the state dict is a {kind}: give a tensor of PyTorch (torch.from_numpy)")
     return tensor.detach().clone()
 
 

@@ -131,7 +131,8 @@ def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | N
 def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], seen: Survey) -> Exhibit:
     """Show the first images of a survey (with words), with the last layer's attention, and the rollout."""
     last, through = to_grid(seen.reading[:, -1].mean(dim=1), config), seen.rollout[: len(images)]
-    triples, notes, sheet = [], [], list[Pixels]()
+    triples, notes = [], []
+    sheet: list[Pixels] = []
     for (image, caption), near, far in zip(images, last, through, strict=False):
         tiles = image, overlay(image, near), overlay(image, far)
         triples.append((tiles, caption))

@@ -147,6 +147,8 @@ def read_trocr(source: Source) -> Converted:
                 "format='huggingface' for the encoder alone"
             )
         decoder, encoder_config = decoder_config(source), part_of(described, "encoder")
+        if not encoder_config:
+            raise KeyError("encoder")
     # the pooler is not read by the decoder
     images = source.renamed(
         lambda name: (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isqrt
 from pathlib import Path
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -121,15 +122,24 @@ def radio_rows(config: ViTConfig) -> list[Row]:
 
 def normalization(source: Source, config: ViTConfig) -> Preprocessing:
     """What its input conditioner does with values in 0..1, after what its preprocessor does."""
-    found: list[object] = []
-    for name, key in zip(NORMALIZATION, ("norm_mean", "norm_std"), strict=True):
+    found: dict[str, tuple[float, ...]] = {}
+    for name, field in zip(NORMALIZATION, ("mean", "std"), strict=True):
         stored = name in source.tensors
-        found.append(source.tensors[name].flatten().tolist() if stored else source.config.get(key))
-    mean, std = found
-    if not isinstance(mean, list) or not isinstance(std, list):
-        raise InputError(f"{source.where}: it does not say norm_mean and norm_std")
+        numbers = source.tensors[name].flatten().tolist() if stored else source.config.get(f"norm_{field}")
+        if not is_of_channels(numbers):
+            raise InputError(
+                f"{source.where}: it does not say norm_mean and norm_std, a number for each of {CHANNELS} "
+                "channels"
+            )
+        found[field] = tuple(numbers)
     look = preprocessing_of(source, config) if source.preprocessor else Preprocessing(size=config.image_size)
-    return look.model_copy(update={"mean": tuple(mean), "std": tuple(std)})
+    return look.model_copy(update=found)
+
+
+def is_of_channels(numbers: object) -> TypeGuard[list[float]]:
+    if not isinstance(numbers, list) or len(numbers) != CHANNELS:
+        return False
+    return all(isinstance(number, int | float) for number in numbers)
 
 
 def write_radio(model: Model, path: Path) -> None:

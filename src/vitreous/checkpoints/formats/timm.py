@@ -214,9 +214,8 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
     registers = source.size_if_there("reg_token", 1, ndim=3) or 0
     prefix = int(class_token) + int(distilled) + registers
     sizes = sizes_of(source, known)
-    biased, size = None, object()
-    if tables:
-        biased = bias_fields(source, patch, BEIT_BIAS, BEIT_SHARED_BIAS, described=sizes)
+    biased = bias_fields(source, patch, BEIT_BIAS, BEIT_SHARED_BIAS, described=sizes) if tables else None
+    size: object
     if biased:
         size, embedded = biased["image_size"], False
         if "pos_embed" in tensors:

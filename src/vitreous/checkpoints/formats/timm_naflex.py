@@ -50,12 +50,15 @@ def interpolation_of(known: Mapping[str, object], where: str) -> str:
     """How a NaFlexViT with these arguments resamples its positions, by our name. Raises InputError: a way
     that is not known here."""
     antialias, aligned = known.get("pos_embed_antialias", True), known.get("pos_embed_align_corners", False)
-    way = str(known.get("pos_embed_interp_mode", "bicubic")), bool(antialias), bool(aligned)
+    way = known.get("pos_embed_interp_mode", "bicubic"), antialias, aligned
     if known.get("pos_embed") == "factorized":  # each axis linearly: their sum is resampled bilinearly
         way = ("bilinear", False, False)
-    if way not in WAYS:
-        raise InputError(f"{where}: pos_embed_interp_mode={way[0]!r} of timm is not known here")
-    name = WAYS[way]
+    name = next((name for known_way, name in WAYS.items() if known_way == way), None)
+    if name is None:
+        raise InputError(
+            f"{where}: pos_embed_interp_mode={way[0]!r} of timm is not known here (with pos_embed_antialias="
+            f"{antialias!r} and pos_embed_align_corners={aligned!r})"
+        )
     return f"{name}{SQUARE}" if known.get("pos_embed_ar_preserving") else name
 
 
