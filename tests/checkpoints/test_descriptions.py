@@ -73,6 +73,43 @@ def test_a_field_that_changes_the_function_is_refused_by_its_name(tmp_path: Path
         vt.load(changed)
 
 
+@pytest.mark.parametrize(
+    ("family", "fields", "message"),
+    [
+        ("timm-dinov3", {"model_args": ["rope_type"]}, r"model_args=\['rope_type'\] .* is not an object"),
+        (
+            "mlcd",
+            {"rope_theta": None, "rope_parameters": "default"},
+            "rope_parameters='default' .* not an object",
+        ),
+        (
+            "transformers-dinov3-gated",
+            {"rope_parameters": None, "rope_theta": [9]},
+            r"rope_theta=\[9\] is not a number",
+        ),
+        (
+            "timm-dinov3",
+            {"model_args": {"rope_temperature": "warm"}},
+            "rope_temperature='warm' is not a number",
+        ),
+    ],
+)
+def test_a_field_of_another_type_is_refused_by_its_name(
+    family: str, fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(vt.InputError, match=message):
+        vt.load(described(FAMILIES / family, tmp_path / "m", **fields))
+
+
+def test_a_number_may_be_written_as_text_or_with_a_point(tmp_path: Path) -> None:
+    gated = FAMILIES / "transformers-dinov3-gated"
+    expected = outputs(described(gated, tmp_path / "number", rope_parameters=None, rope_theta=50))
+    assert not torch.equal(expected, outputs(gated))
+    for name, written in {"text": "50", "point": 50.0}.items():
+        changed = described(gated, tmp_path / name, rope_parameters=None, rope_theta=written)
+        torch.testing.assert_close(outputs(changed), expected, atol=0, rtol=0)
+
+
 def test_a_field_of_an_unknown_kind_is_read_or_refused_by_its_name(tiny: Any, tmp_path: Path) -> None:
     vt.save(tiny(num_classes=None), tmp_path / "m", format="huggingface")
     own = described(tmp_path / "m", tmp_path / "own", model_type="my_vit")
@@ -171,6 +208,11 @@ def test_arguments_of_open_clip(tiny: Any, tmp_path: Path) -> None:
     assert loaded.config.norm_eps == 1e-3
     loaded = open_clip_folder(tiny, tmp_path / "b", {"act_kwargs": {"approximate": "tanh"}})
     assert loaded.config.mlp == "gelu_tanh"
+    loaded = open_clip_folder(tiny, tmp_path / "c", {"head_width": 8.0})
+    assert loaded.config.heads == loaded.config.width // 8
+    for name, value in {"head_width": "wide", "norm_kwargs": [1e-3]}.items():
+        with pytest.raises(vt.InputError, match=f"{name}=.* is not "):
+            open_clip_folder(tiny, tmp_path / name, {name: value})
     for number, (name, value) in enumerate({"scale_fc": True, "norm_kwargs": {"bias": False}}.items()):
         with pytest.raises(vt.InputError, match=f"{name}=.* of open_clip is not known here"):
             open_clip_folder(tiny, tmp_path / str(number), {name: value})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -84,6 +85,22 @@ def test_a_state_dict_is_a_checkpoint_and_is_copied(tiny: Any, tmp_path: Path) -
     assert torch.equal(state["head.bias"], load_file(tmp_path / "m.safetensors")["head.bias"])
     with pytest.raises(vt.InputError, match="not a state dict"):
         vt.load({})
+
+
+def test_numbers_of_numpy_are_numbers_and_its_arrays_no_weights(tiny: Any, tmp_path: Path) -> None:
+    model = tiny()
+    vt.save(model, tmp_path / "m.pth", format="torchvision")
+    state = torch.load(tmp_path / "m.pth")
+    for heads in (np.int64(4), np.float32(4), "4", 4.0):
+        assert vt.load(state, heads=heads).config.heads == 4
+    for heads in ("four", 4.5, 0, [4], float("nan")):
+        with pytest.raises(vt.InputError, match=r"heads=.* is not a "):
+            vt.load(state, heads=heads)
+    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    with pytest.raises(
+        vt.InputError, match=r"of the state dict is a numpy\.ndarray: give a tensor of PyTorch"
+    ):
+        vt.load(arrays, heads=4)
 
 
 def test_a_model_of_vitreous_is_refused(tiny: Any) -> None:

@@ -69,7 +69,7 @@ def open_adapter(path: Path) -> Source:
     file = next(folder / name for name in FILES if (folder / name).is_file())
     changes, instead = changes_of(folder, described, next(iter(read_weights(file).values())))
     merged = merge(source, changes, instead)
-    kind = part_of(described, "auto_mapping").get("base_model_class")
+    kind = part_of(described, "auto_mapping", folder).get("base_model_class")
     config = source.config | ({"architectures": [kind]} if isinstance(kind, str) and source.config else {})
     where = f"{folder} (an adapter of {base})"
     return replace(source, where=where, tensors=merged, config=config, parts={}, place=where)

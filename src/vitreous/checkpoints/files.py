@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import SupportsFloat
 
 from torch import Tensor
 
@@ -343,10 +344,37 @@ def read_json(path: Path) -> dict[str, object]:
     return value
 
 
-def part_of(described: Mapping[str, object], name: str) -> dict[str, object]:
-    """A description inside a description; empty where it is missing, or something else."""
-    part = described.get(name)
-    return part if isinstance(part, dict) else {}
+def part_of(described: Mapping[str, object], name: str, where: object) -> dict[str, object]:
+    """A description inside the description of `where`; empty where it is missing or empty. Raises InputError:
+    it is something else."""
+    part = described.get(name) or {}
+    if not isinstance(part, dict):
+        raise InputError(f"{where}: {name}={part!r:.60} of its description is not an object")
+    return part
+
+
+def tower_description(source: Source) -> dict[str, object]:
+    """What open_clip_config.json says of the tower that sees images; empty where it says nothing."""
+    return part_of(part_of(source.config, "model_cfg", source.where), "vision_cfg", source.where)
+
+
+def number_of(value: object, what: str) -> float:
+    """A number in a description, also one that is written as text. Raises InputError: something else."""
+    try:
+        if isinstance(value, SupportsFloat | str):
+            return float(value)
+    except (TypeError, ValueError):  # also of an array
+        pass
+    raise InputError(f"{what}={value!r:.60} is not a number")
+
+
+def whole_number_of(value: object, what: str, *, least: int = 1) -> int:
+    """A whole number in a description, also as 64.0 or as text. Raises InputError: something else, or one
+    below `least`."""
+    number = number_of(value, what)
+    if not number.is_integer() or number < least:
+        raise InputError(f"{what}={value!r:.60} is not a whole number of {least} or more")
+    return int(number)
 
 
 def write_json(content: Mapping[str, object], path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import Source, whole_number_of
 from vitreous.checkpoints.weights import Row, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.layers.block import GATES
@@ -284,11 +284,7 @@ def asked_heads(source: Source, width: int) -> int:
 
 def given_number(source: Source, name: str, usual: int) -> int:
     """A whole number that the user gives by keyword. Raises InputError: something else."""
-    given: Any = source.overrides.get(name, usual)
-    try:
-        return int(given)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name}={given!r} is not a number") from None
+    return whole_number_of(source.overrides.get(name, usual), name)
 
 
 def asked_image_size(source: Source) -> object:

@@ -99,6 +99,6 @@ def may_mirror(model: object) -> bool:
         return False
     for folder in (path := local_path(model), path.parent, path.parent.parent):
         if (folder / "config.toml").is_file():
-            flip = part_of(read_tree(folder), "augmentation").get("flip")
+            flip = part_of(read_tree(folder), "augmentation", folder).get("flip")
             return any(flip) if isinstance(flip, list) else bool(flip)
     return task_of(model) is None

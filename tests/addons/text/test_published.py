@@ -64,6 +64,21 @@ def test_a_damaged_tokenizer_is_one_sentence(damage: bytes, tmp_path: Path) -> N
         vt.Translator.load(tmp_path / "m")
 
 
+def test_numbers_of_a_vocabulary_may_be_written_as_text_or_with_a_point(tmp_path: Path) -> None:
+    shutil.copytree(MARIAN, tmp_path / "m")
+    file = tmp_path / "m" / "vocab.json"
+    numbers = json.loads(file.read_text())
+    piece, number = next(iter(numbers.items()))
+    texts = ["a text"]
+    for written in (str(number), float(number)):
+        file.write_text(json.dumps(numbers | {piece: written}))
+        assert vt.translate(tmp_path / "m", texts, beams=1) == vt.translate(MARIAN, texts, beams=1)
+    for wrong in ("first", None, [number], number + 0.5):
+        file.write_text(json.dumps(numbers | {piece: wrong}))
+        with pytest.raises(vt.InputError, match=r"vocab\.json: the number of .* is not a "):
+            vt.Translator.load(tmp_path / "m")
+
+
 @pytest.mark.slow
 def test_translations_with_live_peers(peer_families: ModuleType, tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")

@@ -140,13 +140,13 @@ def read_trocr(source: Source) -> Converted:
     with understood(where):
         if (
             described.get("model_type") != "vision-encoder-decoder"
-            or part_of(described, "decoder").get("model_type") != "trocr"
+            or part_of(described, "decoder", where).get("model_type") != "trocr"
         ):
             raise InputError(
                 f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise; pass "
                 "format='huggingface' for the encoder alone"
             )
-        decoder, encoder_config = decoder_config(source), part_of(described, "encoder")
+        decoder, encoder_config = decoder_config(source), part_of(described, "encoder", where)
         if not encoder_config:
             raise KeyError("encoder")
     # the pooler is not read by the decoder
@@ -173,7 +173,7 @@ def read_trocr(source: Source) -> Converted:
 
 
 def decoder_config(source: Source) -> DecoderConfig:
-    decoder: Mapping[str, Any] = part_of(source.config, "decoder")
+    decoder: Mapping[str, Any] = part_of(source.config, "decoder", source.where)
     return DecoderConfig(
         vocabulary=decoder["vocab_size"],
         position="learned" if decoder["use_learned_position_embeddings"] else "sinusoidal-fairseq",

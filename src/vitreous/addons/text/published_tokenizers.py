@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from vitreous.addons.text.config import DecoderConfig
 from vitreous.addons.text.tokenizer import tokenizers_library
 from vitreous.checkpoints.download import local_copy
-from vitreous.checkpoints.files import read_json
+from vitreous.checkpoints.files import read_json, whole_number_of
 from vitreous.errors import InputError
 from vitreous.outside import local_path, read_regular
 
@@ -95,9 +95,7 @@ def vocabulary_in(path: Path) -> dict[str, int]:
     """The number of each piece of text. Raises InputError: the file holds something else."""
     pieces: dict[str, int] = {}
     for piece, number in read_json(path).items():
-        if not isinstance(number, int):
-            raise InputError(f"{path} is not understood: the number of {piece!r} is {number!r}")
-        pieces[piece] = number
+        pieces[piece] = whole_number_of(number, f"{path}: the number of {piece!r}", least=0)
     return pieces
 
 

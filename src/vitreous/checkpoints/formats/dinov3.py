@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, with_layer_scale
-from vitreous.checkpoints.files import Source, part_of
+from vitreous.checkpoints.files import Source, number_of, part_of
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
@@ -203,9 +203,10 @@ def read_dinov3_vit(source: Source) -> Converted:
     biases = tuple(each if f"layer.0.{each}" in tensors else None for each in found)
     shapes = shape_fields(source, transformers_layers(biases))
     activation = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
-    theta = described.get("rope_theta") or part_of(described, "rope_parameters").get("rope_theta", 100.0)
-    if not isinstance(theta, int | float):
-        raise InputError(f"{source.where}: rope_theta={theta!r} of config.json is not a number")
+    rope = part_of(described, "rope_parameters", source.where)
+    theta = number_of(
+        described.get("rope_theta") or rope.get("rope_theta", 100.0), f"{source.where}: rope_theta"
+    )
     fields = {
         **shapes,
         "registers": register_count(source, "embeddings.register_tokens"),
@@ -213,7 +214,7 @@ def read_dinov3_vit(source: Source) -> Converted:
         "norm_eps": described.get("layer_norm_eps", 1e-5),
         "image_size": image_size(source, described.get("image_size", 224 if described else None)),
         "qkv_bias": any(biases),
-        "position": {"kind": "rotary-2d", "rotary": ROTARY | {"temperature": float(theta)}},
+        "position": {"kind": "rotary-2d", "rotary": ROTARY | {"temperature": theta}},
     }
     if heads := described.get("num_attention_heads", 6 if described else None):
         fields["heads"] = heads

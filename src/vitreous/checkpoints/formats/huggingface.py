@@ -12,7 +12,7 @@ from math import isqrt, prod
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.files import Source, part_of
+from vitreous.checkpoints.files import Source, part_of, whole_number_of
 from vitreous.checkpoints.format import (
     POSITIONED,
     Converted,
@@ -147,9 +147,7 @@ def of_one_size(source: Source) -> Source:
     patches, positions = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
     if len(source.shape(patches)) == 4:
         return source
-    channels = source.config.get("num_channels", 3)
-    if type(channels) is not int or channels < 1:
-        raise InputError(f"{source.where}: num_channels={channels!r} of config.json is not understood")
+    channels = whole_number_of(source.config.get("num_channels", 3), f"{source.where}: num_channels")
     patch, side = isqrt(source.size(patches, 1, ndim=2) // channels), isqrt(source.positions(positions))
     shape = (source.size(patches, 0, ndim=2), channels, patch, patch)
     if prod(shape) != prod(source.shape(patches)) or side**2 != source.positions(positions):
@@ -283,7 +281,7 @@ def positions_of(
 
 
 def rotary_of_mlcd(source: Source) -> dict[str, object]:
-    theta = part_of(source.config, "rope_parameters").get("rope_theta")
+    theta = part_of(source.config, "rope_parameters", source.where).get("rope_theta")
     rotary = {"temperature": theta or 10_000.0, "pairs": "halves", "axes": "yx", "class_angles": True}
     return {"position": {"kind": "rotary-2d", "shared": True, "rotary": rotary}}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import Source, part_of
+from vitreous.checkpoints.files import Source, part_of, tower_description, whole_number_of
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     Converted,
@@ -89,11 +89,11 @@ def read_open_clip(source: Source) -> Converted:
             raise InputError(f"{source.where}: this CLIP has a part that is not known here: {part}")
     source = source.renamed(lambda name: name if name.startswith(TOWER) else None)
     described = source.config
-    vision = part_of(part_of(described, "model_cfg"), "vision_cfg")
+    vision = tower_description(source)
     for name, value in vision.items():
         if value and name not in ARGUMENTS and not name.startswith("timm_"):
             raise InputError(f"{source.where}: {name}={value!r} of open_clip is not known here")
-    norm = part_of(vision, "norm_kwargs")
+    norm = part_of(vision, "norm_kwargs", source.where)
     if norm.keys() - {"eps"}:
         raise InputError(f"{source.where}: norm_kwargs={norm!r} of open_clip is not known here")
     shapes = shape_fields(source, ROWS)
@@ -114,9 +114,7 @@ def read_open_clip(source: Source) -> Converted:
         "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
     }
     if vision or archive:
-        width = vision.get("head_width", 64)
-        if type(width) is not int or width < 1:
-            raise InputError(f"{source.where}: head_width={width!r} of open_clip is not known here")
+        width = whole_number_of(vision.get("head_width", 64), f"{source.where}: head_width")
         fields["heads"] = shapes["width"] // width
     config = configured(ViTConfig, source, fields)
     return Converted(
@@ -128,8 +126,8 @@ def activation(source: Source, described: dict[str, object], *, archive: bool) -
     """QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing says
     it."""
     if "model_cfg" in described:
-        model = part_of(described, "model_cfg")
-        kwargs = part_of(part_of(model, "vision_cfg"), "act_kwargs")
+        model = part_of(described, "model_cfg", source.where)
+        kwargs = part_of(tower_description(source), "act_kwargs", source.where)
         if model.get("quick_gelu") and not kwargs:
             return "quick_gelu"
         if kwargs not in ({}, {"approximate": "none"}, {"approximate": "tanh"}):

@@ -173,7 +173,7 @@ def facts(source: Source) -> dict[str, object]:
     config.json names, and over them its own. Raises InputError: an architecture or an argument that is not
     known here."""
     name = known_architecture(source.config, source.where)
-    args = part_of(source.config, "model_args")
+    args = part_of(source.config, "model_args", source.where)
     row = registry()["read"].get(name, {})
     more = EVA_ARGUMENTS if "use_rot_pos_emb" in row else BEIT_ARGUMENTS
     allowed = (*VISION_TRANSFORMER_ARGUMENTS, *more)
@@ -256,7 +256,9 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
         }
     if shapes["mlp"] == "gelu":
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
-    elif stated := part_of(source.config, "model_args").get("act_layer"):  # Eva's is fixed, and has none
+    elif stated := part_of(source.config, "model_args", source.where).get(
+        "act_layer"
+    ):  # Eva's is fixed, and has none
         fields["mlp"] = GATED[activation_of(source, "act_layer", stated)]
     fields["norm_eps"] = known.get("norm_eps", 1e-5 if clip else 1e-6)
     if not known:

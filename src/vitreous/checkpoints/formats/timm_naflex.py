@@ -12,7 +12,7 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import Source, whole_number_of
 from vitreous.checkpoints.format import as_pair
 from vitreous.checkpoints.resizing import SQUARE
 from vitreous.checkpoints.tensors import Entry, Tensors
@@ -75,9 +75,7 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
     entries = dict(source.tensors.entries)
     patch = as_pair(known.get("patch_size"))
     if len(shape := source.shape(PROJECTION)) == 2:
-        channels = known.get("in_chans", 3)
-        if type(channels) is not int or channels < 1:
-            raise InputError(f"{source.where}: in_chans={channels!r} of timm is not understood")
+        channels = whole_number_of(known.get("in_chans", 3), f"{source.where}: in_chans")
         side = isqrt(shape[1] // channels)
         p, q = patch or (side, side)
         if p * q * channels != shape[1]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
-from vitreous.checkpoints.files import Source, part_of
+from vitreous.checkpoints.files import Source, number_of, part_of, tower_description
 from vitreous.checkpoints.format import PLAIN_VIT, ShapeFields, as_pair, kind_of
 from vitreous.checkpoints.weights import Row, pairs
 from vitreous.errors import InputError
@@ -61,13 +61,11 @@ EVA_LIMITS = PLAIN_VIT | {
 def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, object]:
     """The rotary positions that Eva's arguments describe. Raises InputError: an unknown kind."""
     kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
-    offset = known.get("rope_grid_offset") or 0
-    if not isinstance(temperature, int | float) or not isinstance(offset, int | float):
-        raise InputError(f"{source.where}: rope_temperature or rope_grid_offset of timm is not a number")
+    offset = number_of(known.get("rope_grid_offset") or 0, f"{source.where}: rope_grid_offset")
     if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
         raise InputError(f"{source.where}: rope_type={kind!r} of timm is not known here")
     fields: dict[str, object] = {
-        "temperature": float(temperature),
+        "temperature": number_of(temperature, f"{source.where}: rope_temperature"),
         "pairs": "halves" if known.get("rope_rotate_half") else "interleaved",
         "axes": "yx" if indexing == "ij" else "xy",
     }
@@ -80,7 +78,7 @@ def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, obje
     if kind == "mixed":
         return fields | {"kind": "mixed"}
     reference = as_pair(known.get("ref_feat_shape"))
-    return fields | {"offset": float(offset), "reference": reference}
+    return fields | {"offset": offset, "reference": reference}
 
 
 def frequencies_row(depth: int) -> Row:
@@ -263,8 +261,8 @@ RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  
 def described_by_open_clip(source: Source) -> Source:
     """The checkpoint, described as timm describes the tower that its open_clip_config.json names; as it is
     where it names none."""
-    look = part_of(source.config, "preprocess_cfg")
-    vision = part_of(part_of(source.config, "model_cfg"), "vision_cfg")
+    look = part_of(source.config, "preprocess_cfg", source.where)
+    vision = tower_description(source)
     name = vision.get("timm_model_name")
     if "architecture" in source.config or not isinstance(name, str):
         return source

@@ -90,7 +90,7 @@ def read_torchvision(source: Source) -> Converted:
     rows = torchvision_rows(config)
     look: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     if stated:
-        look |= part_of(source.config, "preprocessing")
+        look |= part_of(source.config, "preprocessing", source.where)
         return Converted(source, config, rows, Preprocessing(size=config.image_size, **look))
     return reading_as(
         "torchvision", source, config, rows, interpolation="bilinear", crop_fraction=0.875, **look
