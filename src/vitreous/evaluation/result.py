@@ -125,7 +125,7 @@ class Evaluation(Result):
             if hasattr(entries, "shape"):
                 chosen[name] = entries[rows]
             else:
-                chosen[name] = type(entries)(entries[row] for row in rows)
+                chosen[name] = [entries[row] for row in rows]
         return replace(self, **chosen)
 
     def scores(self) -> ExampleScores | None:

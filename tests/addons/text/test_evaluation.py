@@ -47,6 +47,14 @@ def test_a_translator_is_judged():
     assert low < 1 / 3 < high
 
 
+def test_a_part_of_the_pairs_can_be_asked_for():
+    pairs = [Pair("say one", "one", 0), Pair("say two", "too", 1), Pair("say six", "six", 2)]
+    part = evaluate_translator(Parrot(), pairs).subset(np.array([2, 0]))
+    assert part.names == ["say six", "say one"]
+    assert list(part.indices) == [2, 0]
+    assert part.metrics["exact_match"].value == 1, "the mistake is not among them"
+
+
 def test_bleu_and_chrf_are_sacrebleus():
     text = "the cat sat on the mat today"
     same = corpus_scores([text], [text])
