@@ -162,7 +162,7 @@ def test_study_prints_paper_ours_and_what_differs(
     assert code == 0, err
     for word in ("paper", "ours", "what differs", "Fig. 7", "one seed: no verdict", "table.md"):
         assert word in out
-    assert err.count("\n") == 2, "a line for each trial"
+    assert err.count("\n") == 3, "a line for each trial: ViT, hybrid, and the untrained ViT as the null"
     assert (tmp_path / "plot.png").exists()
     code, out, _ = command("study", "ledger", "--out", tmp_path / "none")
     assert code == 2
