@@ -19,6 +19,7 @@ import vitreous as vt
 from vitreous.addons.optimize import choice, measuring
 from vitreous.addons.optimize.choice import CHOICE, optimized
 from vitreous.addons.optimize.engines import ENGINES, Candidate, in_bf16
+from vitreous.addons.optimize.measuring import Row
 from vitreous.cli import run
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
@@ -51,74 +52,59 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def fake(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> None:
-    """The speed of each candidate is given."""
-    ways = [*times]
-    made: list[str] = []
-    right = measuring.opened
+def row_of(name: str, times: float) -> Row:
+    return Row(name, 1.0, 1.0, 10.0, times, 1.0, 0, True)
 
-    def opened(model: Any, candidate: Any, *rest: Any) -> Any:
-        made.append(str(candidate))
-        return right(model, candidate, *rest)
 
-    monkeypatch.setattr(measuring, "opened", opened)
-    monkeypatch.setattr(
-        measuring, "candidates", lambda *_: [measuring.Candidate(*each.split()) for each in ways]
-    )
-    monkeypatch.setattr(measuring, "memory_of", lambda *_: 0)
-    monkeypatch.setattr(
-        measuring, "timings", lambda *_: (10.0, times.get(made[-1] if made else "", 1.0), 1.0)
-    )
+def choose(folder: Path, candidate: Candidate, file: Path | None = None) -> Path | None:
+    """A choice beside the weights, as if it had been measured to be three times as fast."""
+    rows = [row_of("eager fp32", 1.0), row_of(str(candidate), 3.0)]
+    return measuring.keep(folder, file, rows[1], candidate, rows)
 
 
 @pytest.mark.slow
-def test_memory_is_that_of_the_candidate(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process opens the model as the candidate is computed."""
-    opened: list[Any] = []
-    peak = "print(8)"
-
-    def in_this_process(command: list[str], **_: Any) -> Any:
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "argv", command[2:])
-            patched.setattr(measuring, "opened", lambda *each: opened.append(each[1]) or right(*each))
-            exec(command[2].removesuffix(peak), {})
-        return subprocess.CompletedProcess(command, 0, stdout="8")
-
-    right, run_there = measuring.opened, subprocess.run
-    monkeypatch.setattr(measuring, "PRINT_PEAK", peak)
-    monkeypatch.setattr(subprocess, "run", in_this_process)
-    tried = [Candidate("eager", "fp32"), Candidate("eager", "bf16"), Candidate("eager", "bf16", 2)]
-    for candidate in tried:
-        assert measuring.memory_of(place / "model", None, candidate, 2) == 8 * 1024
-    assert opened == tried
-    monkeypatch.undo()
-    assert subprocess.run is run_there
-    assert measuring.memory_of(place / "model", None, tried[-1], 2) > 2**26
+def test_memory_is_that_of_the_candidate(place: Path) -> None:
+    for candidate in (Candidate("eager", "fp32"), Candidate("eager", "bf16", 2)):
+        assert measuring.memory_of(place / "model", None, candidate, 2) > 2**26
     assert measuring.memory_of(place / "model", None, Candidate("none", "fp32"), 2) == 0
 
 
 @pytest.mark.slow
 def test_the_fastest_within_the_budget_is_kept(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = shutil.copytree(place / "model", tmp_path / "model")
+    words = ["--budget", "0.3%", "--engines", "onnx", "--json"]
+    assert run(["optimize", str(model), str(place / "photos"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in found["rows"]}
+    assert {"eager fp32", "onnx fp32"} <= rows.keys()
+    within = [row for row in rows.values() if row["within_budget"]]
+    assert found["chosen"] == max(within, key=lambda row: row["times"])["name"]
+    assert rows["onnx fp32"]["metric"] == rows["eager fp32"]["metric"]
+    assert rows["onnx fp32"]["agreement"] == 1
+    chosen = optimized(model)
+    assert chosen is not None
+    assert found["chosen"] in chosen.sentence
+
+
+@pytest.mark.slow
+def test_a_chosen_file_answers_without_pytorch(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake(monkeypatch, {"eager bf16": 2.0, "onnx fp32": 3.0})
-    assert run(["optimize", str(place / "model"), str(place / "photos"), "--budget", "0.3%", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in found["rows"]] == ["eager fp32", "eager bf16", "onnx fp32"]
-    assert found["chosen"] == "onnx fp32"
-    assert found["file"].endswith("optimized.onnx")
-    assert found["rows"][2]["metric"] == found["rows"][0]["metric"]
-    assert found["rows"][2]["agreement"] == 1
-    chosen = optimized(place / "model")
+    model = Path(shutil.copytree(place / "model", tmp_path / "model"))
+    vt.export(model, tmp_path / "program.onnx", progress=False)
+    choose(model, Candidate("onnx", "fp32"), tmp_path / "program.onnx")
+    chosen = optimized(model)
     assert chosen is not None
-    assert chosen.file == place / "model" / "optimized.onnx"
+    assert chosen.file == model / "optimized.onnx"
     image = str(place / "photos" / "ant" / "0.png")
     code = (
         "import sys, json, vitreous as vt\n"
-        f"found = vt.predict({str(place / 'model')!r}, {[image]!r})\n"
+        f"found = vt.predict({str(model)!r}, {[image]!r})\n"
         "assert 'torch' not in sys.modules\n"
         "from vitreous.cli import run\n"
-        f"assert run(['predict', {str(place / 'model')!r}, {image!r}]) == 0\n"
+        f"assert run(['predict', {str(model)!r}, {image!r}]) == 0\n"
         "assert 'torch' not in sys.modules\n"
         "print(json.dumps([found[0].to_json()]))\n"
     )
@@ -126,36 +112,33 @@ def test_the_fastest_within_the_budget_is_kept(
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout.splitlines()[-1])
     assert "onnx fp32: 3.00 times PyTorch's fp32" in done.stderr
-    (plain,) = vt.predict(place / "model", image, precision="fp32", progress=False)
+    (plain,) = vt.predict(model, image, precision="fp32", progress=False)
     for answer in answers:
         assert answer["label"] == plain.label
         assert answer["probability"] == pytest.approx(plain.probability, abs=1e-5)
     evaluated = [
-        vt.evaluate(place / "model", place / "photos", precision=each, progress=False)
-        for each in ("auto", "fp32")
+        vt.evaluate(model, place / "photos", precision=each, progress=False) for each in ("auto", "fp32")
     ]
     assert evaluated[0].accuracy == evaluated[1].accuracy
     assert "onnx fp32" in capsys.readouterr().err  # said by the first of the two
-    vt.predict(place / "model", place / "photos", out=tmp_path / "answers", progress=False)
+    vt.predict(model, place / "photos", out=tmp_path / "answers", progress=False)
     assert "onnx fp32" in capsys.readouterr().err  # so do the answers to any number of images
     with monkeypatch.context() as elsewhere:  # a machine without the engine
         elsewhere.setattr(choice, "is_installed", lambda name: name != "onnxruntime")
         with pytest.warns(UserWarning, match="asks for onnxruntime, which is not installed here"):
-            (other,) = vt.predict(place / "model", image, progress=False)
+            (other,) = vt.predict(model, image, progress=False)
         assert other == plain
-    copied = shutil.copytree(place / "model", tmp_path / "copied", copy_function=shutil.copyfile)
+    copied = shutil.copytree(model, tmp_path / "copied", copy_function=shutil.copyfile)
     assert optimized(copied) is not None  # by the digest of the weights, whose time is another
-    calibrated = vt.load(place / "model")
+    calibrated = vt.load(model)
     scale_head(calibrated, 2.0)
     vt.save(calibrated, tmp_path / "calibrated")
     shutil.copyfile(tmp_path / "calibrated" / "model.safetensors", Path(copied) / "model.safetensors")
     assert optimized(copied) is None  # another head alone is another model
 
 
-def test_a_choice_that_pytorch_computes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(monkeypatch, {"eager bf16": 2.0})
-    found = vt.optimize(place / "model", place / "photos", budget=1 / 3, progress=False)
-    assert (found.chosen, found.file) == ("eager bf16", None)
+def test_a_choice_that_pytorch_computes(place: Path) -> None:
+    assert choose(place / "model", Candidate("eager", "bf16")) is None
     answers = [
         vt.predict(place / "model", place / "photos" / "ant", precision=each, progress=False)[0].probability
         for each in ("auto", "bf16", "fp32")

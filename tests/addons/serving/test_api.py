@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import vitreous as vt
-from vitreous.addons.serving.limits import Access, Guard, Limits
+from vitreous.addons.serving.limits import Guard, Limits
 from vitreous.addons.serving.models import Classifier, ServedModel
 from vitreous.inspection.measures import flow, rollout, to_grid
 from vitreous.inspection.relevance import relevance
@@ -119,9 +119,7 @@ def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
 
 def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
     app, request = app_of(classifier), form(("x.png", image(2)))
-    images = classifier.model.preprocessing.normalize(
-        classifier.prepare(classifier.open(image(2), "x"))[None]
-    )
+    images = classifier.model.preprocessing.normalize(classifier.prepare(image(2), "x")[None])
     seen = survey(classifier.model, images, patch=(0, 0))
     last, whole = to_grid(seen.reading[:, -1].mean(dim=1), classifier.model.config), seen.rollout
     told = post(app, "/v1/attention", **request).json()["attention"][0]
@@ -144,7 +142,7 @@ def test_attention_of_a_patch(classifier: Classifier) -> None:
     ]
     assert told["of"] == "the patch in row 2, column 3"
     model = classifier.model
-    pixels = classifier.prepare(classifier.open(image(), "x.png"))
+    pixels = classifier.prepare(image(), "x.png")
     with vt.capture_attention(model) as attention, torch.no_grad():
         model(model.preprocessing.normalize(pixels[None]))
     token = model.config.num_prefix_tokens + 6
@@ -378,7 +376,7 @@ def test_a_full_server_says_when_to_come_again() -> None:
     async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
         request = form(("a.png", image(1)), ("b.png", image(2)))
         first = asyncio.create_task(client.post("/v1/predict", **request))
-        while app.state.server.room.inside < 2 and not first.done():
+        while app.state.server.inside < 2 and not first.done():
             await asyncio.sleep(0.01)
         refused = await client.post("/v1/predict", **form(("c.png", image())))
         gate.set()
@@ -414,7 +412,7 @@ def test_what_a_stopping_server_cannot_finish_is_a_sentence() -> None:
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": b""}
 
-        guard = Guard(forever, limits=SMALL, access=Access(None, None, ()), observe=lambda *found: None)
+        guard = Guard(forever, limits=SMALL, hosts=None, token=None, observe=lambda *found: None)
         task = asyncio.create_task(
             guard({"type": "http", "method": "GET", "path": "/", "headers": []}, receive, send)
         )

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from vitreous.addons.serving import batching
-from vitreous.addons.serving.batching import Batcher, Room
-from vitreous.addons.serving.limits import Refused
+from vitreous.addons.serving.batching import Batcher
 
 
 class Doubler:
@@ -133,14 +132,3 @@ def test_giving_up_during_the_batch_harms_nobody() -> None:
         return await tasks[1]
 
     assert with_batcher(work, leave, max_wait=0.02) == 4
-
-
-def test_a_full_house_says_when_to_come_again() -> None:
-    room = Room(3)
-    with room.admit(2):
-        with pytest.raises(Refused, match="ask again in 1 s") as full, room.admit(2):
-            pass
-        assert (full.value.status, full.value.headers) == (503, {"Retry-After": "1"})
-        with room.admit(1):
-            assert room.inside == 3
-    assert room.inside == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import struct
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image, ImageFile
 
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier
@@ -24,6 +26,8 @@ from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError
 
 from .conftest import (
+    CPU,
+    HOW,
     app_of,
     at_an_address,
     error_of,
@@ -31,6 +35,7 @@ from .conftest import (
     get,
     image,
     make_classifier,
+    make_vit,
     post,
     talk,
     with_answer,
@@ -51,6 +56,13 @@ def narrow(rows: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
+def plain(side: int, kind: str) -> bytes:
+    """A gray square."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (side, side), "gray").save(buffer, kind)
+    return buffer.getvalue()
+
+
 # --- cost before work --------------------------------------------------------------------------------------
 
 
@@ -58,34 +70,30 @@ def test_a_narrow_image_is_refused_by_its_header(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Resized so that its one column has the model's width, it would take gigabytes."""
-    monkeypatch.setattr(classifier, "prepare", lambda opened: pytest.fail("its pixels are decoded"))
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("its pixels are decoded"))
     answer = post(app_of(classifier), "/v1/predict", **form(("narrow.png", narrow(30_000))))
     assert answer.status_code == 422
     assert "1x30000 pixels are too narrow" in error_of(answer)
 
 
-def test_a_format_that_is_decoded_under_the_interpreters_lock_has_a_lower_limit(
-    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_format_that_is_decoded_under_the_interpreters_lock_has_a_lower_limit() -> None:
     """One JPEG 2000 of 56 million pixels held every other client for more than a minute."""
-    monkeypatch.setattr("vitreous.addons.serving.models.MOST_LOCKING", 64 * 64)
+    served = Classifier(make_vit(), CPU, **HOW | {"most_pixels": 10**8})
     answers = []
-    for size, kind in (((64, 64), "JPEG2000"), ((65, 64), "JPEG2000"), ((65, 64), "JPEG")):
-        answers.append(post(app_of(classifier), "/v1/predict", **form(("x", image(size=size, kind=kind)))))
+    for side, kind in ((64, "JPEG2000"), (2001, "JPEG2000"), (2001, "JPEG")):
+        file = plain(side, kind)
+        answers.append(post(app_of(served), "/v1/predict", **form(("x", file))))
     assert [answer.status_code for answer in answers] == [200, 422, 200]
-    assert "65x64 pixels are over the 4096 that are allowed in JPEG 2000" in error_of(answers[1])
+    assert "2001x2001 pixels are over the 4000000 that are allowed in JPEG 2000" in error_of(answers[1])
 
 
 def test_no_pixel_is_decoded_before_the_header_is_checked_and_room_is_made(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pillow reads a PNG's EXIF data by decoding it: 63 million pixels, in the threads of small images."""
-    from PIL import ImageFile
-
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("its pixels are decoded"))
-    assert classifier.open(image(), "x.png").size == (30, 40)
     with pytest.raises(BadImage, match="5000x5000 pixels are over"):
-        classifier.open(bomb(), "bomb.png")
+        classifier.prepare(bomb(), "bomb.png")
 
 
 def test_a_length_over_the_limit_is_refused_before_the_body(classifier: Classifier) -> None:

@@ -55,7 +55,6 @@ from vitreous.languages import speaking
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model
 from vitreous.models.vit import ViT
-from vitreous.tasks.pretraining.task import build_objective
 
 SHORT = 0.004  # of the steps: one
 
@@ -82,6 +81,11 @@ def tiny(study: Study) -> Study:
     return replace(study, variants=tuple(replace(each, trial=small(each.trial)) for each in study.variants))
 
 
+def results_in(cache: Path) -> dict[Path, int]:
+    """The results of trials, each with the time at which it was written."""
+    return {path: path.stat().st_mtime_ns for path in cache.rglob("result.json")}
+
+
 FAST = ("inductive-bias", "complexity")
 
 
@@ -89,9 +93,7 @@ FAST = ("inductive-bias", "complexity")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in STUDIES]
 )
-def test_every_study_runs_and_is_written(
-    name: str, laboratory: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_study_runs_and_is_written(name: str, laboratory: Laboratory, tmp_path: Path) -> None:
     study, told = tiny(study_named(name)), list[str]()
     findings = run_study(study, laboratory, 2, progress=told.append)
     assert len(told) == 2 * len(study.variants)
@@ -109,8 +111,9 @@ def test_every_study_runs_and_is_written(
     ledger = Ledger.read(tmp_path, SHORT)
     assert [each.mean for _, each in ledger.run] == [each.mean for each in findings.verdicts]
     assert all(sentence in ledger.markdown() for sentence in study.words["claims"].values())
-    monkeypatch.setattr(Laboratory, "train", lambda *_: pytest.fail("trained twice"))
+    trials = results_in(laboratory.cache)
     assert run_study(study, laboratory, 2, progress=told.append).to_json() == findings.to_json()
+    assert results_in(laboratory.cache) == trials  # nothing is trained twice
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -147,37 +150,28 @@ def test_compute_is_about_equal_between_architectures() -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_study_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, trained, train = tiny(study_named("inductive-bias")), list[Any](), Laboratory.train
-
-    def sometimes(self: Laboratory, *arguments: Any) -> None:
-        trained.append(arguments)
-        if len(trained) == 2:
-            raise KeyboardInterrupt
-        train(self, *arguments)
-
-    monkeypatch.setattr(Laboratory, "train", sometimes)
+def test_an_interrupted_study_goes_on(tmp_path: Path) -> None:
+    study = tiny(study_named("inductive-bias"))
     lab = Laboratory(cache=tmp_path, device=torch.device("cpu"), share=SHORT)
+
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt
+
     with pytest.raises(KeyboardInterrupt):
-        run_study(study, lab, 1, progress=lambda _: None)
+        run_study(study, lab, 1, progress=interrupt)
+    first = results_in(tmp_path)
     run_study(study, lab, 1, progress=lambda _: None)
-    assert len(trained) == len(study.variants) + 1, "one was done, the second was begun twice"
+    every = results_in(tmp_path)
+    assert (len(first), len(every)) == (1, len(study.variants))
+    assert first.items() <= every.items()
 
 
-def test_a_trial_that_another_process_removes_from_the_cache_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = TrialResult({"accuracy": 0.5}, 1, 1, 1.0)
-    monkeypatch.setattr(type(BASE), "perform", lambda *_: (None, result))
-    lab, read = Laboratory(cache=tmp_path, device=torch.device("cpu")), Path.read_text
-    folder, _ = lab.run(BASE, 0)
-
-    def removed(path: Path, **how: Any) -> str:
-        path.unlink()
-        return read(path, **how)
-
-    monkeypatch.setattr(Path, "read_text", removed)
-    assert lab.run(BASE, 0) == (folder, result)
+def test_a_trial_that_another_process_removes_from_the_cache_is_run(laboratory: Laboratory) -> None:
+    trial = replace(tiny(study_named("inductive-bias")).variants[0].trial, measures=("accuracy",))  # type: ignore[type-var]
+    folder, result = laboratory.run(trial, 5)
+    (folder / "result.json").unlink()
+    again, other = laboratory.run(trial, 5)
+    assert (again, other.values) == (folder, result.values)
     assert (folder / "result.json").is_file()
 
 
@@ -215,20 +209,19 @@ def test_what_is_fine_tuned_begins_where_its_start_ended(laboratory: Laboratory)
     torch.testing.assert_close(before["head.weight"], after["head.weight"])  # the labels are the same
 
 
-def test_each_target_of_masked_patches_is_that_of_its_objective(
-    laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built, build = list[str](), build_objective
-
-    def recorded(model: Any, name: Any, settings: Any, **others: Any) -> Any:
-        built.append(settings["target"])
-        return build(model, name, settings, **others)
-
-    monkeypatch.setattr("vitreous.addons.studies.laboratory.build_objective", recorded)
+def test_each_target_of_masked_patches_is_that_of_its_objective(laboratory: Laboratory) -> None:
     starts = {each.group: each.trial.start for each in tiny(study_named("transfer")).variants}  # type: ignore[attr-defined]
-    for group in ("mean colors", "small colors", "pixels"):
-        laboratory.run(replace(starts[group], measures=()), 7)
-    assert built == ["mean-color", "small-colors", "pixels"]
+    learned: list[torch.Tensor] = []
+    for group, target in (
+        ("mean colors", "mean-color"),
+        ("small colors", "small-colors"),
+        ("pixels", "pixels"),
+    ):
+        assert starts[group].target == target
+        model = vt.load(laboratory.run(replace(starts[group], measures=()), 7)[0])
+        learned.append(model.state_dict()["blocks.0.mlp.expand.weight"])
+    assert not torch.equal(learned[0], learned[1])
+    assert not torch.equal(learned[1], learned[2])
 
 
 def test_cropped_positions_are_those_of_the_middle(laboratory: Laboratory) -> None:
@@ -532,10 +525,11 @@ def test_studies_have_the_papers_numbers() -> None:
 
 @pytest.mark.parametrize("study", ["complexity", "positions"])
 def test_a_folder_that_takes_no_files_is_told_before_anything_is_measured(
-    study: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    study: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Laboratory, "run", lambda *_: pytest.fail("measured"))
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
     assert run(["study", study, "--quick", "--out", "/proc/folder"]) == 2
+    assert not results_in(tmp_path)
     assert capsys.readouterr().err == (
         "vitreous: cannot write /proc/folder: No such file or directory; "
         "free some space, or choose another --out\n"
@@ -546,11 +540,12 @@ def test_results_replace_no_file_of_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Laboratory, "run", lambda *_: pytest.fail("measured"))
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "table.md").write_text("mine")
     assert run(["study", "positions", "--quick", "--out", "."]) == 2
     assert "table.md exists, and is not the result of a study" in capsys.readouterr().err
     assert (tmp_path / "table.md").read_text() == "mine"
+    assert not results_in(tmp_path)
     (tmp_path / "results.json").write_text('{"study": "positions"}')
     with results_folder(tmp_path):  # of a study that is run again
         pass
@@ -659,11 +654,16 @@ def test_each_seed_holds_out_its_own_quarter_of_each_class() -> None:
     ],
 )
 def test_what_has_no_effect_on_a_study_is_refused(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Laboratory, "run", lambda *_: pytest.fail("measured"))
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path))
     assert run(["study", *words]) == 2
     assert message in capsys.readouterr().err
+    assert not results_in(tmp_path)
 
 
 def test_settings_reach_every_architecture() -> None:

@@ -4,8 +4,10 @@ import json
 import tomllib
 
 import pytest
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from vitreous.addons.text.task import images_config, pairs_config
+from vitreous.layers.embedding import PatchStem
 
 SMALL = (
     "--set", "training.length=2 steps", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",
@@ -66,20 +68,18 @@ def test_evaluate_judges_again(reader, command):
     assert "line accuracy" in command("evaluate", reader).out
 
 
-def test_evaluate_reads_as_many_together_as_are_asked_for(reader, manifest, command, monkeypatch):
-    from vitreous.addons.text.models import Reader
+def test_evaluate_reads_as_many_together_as_are_asked_for(reader, manifest, command):
+    together = []
 
-    together, read = [], Reader.read
+    def counted(module, inputs):
+        if isinstance(module, PatchStem):
+            together.append(len(inputs[0]))
 
-    def counted(self, images, **options):
-        together.append((len(images), options["batch_size"]))
-        return read(self, images, **options)
-
-    monkeypatch.setattr(Reader, "read", counted)
     other = manifest.with_name("as-many.csv")
     other.write_text(manifest.read_text())
-    assert command("evaluate", reader, other, "--batch-size", "5").code == 0
-    assert together == [(5, 5), (5, 5), (2, 5)]
+    with register_module_forward_pre_hook(counted):
+        assert command("evaluate", reader, other, "--batch-size", "5").code == 0
+    assert together == [5, 5, 2]
 
 
 def test_advice_for_training_is_not_given_to_other_commands(reader, command):

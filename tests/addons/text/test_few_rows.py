@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from vitreous.addons.text import beam_search as module
 from vitreous.addons.text.beam_search import few_rows, transposed_linear
 
 
@@ -23,17 +25,27 @@ def test_it_is_the_linear_layer(shape: tuple[int, ...], bias: bool) -> None:
     torch.testing.assert_close(transposed_linear(slanted, layer.weight, layer.bias), layer(slanted))
 
 
-def test_it_takes_part_for_few_rows_of_float32_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    turned = []
-    monkeypatch.setattr(
-        module, "transposed_linear", lambda x, *rest: turned.append(len(x)) or F.linear(x, *rest)
-    )
+class Linears(TorchFunctionMode):
+    """Remembers the rows of the linear layers that PyTorch computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.linear:
+            self.rows.append(len(args[0]))
+        return func(*args, **(kwargs or {}))
+
+
+def test_it_takes_part_for_few_rows_of_float32_only() -> None:
     layer = nn.Linear(6, 9)
-    for rows in (1, 4, 5):
-        with few_rows(rows, torch.zeros(0)):
-            layer(torch.randn(rows, 6))
-            layer(torch.randn(50, 6))  # the context's keys, in the first step
-    with few_rows(1, torch.zeros(0, dtype=torch.bfloat16)):
-        layer.bfloat16()(torch.randn(1, 6).bfloat16())
-    layer.float()(torch.randn(1, 6))
-    assert turned == [1, 4]
+    with Linears() as left:
+        for rows in (1, 4, 5):
+            with few_rows(rows, torch.zeros(0)):
+                layer(torch.randn(rows, 6))
+                layer(torch.randn(50, 6))  # the context's keys, in the first step
+        with few_rows(1, torch.zeros(0, dtype=torch.bfloat16)):
+            layer.bfloat16()(torch.randn(1, 6).bfloat16())
+        layer.float()(torch.randn(1, 6))
+    assert left.rows == [50, 50, 5, 50, 1, 1]

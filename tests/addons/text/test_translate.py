@@ -4,9 +4,11 @@ import io
 import json
 
 import pytest
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 import vitreous as vt
 from vitreous.addons.text.text_pairs import number_pairs
+from vitreous.addons.text.transformer import Encoder
 
 SMALL = (
     "--steps", "3", "--batch-size", "8", "--set", "model.width=64", "--set", "model.depth=1",
@@ -99,17 +101,15 @@ def test_an_empty_line_gives_an_empty_line(translator, command, monkeypatch):
     assert "skipped 2: empty lines" in given.err
 
 
-def test_evaluate_translates_as_many_together_as_are_asked_for(translator, command, monkeypatch):
-    from vitreous.addons.text.models import Translator
+def test_evaluate_translates_as_many_together_as_are_asked_for(translator, command):
+    together = []
 
-    together, decode = [], Translator.decode
+    def counted(module, inputs):
+        if isinstance(module, Encoder):
+            together.append(len(inputs[0]))
 
-    def counted(self, source, *rest):
-        together.append(len(source))
-        return decode(self, source, *rest)
-
-    monkeypatch.setattr(Translator, "decode", counted)
-    assert command("evaluate", translator, "--batch-size", "2").code == 0
+    with register_module_forward_pre_hook(counted):
+        assert command("evaluate", translator, "--batch-size", "2").code == 0
     assert together == [2, 1]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -15,11 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from vitreous import __version__
-from vitreous.addons.serving.batching import Batcher, Room
-from vitreous.addons.serving.limits import LEFT, Access, Guard, Limits, Refused
+from vitreous.addons.serving.batching import Batcher
+from vitreous.addons.serving.limits import Guard, Limits, Refused
 from vitreous.addons.serving.models import (
     Answer,
     Endpoint,
@@ -40,7 +41,6 @@ PAGE_HEADERS = {
     "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-cache",
 }
-OPEN = frozenset({"/", "/healthz"})  # without a token
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -91,7 +91,9 @@ class Server:
         # A request with more images than the queue takes could never be admitted: it is too large.
         self.limits = limits._replace(images=min(limits.images, limits.queue))
         self.metrics = Metrics()
-        self.room = Room(limits.queue, changed=self.metrics.queue.set)
+        self.inside = 0  # images that are accepted, and neither answered nor given up
+        self.metrics.queue.set_function(lambda: self.inside)
+        self.latest = 1.0  # seconds that the last request took: about what a full house needs to empty
         self.loading = asyncio.Lock()  # while another model is loaded
         self.work: asyncio.Task[None] | None = None  # the newest that was begun, which may not be collected
         self.use(loaded)
@@ -112,7 +114,10 @@ class Server:
 
     def replace(self, loaded: Loaded) -> None:
         """As `use`. Raises InputError: the model has other addresses."""
-        if addresses(loaded.model) != addresses(self.loaded.model):
+        before, now = (
+            {each.name: each.item for each in one.model.endpoints} for one in (self.loaded, loaded)
+        )
+        if before != now:
             raise InputError("the new model answers other questions: start another server for it")
         self.use(loaded)
 
@@ -141,29 +146,30 @@ class Server:
     async def answers(self, endpoint: str, uploads: Sequence[Upload], parameters: Config) -> list[Answer]:
         """The answers to all images of a request, in order. Raises Refused: the queue is full, or it takes
         too long."""
-        model, batcher = self.loaded.model, self.batchers[endpoint]
+        model, batcher, count = self.loaded.model, self.batchers[endpoint], len(uploads)
         loop = asyncio.get_running_loop()
+        if self.inside + count > self.limits.queue:  # none of them is taken
+            seconds = min(max(math.ceil(self.latest), 1), 60)
+            raise Refused(503, f"the server is busy: ask again in {seconds} s", Retry_After=str(seconds))
 
         async def answer(upload: Upload) -> Answer:
             try:
-                opened = await loop.run_in_executor(self.threads, model.open, upload.data, upload.name)
-                pixels = await loop.run_in_executor(self.threads, model.prepare, opened)
+                pixels = await loop.run_in_executor(self.threads, model.prepare, upload.data, upload.name)
             except BadImage as bad:
                 return Failed(path=upload.name, reason=bad.reason)
             return await batcher.ask(Question(upload.name, pixels, parameters))
 
-        with self.room.admit(len(uploads)):
-            try:
-                async with asyncio.timeout(self.limits.deadline):
-                    return await asyncio.gather(*map(answer, uploads))
-            except TimeoutError:
-                seconds = f"{self.limits.deadline:g} s"
-                raise Refused(504, f"the answer took longer than {seconds}: send less at once") from None
-
-
-def addresses(model: ServedModel) -> list[tuple[str, type]]:
-    """What a model is asked at, and the form of its answers."""
-    return [(each.name, each.item) for each in model.endpoints]
+        began = time.monotonic()
+        self.inside += count
+        try:
+            async with asyncio.timeout(self.limits.deadline):
+                return await asyncio.gather(*map(answer, uploads))
+        except TimeoutError:
+            late = f"the answer took longer than {self.limits.deadline:g} s: send less at once"
+            raise Refused(504, late) from None
+        finally:
+            self.inside -= count
+            self.latest = time.monotonic() - began
 
 
 def build_app(
@@ -181,7 +187,7 @@ def build_app(
         model_thread: one thread, which runs the model. It should be the one that loaded it: OpenMP's threads
             wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
             process's threads have computed on all cores.
-        hosts, token: see `Access`.
+        hosts, token: see `Guard`.
         started: called in the server's loop, when its threads are there.
     """
     server = Server(loaded, limits, model_thread, started)
@@ -198,13 +204,16 @@ def build_app(
         add_endpoint(app, server, endpoint)
     add_facts(app, server)
     offered = [f"POST /v1/{each.name}" for each in loaded.model.endpoints]
-    say_errors(app, ", ".join([*offered, "GET /v1/model", "GET /openapi.json", "GET /"]))
-    app.add_middleware(
-        Guard,
-        limits=server.limits,
-        access=Access(hosts, token, OPEN),
-        observe=server.metrics.request,
-    )
+    addresses = ", ".join([*offered, "GET /v1/model", "GET /openapi.json", "GET /"])
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
+        sentence = str(error.detail)
+        if error.status_code in (404, 405):
+            sentence = f"{request.method} {request.url.path[:200]} does not exist; available are {addresses}"
+        return Refused(error.status_code, sentence, **dict(error.headers or {})).response()
+
+    app.add_middleware(Guard, limits=server.limits, hosts=hosts, token=token, observe=server.metrics.request)
     return app
 
 
@@ -212,12 +221,12 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
     """POST /v1/NAME, and its documentation."""
 
     async def handle(request: Request) -> Response:
-        uploads = await read_images(request, server.limits)
-        parameters = parse(uploads.parameters, endpoint.parameters)
+        images, given = await read_images(request, server.limits)
+        parameters = parse(given, endpoint.parameters)
         png = getattr(parameters, "format", "json") == "png"
-        if png and len(uploads.images) > 1:
-            raise Refused(400, f"format=png answers one image, not {len(uploads.images)}: send one")
-        answers = await server.answers(endpoint.name, uploads.images, parameters)
+        if png and len(images) > 1:
+            raise Refused(400, f"format=png answers one image, not {len(images)}: send one")
+        answers = await server.answers(endpoint.name, images, parameters)
         return answered(endpoint.key, answers)
 
     envelope = create_model(
@@ -276,29 +285,6 @@ def add_facts(app: FastAPI, server: Server) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
         return HTMLResponse(server.loaded.page, headers=PAGE_HEADERS)
-
-
-def say_errors(app: FastAPI, offered: str) -> None:
-    """Answer everything that goes wrong with one sentence."""
-
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:
-        return error.response()
-
-    @app.exception_handler(InputError)
-    async def wrong_input(request: Request, error: InputError) -> JSONResponse:
-        return Refused(422, str(error)).response()
-
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = str(error.detail)
-        if error.status_code in (404, 405):
-            sentence = f"{request.method} {request.url.path[:200]} does not exist; available are {offered}"
-        return Refused(error.status_code, sentence, **dict(error.headers or {})).response()
-
-    @app.exception_handler(ClientDisconnect)
-    async def left(request: Request, error: ClientDisconnect) -> JSONResponse:
-        return Refused(LEFT, "the client went away").response()
 
 
 # --- OpenAPI -----------------------------------------------------------------------------------------------

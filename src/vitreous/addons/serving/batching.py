@@ -3,49 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
-
-from vitreous.addons.serving.limits import Refused
 
 REMEMBERED = 8  # batches whose sizes predict the next one's
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
-
-
-class Room:
-    """How many images may be inside at once: accepted, and neither answered nor given up.
-
-    Args:
-        changed: called with how many there are, when that changes.
-    """
-
-    def __init__(self, most: int, changed: Callable[[int], None] = lambda inside: None) -> None:
-        self.most, self.changed = most, changed
-        self.inside = 0
-        self.latest = 1.0  # seconds that the last request took: about what a full house needs to empty
-
-    @contextmanager
-    def admit(self, count: int) -> Iterator[None]:
-        """Room for `count` images, for as long as the context lasts. Raises Refused: there is less; none of
-        them is taken."""
-        if self.inside + count > self.most:
-            seconds = min(max(math.ceil(self.latest), 1), 60)
-            raise Refused(503, f"the server is busy: ask again in {seconds} s", Retry_After=str(seconds))
-        began = time.monotonic()
-        self.inside += count
-        self.changed(self.inside)
-        try:
-            yield
-        finally:
-            self.inside -= count
-            self.changed(self.inside)
-            self.latest = time.monotonic() - began
 
 
 class Waiting(NamedTuple, Generic[Question, Answer]):

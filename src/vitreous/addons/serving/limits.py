@@ -11,10 +11,14 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vitreous.errors import InputError
+
 log = logging.getLogger(__name__)
+OPEN = frozenset({"/", "/healthz"})  # addresses that need no token
 LEFT = 499  # nginx's status for a client that went away before its answer
 CROWDED = "the server holds as many bytes of requests as it may: ask again in 1 s"
 
@@ -49,20 +53,35 @@ class Refused(Exception):
         return JSONResponse({"error": " ".join(str(self).split())}, self.status, self.headers)
 
 
-class Access:
-    """Who may ask.
+class Guard:
+    """ASGI middleware: refuses who may not ask, and bodies that are too large or too slow while they arrive;
+    answers all that goes wrong with one sentence (the traceback of an unforeseen error goes to the log).
 
     Args:
         hosts: the names in the Host header that are answered; None: any. Without it a page elsewhere could
             reach a server on this machine by binding a name of its own to its address (DNS rebinding).
         token: what `Authorization: Bearer` has to hold; None: nothing.
-        open_paths: addresses that need no token.
+        observe: called after each request with its address, the status and the seconds.
     """
 
-    def __init__(self, hosts: Collection[str] | None, token: str | None, open_paths: Collection[str]) -> None:
-        self.hosts, self.token, self.open_paths = hosts, token, open_paths
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limits: Limits,
+        hosts: Collection[str] | None,
+        token: str | None,
+        observe: Callable[[str, int, float], None],
+    ) -> None:
+        self.app, self.limits, self.hosts, self.token, self.observe = app, limits, hosts, token, observe
+        self.held = 0  # bytes of all bodies that have arrived and are not answered
+        self.large = f"the body is over the {limits.body / 2**20:g} MiB that are allowed"
+        self.slow = (
+            f"the body did not arrive within {limits.seconds:g} s, or stood still for {limits.stalled:g} s: "
+            "send less at once, or over a faster line"
+        )
 
-    def check(self, scope: Scope, headers: Headers) -> None:
+    def check_access(self, scope: Scope, headers: Headers) -> None:
         """Raises Refused for a request that is not answered."""
         host, origin = headers.get("host", ""), headers.get("origin")
         try:
@@ -75,35 +94,12 @@ class Access:
         same = page.netloc == host or page_host in (self.hosts or ())
         if origin is not None and scope["method"] not in ("GET", "HEAD") and not same:
             raise Refused(403, "pages of other servers may not ask this one: see --allow-host")
-        if self.token is None or scope["path"] in self.open_paths:
+        if self.token is None or scope["path"] in OPEN:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self.token.encode()):
             sentence = "the server needs a token: send the header Authorization: Bearer TOKEN"
             raise Refused(401, sentence, WWW_Authenticate="Bearer")
-
-
-class Guard:
-    """ASGI middleware: refuses who may not ask, and bodies that are too large or too slow while they arrive;
-    answers an unforeseen error with a sentence (the traceback goes to the log).
-
-    Args:
-        observe: called after each request with its address, the status and the seconds.
-    """
-
-    def __init__(
-        self, app: ASGIApp, *, limits: Limits, access: Access, observe: Callable[[str, int, float], None]
-    ) -> None:
-        self.app = app
-        self.limits = limits
-        self.access = access
-        self.observe = observe
-        self.held = 0  # bytes of all bodies that have arrived and are not answered
-        self.large = f"the body is over the {limits.body / 2**20:g} MiB that are allowed"
-        self.slow = (
-            f"the body did not arrive within {limits.seconds:g} s, or stood still for {limits.stalled:g} s: "
-            "send less at once, or over a faster line"
-        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -137,23 +133,27 @@ class Guard:
                 status = message["status"]
             await send(message)
 
+        async def refuse(refused: Refused) -> None:
+            if status == LEFT:  # nothing was sent yet
+                await refused.response()(scope, receive, watched)
+
         try:
-            self.access.check(scope, headers)
+            self.check_access(scope, headers)
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length[:20]) > self.limits.body:
                 raise Refused(413, self.large, Connection="close")
             await self.app(scope, limited, watched)
         except Refused as refused:
-            await refused.response()(scope, receive, watched)
+            await refuse(refused)
+        except InputError as error:
+            await refuse(Refused(422, str(error)))
+        except ClientDisconnect:
+            pass  # nobody hears an answer
         except asyncio.CancelledError:  # a server that was asked to stop has waited long enough
-            if status == LEFT:
-                stopping = Refused(503, "the server stops before it could answer")
-                await stopping.response()(scope, receive, watched)
+            await refuse(Refused(503, "the server stops before it could answer"))
         except Exception:
             log.exception("%s %r failed", scope["method"], scope["path"])
-            if status == LEFT:  # nothing was sent yet
-                failure = Refused(500, "the server failed on this request; its log says why")
-                await failure.response()(scope, receive, watched)
+            await refuse(Refused(500, "the server failed on this request; its log says why"))
         finally:
             self.held -= size
             address = getattr(scope.get("route"), "path", "other")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -145,13 +144,9 @@ def parse(given: Mapping[str, object], kind: type[Config]) -> Config:
         raise InputError(explain(error, "parameter").removeprefix("parameter.")) from None
 
 
-class ImageHeader(NamedTuple):
-    """An image of which only the header has been read: a file's bytes or Pillow's image, its name, and its
-    size (H, W) before it is rotated."""
-
-    stored: bytes | Image.Image
-    name: str
-    size: tuple[int, int]
+def checked(name: str, numbers: Tensor, answer: Answer) -> Answer:
+    """The answer that the model's numbers for an image make; a failure where they are not finite."""
+    return answer if numbers.isfinite().all() else Failed(path=name, reason=NOT_FINITE)
 
 
 class ServedModel:
@@ -183,8 +178,9 @@ class ServedModel:
             )
         return offered
 
-    def open(self, data: bytes, name: str) -> ImageHeader:
-        """An image whose header allows it; no pixel is decoded. Raises BadImage."""
+    def prepare(self, data: bytes, name: str) -> Tensor:
+        """What `vitreous predict` makes of an image: its pixels at the model's size. No pixel is decoded
+        before the header allows it. Raises BadImage."""
         preprocessing, most, allowed = self.model.preprocessing, self.most_pixels, "allowed"
         stored: bytes | Image.Image = data
         size = plain_size(data, preprocessing.channels)
@@ -201,12 +197,7 @@ class ServedModel:
             raise BadImage(
                 name, f"{width}x{height} pixels are too narrow: sides may differ {MOST_RATIO}-fold"
             )
-        return ImageHeader(stored, name, size)
-
-    def prepare(self, opened: ImageHeader) -> Tensor:
-        """What `vitreous predict` makes of an image: its pixels at the model's size. Raises BadImage."""
-        encoded = EncodedImage(opened.stored, opened.name, self.model.preprocessing.channels)
-        return evaluation_pixels(encoded, self.model.preprocessing)
+        return evaluation_pixels(EncodedImage(stored, name, preprocessing.channels), preprocessing)
 
     def batch(self, questions: Sequence[Question]) -> Float[Tensor, "B C H W"]:
         """The images of questions, normalized."""
@@ -215,13 +206,12 @@ class ServedModel:
 
     def features(self, questions: Sequence[Question]) -> list[Answer]:
         with torch.inference_mode(), computing(self.precision, self.device):
-            rows = self.answering.features(self.batch(questions)).float().flatten(1)
-        return [
-            {"path": each.name, "features": row.tolist()}
-            if finite
-            else Failed(path=each.name, reason=NOT_FINITE)
-            for each, row, finite in zip(questions, rows, rows.isfinite().all(dim=1).tolist(), strict=True)
-        ]
+            rows = self.answering.features(self.batch(questions)).float().flatten(1).cpu()
+        answers: list[Answer] = []
+        for question, row in zip(questions, rows, strict=True):
+            answer: Answer = {"path": question.name, "features": row.tolist()}
+            answers.append(checked(question.name, row, answer))
+        return answers
 
     def look(self, questions: Sequence[Question]) -> list[Answer]:
         """The map of one image; as a PNG, or as numbers."""
@@ -252,7 +242,7 @@ class ServedModel:
         """Ask everything once: kernels are chosen and memory is allocated before the first request. Raises
         InputError: the answer is not finite."""
         gray = np.full((*self.model.preprocessing.size, 3), 128, dtype=np.uint8)
-        pixels = self.prepare(self.open(png(gray), "warm-up"))
+        pixels = self.prepare(png(gray), "warm-up")
         for endpoint in self.endpoints:
             (answer,) = endpoint.answer([Question("warm-up", pixels, parse({}, endpoint.parameters))])
             if isinstance(answer, Failed):
@@ -276,13 +266,10 @@ class Classifier(ServedModel):
             probabilities = self.predictor.probabilities(self.batch(questions))
         most = max(each.parameters.top for each in questions)
         choices = self.predictor.most_probable(probabilities, most)
-        finite = probabilities.isfinite().all(dim=1).tolist()
         answers: list[Answer] = []
-        for question, found, is_finite in zip(questions, choices, finite, strict=True):
-            if is_finite:
-                answers.append(Prediction.of(question.name, found[: question.parameters.top]).to_json())
-            else:
-                answers.append(Failed(path=question.name, reason=NOT_FINITE))
+        for question, row, found in zip(questions, probabilities.cpu(), choices, strict=True):
+            prediction = Prediction.of(question.name, found[: question.parameters.top])
+            answers.append(checked(question.name, row, prediction.to_json()))
         return answers
 
 
@@ -300,13 +287,10 @@ class Regressor(ServedModel):
 
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         with torch.inference_mode(), computing(self.precision, self.device):
-            values = number_outputs(self.answering, self.batch(questions)).flatten()
+            values = number_outputs(self.answering, self.batch(questions)).flatten().cpu()
         answers: list[Answer] = []
-        for question, value in zip(questions, values.tolist(), strict=True):
-            if math.isfinite(value):
-                answers.append({"path": question.name, "value": value})
-            else:
-                answers.append(Failed(path=question.name, reason=NOT_FINITE))
+        for question, value in zip(questions, values, strict=True):
+            answers.append(checked(question.name, value, {"path": question.name, "value": value.item()}))
         return answers
 
 

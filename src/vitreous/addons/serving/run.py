@@ -92,7 +92,7 @@ def serve_model(
 
     Args:
         load_model: opens the model; on SIGHUP again.
-        hosts, token: see `Access`.
+        hosts, token: see `Guard`.
         ready: called with the address and what is served, once it answers.
 
     Raises:

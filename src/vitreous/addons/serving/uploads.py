@@ -19,41 +19,32 @@ class Upload(NamedTuple):
     data: bytes
 
 
-class Uploads(NamedTuple):
-    """What a request brings: images, and the parameters in its query and in its form."""
-
-    images: list[Upload]
-    parameters: dict[str, str]
-
-
-async def read_images(request: Request, limits: Limits) -> Uploads:
-    """The images of a form, or the one that is the body itself. Raises Refused."""
-    found = Uploads([], dict(request.query_params))
+async def read_images(request: Request, limits: Limits) -> tuple[list[Upload], dict[str, str]]:
+    """What a request brings: images, those of a form (every part with a file name, whatever its field is
+    called) or the one that is the body itself; and the parameters in its query and in the other parts. Raises
+    Refused."""
+    images: list[Upload] = []
+    parameters = dict(request.query_params)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        await read_form(request, limits, found)
+        form = request.form(max_files=limits.images, max_fields=FIELDS, max_part_size=limits.body)
+        try:
+            async with form as parts:
+                for field, value in parts.multi_items():
+                    if isinstance(value, str):
+                        parameters[field] = value
+                    else:
+                        images.append(Upload(value.filename or field, await value.read()))
+        except HTTPException as error:
+            if "Too many files" in error.detail:
+                raise Refused(413, f"a request may bring {limits.images} images, no more") from None
+            raise Refused(400, f"the form cannot be read: {error.detail}") from None
     elif kind.startswith("image/") or kind == "application/octet-stream":
         if data := await request.body():
-            found.images.append(Upload("image", data))
+            images.append(Upload("image", data))
     else:
         wanted = "multipart/form-data (curl -F files=@photo.jpg), or one image as image/*"
         raise Refused(415, f"a body of type {kind or 'unknown'} cannot be read: send {wanted}")
-    if not found.images:
+    if not images:
         raise Refused(400, "the request brings no images: send at least one")
-    return found
-
-
-async def read_form(request: Request, limits: Limits, found: Uploads) -> None:
-    """Every part with a file name is an image, whatever its field is called; the others are parameters."""
-    form = request.form(max_files=limits.images, max_fields=FIELDS, max_part_size=limits.body)
-    try:
-        async with form as parts:
-            for field, value in parts.multi_items():
-                if isinstance(value, str):
-                    found.parameters[field] = value
-                else:
-                    found.images.append(Upload(value.filename or field, await value.read()))
-    except HTTPException as error:
-        if "Too many files" in error.detail:
-            raise Refused(413, f"a request may bring {limits.images} images, no more") from None
-        raise Refused(400, f"the form cannot be read: {error.detail}") from None
+    return images, parameters
