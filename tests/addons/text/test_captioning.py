@@ -7,7 +7,7 @@ import pytest
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from vitreous.addons.text.task import images_config, pairs_config
-from vitreous.layers.embedding import PatchStem
+from vitreous.layers.embedding import ConvolutionStem, LinearPatchStem, PatchStem
 
 SMALL = (
     "--set", "training.length=2 steps", "--set", "model.encoder.depth=1", "--set", "model.decoder.depth=1",
@@ -72,7 +72,7 @@ def test_evaluate_reads_as_many_together_as_are_asked_for(reader, manifest, comm
     together = []
 
     def counted(module, inputs):
-        if isinstance(module, PatchStem):
+        if isinstance(module, (PatchStem, LinearPatchStem, ConvolutionStem)):
             together.append(len(inputs[0]))
 
     other = manifest.with_name("as-many.csv")
