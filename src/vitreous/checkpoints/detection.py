@@ -65,7 +65,10 @@ def detect(source: Source, format: str | None, key: str | None) -> tuple[Format,
     for each in formats_of_images():
         if each.check:
             each.check(source, format is None)
-    check_parts(source)
+    names = "\n".join(all_names(source))
+    for pattern, what in UNKNOWN_PARTS.items():  # a Vision Transformer's but for a part
+        if re.search(rf"(?m){pattern}", names):
+            raise InputError(f"{source.where}: this is {what}")
     if found:
         chosen = most_probable(source, found)
         if chosen.key or chosen.prefix:
@@ -97,15 +100,6 @@ def with_layers_of_other_parts(source: Source, chosen: Found, models: Collection
 def all_names(source: Source) -> list[str]:
     """The names of all weights in a file, part by part."""
     return list(chain.from_iterable((source.parts or {"": source.tensors}).values()))
-
-
-def check_parts(source: Source) -> None:
-    """Refuse weights that are a Vision Transformer's but for a part, which their names tell. Raises
-    InputError."""
-    names = "\n".join(all_names(source))
-    for pattern, what in UNKNOWN_PARTS.items():
-        if re.search(rf"(?m){pattern}", names):
-            raise InputError(f"{source.where}: this is {what}")
 
 
 def parts_of(source: Source, key: str | None) -> Iterator[tuple[str, Source]]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import Converted
 from vitreous.checkpoints.formats.huggingface_configs import towers
 from vitreous.checkpoints.tensors import Entry, Tensors
@@ -80,7 +79,11 @@ def with_head(converted: Converted) -> Converted:
     elsewhere |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
     of_views = bool(HEADS_OF_VIEWS.search(source.inside))
     beside = [name for name in source.left_out if name not in unknown]  # the weights outside of the encoder
-    networks, perhaps = other_networks(beside), perhaps_heads(beside)
+    networks: set[str] = set()  # the beginnings of the names of networks with numbered layers
+    for name in beside:
+        if match := LAYERS.search(f".{name}"):
+            networks.add(name[: match.start()].partition(".")[0] + ".")
+    perhaps = perhaps_heads(beside)
     inside = source.inside.split(".")
     maps: set[str] = set()  # the parts that are decoders of maps
     for name in beside:
@@ -91,7 +94,9 @@ def with_head(converted: Converted) -> Converted:
     rest: dict[str, Entry] = {}
     for name, entry in source.left_out.items():
         outside = name not in unknown
-        if not is_of_layer(name, entry, outside=outside) or COMPUTED.search(name):
+        if not entry.shape or COMPUTED.search(name):  # a counter or a temperature
+            continue
+        if outside and len(entry.shape) == 1 and name.rpartition(".")[2] not in NORMED:  # a metric
             continue
         if outside and part_of(name, inside) in maps:
             continue
@@ -101,13 +106,14 @@ def with_head(converted: Converted) -> Converted:
             continue
         of_encoder = not outside and LAYERS.search(f".{name}")  # a part of the encoder itself
         no_head = name not in perhaps and NO_HEADS.search(name)
-        if not of_encoder and (no_head or name.startswith(networks) or "/" in name):
+        if not of_encoder and (no_head or name.startswith(tuple(networks)) or "/" in name):
             continue
         # a matrix of whole numbers is a counter: a confusion matrix, a queue of labels
         if outside and not entry.read().is_floating_point():
             continue
         rest[name] = entry
-    if not rest or ("num_classes" in source.overrides and wishes_no_head(source)):
+    no_head_wished = source.overrides.get("num_classes", "") in (None, "none", "None")
+    if not rest or no_head_wished:
         return converted._replace(source=source)
     if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):
         return found
@@ -129,14 +135,6 @@ def perhaps_heads(names: Iterable[str]) -> set[str]:
     return set() if any(re.match(r"projector\.\w+\.", name) for name in outside) else outside
 
 
-def is_of_layer(name: str, entry: Entry, *, outside: bool) -> bool:
-    """Whether a tensor may be one of a layer: not a counter or a temperature; outside of the encoder not a
-    metric either."""
-    if len(entry.shape) == 1 and outside:
-        return name.rpartition(".")[2] in NORMED
-    return bool(entry.shape)
-
-
 def part_of(name: str, inside: Sequence[str]) -> str:
     """The part of the whole model that a weight outside of the encoder belongs to.
 
@@ -145,19 +143,6 @@ def part_of(name: str, inside: Sequence[str]) -> str:
     """
     first, _, rest = name.partition(".")
     return f"{first}.{rest.partition('.')[0]}" if first in inside else first
-
-
-def wishes_no_head(source: Source) -> bool:
-    return source.overrides["num_classes"] in (None, "none", "None")
-
-
-def other_networks(names: Iterable[str]) -> tuple[str, ...]:
-    """The beginnings of the names of networks with numbered layers."""
-    beginnings: set[str] = set()
-    for name in names:
-        if match := LAYERS.search(f".{name}"):
-            beginnings.add(name[: match.start()].partition(".")[0] + ".")
-    return tuple(beginnings)
 
 
 def headed(converted: Converted, rest: Mapping[str, Entry]) -> Converted | None:

@@ -22,8 +22,6 @@ from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.layers.pooling import DistilledHead
-from vitreous.models.bit import BiTConfig
-from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -46,8 +44,13 @@ def open_module(module: nn.Module) -> tuple[Source, dict[str, object]]:
     """
     if type(module).__module__.startswith("vitreous."):
         raise InputError(f"this {type(module).__name__} is a model of vitreous already: use it as it is")
-    if hasattr(module, "save_pretrained") and hasattr(module, "config"):
-        return saved_and_opened(module), {}
+    save = getattr(module, "save_pretrained", None)
+    if save is not None and hasattr(module, "config"):
+        with tempfile.TemporaryDirectory() as folder:  # its files have other names than its memory
+            save(folder)
+            saved = open_source(Path(folder))
+            tensors = {name: tensor.clone() for name, tensor in saved.tensors.items()}
+        return replace(Source.of(f"the {type(module).__name__}", tensors), config=saved.config), {}
     state = module.state_dict()
     if not state:
         raise InputError(f"the {type(module).__name__} has no weights: it is not a Vision Transformer")
@@ -63,15 +66,6 @@ def open_module(module: nn.Module) -> tuple[Source, dict[str, object]]:
     size = getattr(module, "image_size", None)
     facts |= {"image_size": size if isinstance(size, int) else None}
     return source, {name: value for name, value in facts.items() if value is not None}
-
-
-def saved_and_opened(module: Any) -> Source:
-    """A module of transformers, through its own files, whose names of weights differ from those in memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        module.save_pretrained(folder)
-        source = open_source(Path(folder))
-        tensors = {name: tensor.clone() for name, tensor in source.tensors.items()}
-    return replace(Source.of(f"the {type(module).__name__}", tensors), config=source.config)
 
 
 def timm_config(module: Any, cfg: Mapping[str, object]) -> dict[str, object]:
@@ -220,7 +214,7 @@ def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tens
                 yield Compared("output", [one], other)
         return
     assert isinstance(model, Model)  # there is no other
-    images = images_for(model.config, rng)
+    images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
     try:
         found = dict(their_outputs(module, model, images.to(theirs)))
     except InputError:
@@ -296,7 +290,3 @@ def tensors_in(name: str, output: object) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(output, list | tuple):
         for number, each in enumerate(output):
             yield from tensors_in(f"{name}[{number}]", each)
-
-
-def images_for(config: ViTConfig | BiTConfig, rng: torch.Generator) -> Tensor:
-    return torch.randn(2, config.channels, *config.image_size, generator=rng)

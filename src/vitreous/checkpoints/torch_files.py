@@ -119,10 +119,10 @@ def open_legacy(path: Path) -> tuple[object, Place]:
     with path.open("rb") as file:
         first = ObjectReader(file).load()
         if first != MAGIC:
-            raise InputError(
-                f"{path} is a pickle of {arrays_or_objects(first)}, not a file of torch.save"
-                f"{held_kinds(first)}"
-            )
+            what = "Python objects"
+            if any(kind.startswith("numpy") for kind in kinds_in(first)):
+                what = "NumPy arrays, as PaddlePaddle (.pdparams) and scikit-learn write them"
+            raise InputError(f"{path} is a pickle of {what}, not a file of torch.save{held_kinds(first)}")
         for _ in range(2):
             ObjectReader(file).load()  # the version, and facts of the machine
         reader = ObjectReader(file)
@@ -174,13 +174,6 @@ def parts_of(path: Path, loaded: object, place: Place) -> Parts:
         f"{path} holds no state dict (names and their tensors){inside}{held_kinds(loaded)}: save "
         "model.state_dict()"
     )
-
-
-def arrays_or_objects(loaded: object) -> str:
-    """What a pickle holds."""
-    if any(kind.startswith("numpy") for kind in kinds_in(loaded)):
-        return "NumPy arrays, as PaddlePaddle (.pdparams) and scikit-learn write them"
-    return "Python objects"
 
 
 MOST_KEYS = 12
@@ -280,12 +273,8 @@ def write_safetensors(
             raise
         code = int(number[1])
         raise OSError(code, os.strerror(code), str(path)) from error
-    order_metadata(path)
-
-
-def order_metadata(path: Path) -> None:
-    """Sort the metadata of a file. The library writes them in an order that changes from call to call, and
-    equal weights are to be equal files."""
+    # The library writes the metadata in an order that changes from call to call, and equal weights are to be
+    # equal files.
     with path.open("r+b") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))

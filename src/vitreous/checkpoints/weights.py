@@ -241,21 +241,20 @@ def read_rows(
     check_keys(tensors, theirs, where=where, ignored=ignored)
     weights: dict[str, Tensor] = {}
     for row in rows:
+        stored: list[Tensor] = []
+        for name in row.theirs:
+            tensor = tensors[name]
+            if not tensor.is_floating_point():
+                raise InputError(f"{where}: {name} holds {tensor.dtype}, not floating-point numbers")
+            stored.append(tensor.to(torch.float32))
         try:
-            ours = row.read(*(as_float(tensors[name], name, where) for name in row.theirs))
+            ours = row.read(*stored)
         except (RuntimeError, ValueError, IndexError):
             shapes = ", ".join(f"{name} {tensors.shape(name)}" for name in row.theirs)
             raise InputError(f"{where}: shapes that do not fit together: {shapes}") from None
         # in order at once: a transposed view would keep what was read in memory until the last row
         weights.update(zip(row.ours, (tensor.contiguous() for tensor in ours), strict=True))
     return weights
-
-
-def as_float(tensor: Tensor, name: str, where: str) -> Tensor:
-    """The tensor as float32; anything but floating-point numbers is not a weight."""
-    if not tensor.is_floating_point():
-        raise InputError(f"{where}: {name} holds {tensor.dtype}, not floating-point numbers")
-    return tensor.to(torch.float32)
 
 
 def write_rows(rows: Iterable[Row], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -61,19 +61,14 @@ def readout_of(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B
     if pool is None:
         return readout_weights(model.config).expand(images.shape[0], -1)
     with torch.no_grad():
-        return pooling_maps(pool, model.tokens(images)).mean(dim=1).float().cpu()
+        probe, seen = pool.probe.expand(len(images), -1, -1), model.tokens(images)[:, pool.skip :]
+        maps = pool.attention.attention_weights(probe, seen)[:, :, 0]  # (B, K, T - skip)
+        return F.pad(maps, (pool.skip, 0)).mean(dim=1).float().cpu()
 
 
 def attention_pooling(model: ViT) -> AttentionPooling | None:
     """Return the model's attention pooling, with or without a norm after it; None for other poolings."""
     return next((each for each in model.pool.modules() if isinstance(each, AttentionPooling)), None)
-
-
-def pooling_maps(pool: AttentionPooling, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B K T"]:
-    """Return what the learned probe attends to in each head; 0 for the tokens that it skips."""
-    probe = pool.probe.expand(z.shape[0], -1, -1)
-    maps = pool.attention.attention_weights(probe, z[:, pool.skip :])[:, :, 0]
-    return F.pad(maps, (pool.skip, 0))
 
 
 def readout_attention(

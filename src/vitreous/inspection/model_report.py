@@ -33,7 +33,6 @@ from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, sav
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.survey import Lens, Prepared, layer_features, relevances, survey
 from vitreous.languages import phrase, speaking
-from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
 from vitreous.models.vit import ViT
 from vitreous.whole_files import folder_for, whole
@@ -184,7 +183,13 @@ def vit_exhibits(
     numbers; layers and heads count from 1. Raises InputError: an unknown class, or a patch outside the grid.
     """
     config = model.config
-    patch = patch_in_grid(config, request.patch)
+    rows, columns = config.grid
+    patch = request.patch or (rows // 2, columns // 2)
+    if not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
+        raise InputError(
+            f"there is no patch in row {patch[0] + 1}, column {patch[1] + 1}: "
+            f"the grid has {rows} rows and {columns} columns"
+        )
     labels = labels_of(model)
     wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
@@ -220,12 +225,16 @@ def vit_exhibits(
         parts.append(figures.alignment_figure(seen.features, others, short_name(request.other_name)))
     elif request.other is not None:
         parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
+    unsure = figures.undecided(seen.lens)
+    notice = ""
+    if 2 * sum(unsure) > len(unsure):
+        notice = phrase("inspection.undecided", number=sum(unsure), count=len(unsure))
     summary = {
         "answers": [{"image": name, "answer": each} for name, each in zip(names, answers, strict=False)],
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
         "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
         "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
-        "notice": undecided_notice(seen.lens),
+        "notice": notice,
         "artifact_tokens": int(unusual_norms(seen.norms[:, config.num_prefix_tokens :]).sum()),
     }
     return parts, explorer_data(views, len(images)), summary
@@ -285,27 +294,6 @@ def captions_of(
         else:
             captions.append(phrase("images.prediction", **words))
     return captions
-
-
-def undecided_notice(lens: Lens | None) -> str:
-    """Return a sentence where the model is undecided on most images; nothing where it is not."""
-    each = figures.undecided(lens)
-    if 2 * sum(each) <= len(each):
-        return ""
-    return phrase("inspection.undecided", number=sum(each), count=len(each))
-
-
-def patch_in_grid(config: ViTConfig, patch: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the patch, the middle one by default. Raises InputError for one outside the grid."""
-    rows, columns = config.grid
-    if patch is None:
-        return rows // 2, columns // 2
-    if not (0 <= patch[0] < rows and 0 <= patch[1] < columns):
-        raise InputError(
-            f"there is no patch in row {patch[0] + 1}, column {patch[1] + 1}: "
-            f"the grid has {rows} rows and {columns} columns"
-        )
-    return patch
 
 
 def class_number(labels: Sequence[str], label: str) -> int:

@@ -235,17 +235,15 @@ def probabilities(model: ViT, images: Tensor) -> Tensor:
 def tensors_of(model: ViT) -> Iterator[tuple[str, Tensor]]:
     """Yield what the page computes with: parameters, and for positions the rows that are added, or the
     angles."""
-    added = {
-        name: module
-        for name, module in model.named_modules(remove_duplicate=False)
-        if isinstance(module, AddedPositions)
-    }
-    for name, module in added.items():
-        yield f"{name}.rows", module.rows()
+    added: list[str] = []  # prefixes of what the rows stand for
+    for name, module in model.named_modules(remove_duplicate=False):
+        if isinstance(module, AddedPositions):
+            added.append(f"{name}.")
+            yield f"{name}.rows", module.rows()
     buffers = dict(model.named_buffers(remove_duplicate=False))
     angles = {name: each for name, each in buffers.items() if name.endswith((".cos", ".sin"))}
     for name, each in {**model.state_dict(), **angles}.items():
-        if not name.startswith(tuple(f"{position}." for position in added)):
+        if not name.startswith(tuple(added)):
             yield name, each
 
 

@@ -68,18 +68,19 @@ def optimize(
     if json:
         print_json(found.to_json())
         return
-    rows = [
-        (
-            f"{'* ' if each.name == found.chosen else ''}{each.name}",
-            f"{100 * each.metric:.2f} %",
-            f"{100 * each.agreement:.1f} %",
-            f"{each.images_per_second:.1f}",
-            f"{each.times:.2f}",
-            f"{each.milliseconds:.1f}",
-            byte_size(each.memory) if each.memory else "-",
+    rows: list[tuple[str, ...]] = []
+    for each in found.rows:
+        rows.append(
+            (
+                f"* {each.name}" if each.name == found.chosen else each.name,
+                f"{100 * each.metric:.2f} %",
+                f"{100 * each.agreement:.1f} %",
+                f"{each.images_per_second:.1f}",
+                f"{each.times:.2f}",
+                f"{each.milliseconds:.1f}",
+                byte_size(each.memory) if each.memory else "-",
+            )
         )
-        for each in found.rows
-    ]
     about = said(
         "{count} images: {source}, {part}; batches of {batch}",
         count=found.count,

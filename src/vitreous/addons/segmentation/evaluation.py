@@ -128,13 +128,12 @@ class SegmentationEvaluation(Evaluation):
         return found
 
     def details(self) -> dict[str, object]:
-        return {
-            "per_class": [
+        classes: list[dict[str, object]] = []
+        for (name, iou, count), interval in zip(self.rows(), self.class_intervals, strict=True):
+            classes.append(
                 {"label": name, "iou": float(iou), "iou_interval": list(interval), "pixels": count}
-                for (name, iou, count), interval in zip(self.rows(), self.class_intervals, strict=True)
-            ],
-            "baseline_miou": self.always_first,
-        }
+            )
+        return {"per_class": classes, "baseline_miou": self.always_first}
 
     def tables(self) -> list[TextTable]:
         title = said(

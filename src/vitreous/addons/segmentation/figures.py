@@ -66,13 +66,13 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
         axes.set_xticks(range(0, 101, 20))
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("charts.iou"))
-    absent = [name for name, value in zip(names, iou, strict=True) if np.isnan(value)]
-    numbers = [
-        [name, *map(percentage, (value, *interval))]
-        for name, value, interval in zip(names, iou, evaluation.class_intervals, strict=True)
-    ]
-    header = [phrase("columns.class"), phrase("charts.iou"), phrase("charts.low"), phrase("charts.high")]
-    chart = Chart(figure, [header, *numbers])
+    absent: list[str] = []
+    table = [[phrase("columns.class"), phrase("charts.iou"), phrase("charts.low"), phrase("charts.high")]]
+    for name, value, interval in zip(names, iou, evaluation.class_intervals, strict=True):
+        table.append([name, *map(percentage, (value, *interval))])
+        if np.isnan(value):
+            absent.append(name)
+    chart = Chart(figure, table)
     return exhibit("iou", chart, mean=evaluation.miou, absent=absent)
 
 

@@ -112,7 +112,16 @@ class Segmenter(WithEncoder):
         self.temperature, self.origin = temperature, origin
         with fresh_weights(self, seed):
             self.encoder = ViT(config.encoder, preprocessing=self.preprocessing)
-            self.head = build_decoder(config)
+            grid, cells, classes = config.grid, config.cells, config.num_classes
+            self.head: nn.Module
+            if config.decoder == "linear":
+                self.head = LinearMasks(config.width, classes, grid=grid, cells=cells)
+            else:
+                blocks = [parts.build_block(config, 0.0, None) for _ in range(config.decoder_depth)]
+                norm = parts.build_norm(config)
+                self.head = MaskTransformer(
+                    config.width, classes, grid=grid, cells=cells, blocks=blocks, norm=norm
+                )
 
     @property
     def described(self) -> dict[str, tuple[str, str]]:
@@ -142,20 +151,6 @@ class Segmenter(WithEncoder):
     def forward(self, images: Images) -> Float[Tensor, "B classes H W"]:
         """Class logits of each pixel."""
         return self.upsample(self.masks(images))
-
-
-def build_decoder(config: SegmenterConfig) -> nn.Module:
-    """The decoder that the configuration names."""
-    if config.decoder == "linear":
-        return LinearMasks(config.width, config.num_classes, grid=config.grid, cells=config.cells)
-    return MaskTransformer(
-        config.width,
-        config.num_classes,
-        grid=config.grid,
-        cells=config.cells,
-        blocks=[parts.build_block(config, 0.0, None) for _ in range(config.decoder_depth)],
-        norm=parts.build_norm(config),
-    )
 
 
 def argmax_at_size(logits: Float[Tensor, "classes h w"], size: tuple[int, int]) -> UInt8[Tensor, "H W"]:

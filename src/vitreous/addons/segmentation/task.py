@@ -254,7 +254,9 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         for some in image_batches(images, batch_size, failed):
             masks = masks_of(answerer, [image for _, image in some])
             for (row, image), mask in zip(some, masks, strict=True):
-                shares = class_shares(mask, classes)
+                counts = np.bincount(mask.ravel(), minlength=len(classes)) / mask.size
+                largest_first = np.argsort(-counts)
+                shares = {classes[n]: float(counts[n]) for n in largest_first if counts[n]}
                 if not out:
                     yield Segmented(images.name(row), shares, mask)
                     continue
@@ -267,12 +269,6 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         classes = output_labels(answerer)
         return {"classes": classes, "palette": palette(len(classes)).tolist()}
-
-
-def class_shares(mask: Mask, classes: Sequence[str]) -> dict[str, float]:
-    """Return the share of the pixels of each class that occurs in a mask, largest first."""
-    counts = np.bincount(mask.ravel(), minlength=len(classes)) / mask.size
-    return {classes[number]: float(counts[number]) for number in np.argsort(-counts) if counts[number]}
 
 
 def overlay_of(mask: Path) -> Path:

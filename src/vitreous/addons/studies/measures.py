@@ -79,9 +79,9 @@ def heads(model: Model, images: Images) -> dict[str, float]:
     with capture_attention(model) as attention:
         model.features(images.pixels[:LOOKED_AT])
     even = float(patch_distances(grid, patch).mean())
-    distances = [  # of each head
-        attention_distance(layer, grid=grid, patch=patch).mean(0) / even for layer in attention.maps
-    ]
+    distances: list[Tensor] = []  # of each head
+    for layer in attention.maps:
+        distances.append(attention_distance(layer, grid=grid, patch=patch).mean(0) / even)
     means = [float(layer.mean()) for layer in distances]
     slope = float(np.polyfit(np.arange(len(means)), means, 1)[0])
     ends = {"farthest-head": float(distances[0].max()), "nearest-head": float(distances[0].min())}
@@ -122,18 +122,16 @@ def equivariance(model: Model, images: Images) -> dict[str, float]:
     What enters the window is image: no border does."""
     height, width = model.config.image_size
     top, left = height // 2, width // 2
-    windows = [
-        images.pixels[:LOOKED_AT, :, top + shift : top + shift + height, left + shift : left + shift + width]
-        for shift in range(SHIFTS + 1)
-    ]
-    still = outputs(model.features, windows[0])
+    seen: list[Tensor] = []  # the features of each window
+    for shift in range(SHIFTS + 1):
+        rows, columns = slice(top + shift, top + shift + height), slice(left + shift, left + shift + width)
+        seen.append(outputs(model.features, images.pixels[:LOOKED_AT, :, rows, columns]))
+    still = seen[0]
     other = (still - still.roll(1, 0)).norm(dim=1).mean()
-    errors = [
-        float((outputs(model.features, moved) - still).norm(dim=1).mean() / other) for moved in windows[1:]
-    ]
-    return {"equivariance": float(np.mean(errors))} | {
-        f"equivariance-{shift}": error for shift, error in enumerate(errors, 1)
-    }
+    errors: dict[str, float] = {}
+    for shift, moved in enumerate(seen[1:], 1):
+        errors[f"equivariance-{shift}"] = float((moved - still).norm(dim=1).mean() / other)
+    return {"equivariance": float(np.mean(list(errors.values()))), **errors}
 
 
 def as_learned(world: World) -> World:

@@ -40,10 +40,10 @@ def sinusoids() -> Study:
 def heads() -> Study:
     """Row A: the width of a head times their number stays."""
     paper = {1: "24.9", 4: "25.5", 8: "25.8", 16: "25.8"}
-    variants = [
-        Variant(f"heads x{count}", BASE.change({"heads": count}, steps=2 * STEPS), paper.get(count, ""))
-        for count in HEADS
-    ]
+    variants: list[Variant] = []
+    for count in HEADS:
+        trial = BASE.change({"heads": count}, steps=2 * STEPS)
+        variants.append(Variant(f"heads x{count}", trial, paper.get(count, "")))
     eight, row = "heads x8", "Table 3 (A)"
     claims = [
         Claim("one", ((1, eight), (-1, "heads x1")), "2017", row, "+0.9 (BLEU)", measure="sequences"),
@@ -88,16 +88,13 @@ def regularization() -> Study:
         "label smoothing, 0": ({"dropout": 0.1}, 0.0, "25.3"),
         "label smoothing, 0.2": ({"dropout": 0.1}, 0.2, "25.7"),
     }
-    variants = [
-        Variant(name, few.change(model, label_smoothing=smoothing), paper)
-        for name, (model, smoothing, paper) in rows.items()
-    ]
+    variants: list[Variant] = []
+    for name, (model, smoothing, paper) in rows.items():
+        variants.append(Variant(name, few.change(model, label_smoothing=smoothing), paper))
     base, place = (1, "dropout, 0.1"), "Table 3 (D)"
+    without, unsmoothed = (-1, "dropout, 0"), (-1, "label smoothing, 0")
     claims = [
-        Claim(name, (base, (-1, other)), "2017", place, gain, measure="sequences")
-        for name, other, gain in (
-            ("dropout", "dropout, 0", "+1.2 (BLEU)"),
-            ("smoothing", "label smoothing, 0", "+0.5 (BLEU)"),
-        )
+        Claim("dropout", (base, without), "2017", place, "+1.2 (BLEU)", measure="sequences"),
+        Claim("smoothing", (base, unsmoothed), "2017", place, "+0.5 (BLEU)", measure="sequences"),
     ]
     return study("regularization", variants, claims)

@@ -222,12 +222,9 @@ class SequenceTrial:
         settings = AdamWConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
         (optimizer,) = make_optimizers(model, settings, self.rate)
         generator = torch_generator(seed, "study order")
-        order = torch.cat(
-            [
-                torch.randperm(len(data.source), generator=generator)
-                for _ in range(-(-steps * self.batch_size // len(data.source)))
-            ]
-        )
+        count = len(data.source)
+        passes = -(-steps * self.batch_size // count)
+        order = torch.cat([torch.randperm(count, generator=generator) for _ in range(passes)])
         model.train()
         for step in range(steps):
             for group in optimizer.param_groups:

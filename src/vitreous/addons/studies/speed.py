@@ -55,9 +55,8 @@ class SpeedTrial:
 
 def speed() -> Study:
     """Times are those of a machine and decide no claim."""
-    variants = [
-        Variant(f"{name}, {size}", SpeedTrial(name, size), group=name, x=float(size))
-        for name in MODELS
-        for size in SIZES
-    ]
+    variants: list[Variant] = []
+    for name in MODELS:
+        for size in SIZES:
+            variants.append(Variant(f"{name}, {size}", SpeedTrial(name, size), group=name, x=float(size)))
     return Study("speed", tuple(variants), (), "images-a-second", points=False, world="layers")

@@ -77,10 +77,10 @@ class VTAB(Result):
     def markdown(self) -> str:
         """Return the tasks and the means as tables."""
         names = words("study.vtab")
-        tasks = [
-            (each.group, each.task, percentage(each.accuracy), " - ".join(map(percentage, each.interval)))
-            for each in self.scores
-        ]
+        tasks: list[tuple[str, ...]] = []
+        for each in self.scores:
+            interval = " - ".join(map(percentage, each.interval))
+            tasks.append((each.group, each.task, percentage(each.accuracy), interval))
         means = [(names.get(name, name), percentage(value)) for name, value in self.means.items()]
         heads = [names[key] for key in ("group", "task", "accuracy", "interval")]
         return "\n\n".join(

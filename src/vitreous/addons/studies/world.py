@@ -192,10 +192,9 @@ class WorldImages(ImageDataset):
         count = world.count if part == "train" else world.test
         kind = "glyphs" if world.labels == "glyphs" else "shapes"
         self.masks = templates(kind, world.size)
-        self.factors = {  # (N,) class numbers for each kind of labels, of the same images
-            name: balanced(count, len(names[name]), seed, f"world {part} {name}")
-            for name in (kind, "textures", "colors", "positions")
-        }
+        self.factors = {}  # (N,) class numbers for each kind of labels, of the same images
+        for name in (kind, "textures", "colors", "positions"):
+            self.factors[name] = balanced(count, len(names[name]), seed, f"world {part} {name}")
         if kind == "shapes":
             self.factors["objects"] = self.factors["shapes"] * len(TEXTURES) + self.factors["textures"]
         self.form = self.factors[kind]

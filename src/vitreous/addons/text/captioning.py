@@ -132,8 +132,11 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
     ) -> Path:
         from vitreous.addons.text.figures import Measured, write_reading_report
 
-        first, path = first_images(trained.data.test, self.about.inspected), trained.run.path
-        images = [(image, Path(name).name) for image, name in first]
+        test, path = trained.data.test.images, trained.run.path
+        images: list[tuple[Image.Image, str]] = []
+        for row, read in islice(test.readable(range(len(test))), self.about.inspected):
+            image = read if isinstance(read, Image.Image) else test.image(row)
+            images.append((image, Path(test.name(row)).name))
         measured = Measured(evaluation, more["findings"])
         return write_reading_report(answerer, images, path, path, measured).report
 
@@ -149,14 +152,6 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
             texts = answerer.read([image for _, image in some], batch_size=batch_size)
             for (row, _), found in zip(some, texts, strict=True):
                 yield Caption(images.name(row), found.text, found.score)
-
-
-def first_images(captions: Captions, count: int) -> Iterator[tuple[Image.Image, str]]:
-    """Yield the first images that can be read, and their names."""
-    images = captions.images
-    for row, image in islice(images.readable(range(len(images))), count):
-        shown = image if isinstance(image, Image.Image) else images.image(row)
-        yield shown, images.name(row)
 
 
 DEFINED = (Captioning(),)

@@ -86,7 +86,12 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
     if len(with_text) < 2:
         raise InputError(f"{spec} has {len(with_text)} images with a text: at least two are needed")
     if table.splits:
-        train_rows, test_rows = split_rows(with_text, table.splits, where=spec)
+        learned = np.array([table.splits[row] == "train" for row in with_text])
+        train_rows, test_rows = with_text[learned], with_text[~learned]
+        if not len(train_rows) or not len(test_rows):
+            raise InputError(
+                f"{spec}: its column split names {len(train_rows)} images train and {len(test_rows)} other"
+            )
     else:
         names = [table.paths[row] for row in with_text]
         held = held_out_names(names, test_fraction, seed, most=MOST_HELD_OUT)
@@ -98,15 +103,6 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
         len(table.paths) - len(with_text),
         path.stem,
     )
-
-
-def split_rows(rows: np.ndarray, splits: Sequence[str], *, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(train, test) rows, as the manifest says."""
-    train = np.array([row for row in rows if splits[row] == "train"], dtype=np.int64)
-    test = np.array([row for row in rows if splits[row] != "train"], dtype=np.int64)
-    if not len(train) or not len(test):
-        raise InputError(f"{where}: its column split names {len(train)} images train and {len(test)} other")
-    return train, test
 
 
 class EncodedCaptions(NamedTuple):

@@ -127,8 +127,19 @@ def write_reading_report(
         maps.append(text_attention(reader.model, batch, padded([written]).to(batch.device)))
         examples.append({"source": name, "text": text})
         if room > 0:
-            played.append({"name": name, "text": text, **steps_of(reader, batch[0], maps[-1].cross, written)})
-            room -= len(played[-1]["maps"])
+            prefix = reader.model.config.encoder.num_prefix_tokens
+            looks = pack(maps[-1].cross[..., prefix:].float())
+            pixels = reader.model.preprocessing.denormalize(batch[0]).cpu()
+            played.append(
+                {
+                    "name": name,
+                    "text": text,
+                    "src": data_uri(rgb(pixels)),
+                    "tokens": token_labels(reader.tokenizer, written[1:]),
+                    "maps": looks,
+                }
+            )
+            room -= len(looks)
     config = reader.model.config
     player = {
         "examples": played,
@@ -154,18 +165,6 @@ def inspect_text_model(
     write = write_translation_report if isinstance(answerer, Translator) else write_reading_report
     found: Inspection = write(answerer, examples, folder, Path(request.name))
     return found
-
-
-def steps_of(
-    reader: Reader, image: Float[Tensor, "C H W"], cross: Maps, written: Sequence[int]
-) -> dict[str, object]:
-    """Return the image, the written tokens, and what each of them attended to in it, for the player."""
-    prefix = reader.model.config.encoder.num_prefix_tokens
-    return {
-        "src": data_uri(rgb(reader.model.preprocessing.denormalize(image).cpu())),
-        "tokens": token_labels(reader.tokenizer, written[1:]),
-        "maps": pack(cross[..., prefix:].float()),
-    }
 
 
 def write_sequence_page(
@@ -228,10 +227,9 @@ def write_sequence_page(
 
 def mistaken_texts(evaluation: TextEvaluation, *, by_word: bool) -> Exhibit:
     """Show wrong texts aligned with the right ones."""
-    rows = [
-        (source, differences(wanted, text, by_word))
-        for source, wanted, text in evaluation.mistakes[:MOST_TEXTS]
-    ]
+    rows = []
+    for source, wanted, text in evaluation.mistakes[:MOST_TEXTS]:
+        rows.append((source, differences(wanted, text, by_word)))
     wrong, count = len(evaluation.mistakes), evaluation.count
     return exhibit("wrong-texts", HTML.differences(rows), shown=len(rows), wrong=wrong, count=count)
 

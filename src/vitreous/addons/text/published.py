@@ -39,9 +39,8 @@ def read_marian(source: Source) -> Converted:
     path = Path(source.where) / "generation_config.json"
     with understood(where):
         config = marian_config(source, read_json(path) if path.is_file() else {})
-    ignored = [
-        name for name in source.tensors if name.endswith(("embed_positions.weight", "embed_tokens.weight"))
-    ]
+    tables = ("embed_positions.weight", "embed_tokens.weight")
+    ignored = [name for name in source.tensors if name.endswith(tables)]
     return Converted(source, config, marian_rows(config), ignored=(*ignored, "lm_head.weight"))
 
 
@@ -75,12 +74,10 @@ def decoder_fields(source: Source, decoder: Mapping[str, object]) -> dict[str, o
 def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerConfig:
     described: Mapping[str, Any] = source.config
     decoding = decoding or described  # where older files have it
-    own = {"encoder_heads": "attention_heads", "encoder_mlp_dim": "ffn_dim"}
-    sizes = {
-        ours: described[f"encoder_{theirs}"]
-        for ours, theirs in own.items()
-        if described[f"encoder_{theirs}"] != described[f"decoder_{theirs}"]
-    }
+    sizes: dict[str, Any] = {}  # of the encoder, where they are not those of the decoder
+    for ours, theirs in (("encoder_heads", "attention_heads"), ("encoder_mlp_dim", "ffn_dim")):
+        if described[f"encoder_{theirs}"] != described[f"decoder_{theirs}"]:
+            sizes[ours] = described[f"encoder_{theirs}"]
     shared = described.get("share_encoder_decoder_embeddings", True)
     return TransformerConfig(
         vocabulary=described.get("decoder_vocab_size") or described["vocab_size"],

@@ -5,7 +5,6 @@ compute their positions from the grid; they are read at one size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -159,10 +158,16 @@ def read_aimv2(source: Source) -> Converted:
     else:
         positions = source.positions(names.positions)
         images = image_size_of(source, shapes["patch_size"], positions, described=[size])
+    count: object
+    if names is APPLE and "num_attention_heads" not in source.config:  # whose heads are 128 wide
+        count = shapes["width"] // 128
+        source.assumed.append(f"{count} heads, of 128 channels as Apple's")
+    else:
+        count = described["num_attention_heads"]
     fields = {
         **shapes,
         "image_size": images,
-        "heads": heads_of(source, described, shapes["width"], names),
+        "heads": count,
         "stem": {"kind": "patch", "form": "linear", "norm_after": True},
         "mlp": GATED[activation_of(source, "hidden_act", described["hidden_act"])],
         "mlp_dim": source.size(f"{layer}{names.contract}.weight", 1, ndim=2),
@@ -175,14 +180,6 @@ def read_aimv2(source: Source) -> Converted:
     config = configured(ViTConfig, source, fields)
     look = preprocessing_of(source, config)
     return Converted(source, config, aimv2_rows(config, native=native, names=names), look, task=None)
-
-
-def heads_of(source: Source, described: Mapping[str, object], width: int, names: Names) -> object:
-    """The number of heads. Apple's are 128 wide, also where no config.json says it."""
-    if names is APPLE and "num_attention_heads" not in source.config:
-        source.assumed.append(f"{width // 128} heads, of 128 channels as Apple's")
-        return width // 128
-    return described["num_attention_heads"]
 
 
 def write_aimv2(model: Model, path: Path) -> None:

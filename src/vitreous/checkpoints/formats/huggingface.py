@@ -64,7 +64,10 @@ def read_huggingface(source: Source) -> Converted:
         source = source.below(inner[0]) if len(inner) == 1 else source
     source.prefix("a transformers checkpoint of a ViT", ("",), *patches)
     if "encoder.layer.0.layernorm_before.weight" in source.left_out:
-        source = with_layers_beside(source)
+        # transformers 5 writes the layers of a ViTMSN outside of the prefix vit. that the rest has
+        layers = {n: entry for n, entry in source.left_out.items() if n.startswith("encoder.layer.")}
+        rest = {n: entry for n, entry in source.left_out.items() if n not in layers}
+        source = replace(source, tensors=Tensors(source.tensors.entries | layers), left_out=rest)
     internvl = families.INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
     if "embeddings.patch_embeddings.projection.weight" in source.tensors and not internvl:
         source = source.renamed(families.published_name)
@@ -109,13 +112,6 @@ def read_huggingface(source: Source) -> Converted:
         interpolation="flexivit" if naflex else own_interpolation(family, config),
         used_size=used_size(source, family, config),
     )
-
-
-def with_layers_beside(source: Source) -> Source:
-    """A ViTMSN with its layers, which transformers 5 writes outside of the prefix vit. that the rest has."""
-    layers = {n: entry for n, entry in source.left_out.items() if n.startswith("encoder.layer.")}
-    rest = {n: entry for n, entry in source.left_out.items() if n not in layers}
-    return replace(source, tensors=Tensors(source.tensors.entries | layers), left_out=rest)
 
 
 def used_size(source: Source, family: families.Family, config: ViTConfig) -> tuple[int, int] | None:
@@ -304,10 +300,15 @@ def family_rows(family: families.Family, *, swiglu: bool) -> list[Row]:
     ours, theirs = "blocks.{}.", family.layer
     gates = dict(zip(("mlp.gate_expand", "mlp.contract"), family.gates, strict=True))
     layer_names = family.layer_names | (gates if swiglu else {})
+    parts = [theirs + part for part in family.attention]
+    biases: list[str | None] = [f"{part}.bias" for part in parts]
+    if not family.key_bias:
+        biases[1] = None
     return [
         *pairs(family.names),
         *pairs(layer_names, ours, theirs),
-        *qkv_rows(family),
+        stacked(f"{ours}attention.qkv.weight", [f"{part}.weight" for part in parts]),
+        stacked(f"{ours}attention.qkv.bias", biases),
         same(f"{ours}attention_branch.scale.gamma", f"{theirs}{family.scales[0]}"),
         same(f"{ours}mlp_branch.scale.gamma", f"{theirs}{family.scales[1]}"),
         same("pool.probe", "head.probe"),
@@ -315,14 +316,6 @@ def family_rows(family: families.Family, *, swiglu: bool) -> list[Row]:
         *query_and_key_value("pool.attention", "head.attention"),
         *([same("head.weight", "visual_projection.weight")] if family is families.CLIP else []),
     ]
-
-
-def qkv_rows(family: families.Family) -> list[Row]:
-    ours, theirs = "blocks.{}.attention.qkv", [family.layer + part for part in family.attention]
-    biases: list[str | None] = [f"{each}.bias" for each in theirs]
-    if not family.key_bias:
-        biases[1] = None
-    return [stacked(f"{ours}.weight", [f"{each}.weight" for each in theirs]), stacked(f"{ours}.bias", biases)]
 
 
 def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:

@@ -36,7 +36,7 @@ def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | 
         shown: the images that were evaluated; None of texts, and where there are none.
     """
     parts: list[Exhibit | LeftOut] = [
-        runs_table(found),
+        exhibit("runs", HTML.rows(found.lines()), first=found.runs[0].name, several=len(found.runs) > 2),
         compared_curves({run.name: run.rows for run in found.runs}, curves),
         settings_table(found),
         *(classes_changes(found) if found.common else ()),
@@ -55,12 +55,6 @@ def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | 
             command="vitreous compare " + " ".join(str(run.path) for run in found.runs),
         )
     return replace(found, report=path)
-
-
-def runs_table(found: Comparison) -> Exhibit:
-    """List the runs: metrics with intervals, the difference to the first run, size, length and time."""
-    table = HTML.rows(found.lines())
-    return exhibit("runs", table, first=found.runs[0].name, several=len(found.runs) > 2)
 
 
 def settings_table(found: Comparison) -> Exhibit | LeftOut:

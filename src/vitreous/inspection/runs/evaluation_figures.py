@@ -75,7 +75,10 @@ def curves_figure(
                 panels.setdefault(key, {})["" if key == "lr" else series_name(name, kind)] = curve
     if not panels:
         return left_out("curves", "no-metrics")
-    resumed = [Mark(epoch, phrase("charts.resumed")) for epoch in resumed_epochs(rows)]
+    resumed: list[Mark] = []
+    for row in rows:
+        if row.get("resumed"):  # the step at which a run went on after it was stopped
+            resumed.append(Mark(row["resumed"] * row["epoch"] / row["step"], phrase("charts.resumed")))
     validated, best = panels["loss"].get(phrase("charts.validation")) if "loss" in panels else None, None
     if validated and len(validated[1]) > 1:
         place = int(np.argmin(validated[1]))
@@ -115,11 +118,6 @@ def series_name(name: str, kind: str) -> str:
     """Return what a curve is called; the kind of run can have a name of its own for it."""
     own = f"{name}-{kind}"
     return phrase(f"charts.{own if own in words('charts') else name}")
-
-
-def resumed_epochs(rows: Sequence[Row]) -> list[float]:
-    """Return where a run went on after it was stopped: rows of metrics.jsonl have the step in `resumed`."""
-    return [row["resumed"] * row["epoch"] / row["step"] for row in rows if row.get("resumed")]
 
 
 def curve_chart(title: str, series: Mapping[str, Curve], marks: Sequence[Mark] = ()) -> Chart:
