@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,12 @@ from vitreous.addons.studies.formulas import draw_formula
 from vitreous.checkpoints import download
 from vitreous.checkpoints.files import read_json, write_json
 from vitreous.checkpoints.native import save_native
+from vitreous.checkpoints.runs import read_tree
 from vitreous.cli import run
 from vitreous.models.config import Origin
-from vitreous.tasks import ladder, task_named, trial
-from vitreous.tasks.trial import TRY, better_beginning, decided, encoder_to_try
-from vitreous.training.distributed import ALONE
+from vitreous.tasks import task_named
+from vitreous.tasks.trial import TRY, better_beginning, decided, encoder_to_try, shortened
 from vitreous.training.initial_model import starting_model
-from vitreous.training.trainer import NotFinite
 
 CPU = torch.device("cpu")
 
@@ -140,98 +139,55 @@ def test_the_better_score_decides() -> None:
 
 
 @pytest.mark.slow
-def test_both_are_trained_for_a_tenth_and_compared(
-    photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("shipped")
+def test_both_are_trained_for_a_tenth_and_compared(photos: str, tmp_path: Path) -> None:
     """The trial leaves nothing behind; the run that follows begins from what has won and says why."""
-    trials: list[Any] = []
-    learn = trial.learn
-
-    def noted(opened: Any, data: Any, **options: Any) -> Any:
-        trials.append(opened.config)
-        return learn(opened, data, **options)
-
-    monkeypatch.setattr(trial, "learn", noted)
-    tiny = {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 32, "image_size": 64}
-    settings = {"model": tiny, "data": {"validation_fraction": 0.2}, "training": {"length": "20 steps"}}
+    settings: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "20 steps"}}
     task = task_named("classification")
-    found = better_beginning(task, photos, {**settings, "model": {}}, "vitreous:tiny", device=CPU)
-    assert [each.init for each in trials] == [None, "vitreous:tiny"]
-    assert {each.training.steps for each in trials} == {2}
-    assert "3 validation images" in found.note
+    assert shortened(task.plan(photos, settings)[0]).training.steps == 2
+    found = better_beginning(task, photos, settings, "vitreous:tiny", device=CPU)
+    assert found.init in (None, "vitreous:tiny")
+    assert "the scores on 3 validation images are vitreous:tiny " in found.note
     assert found.length is None
-    timed = {**settings, "model": {}, "training": {"length": "0.05 minutes"}}
+    timed = {**settings, "training": {"length": "0.05 minutes"}}
     found = better_beginning(task, photos, timed, "vitreous:tiny", device=CPU)
-    assert trials[-1].training.minutes == pytest.approx(0.005)
+    assert found.length is not None
     minutes, unit = found.length.split()
     assert unit == "minutes"
     assert 0.005 <= float(minutes) < 0.05  # the trial is a part of the time
     assert found.note.endswith("of 3 s are left")
     with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
         better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
-    found = trial.Beginning("vitreous:tiny", "why", "2.0 minutes")
-    monkeypatch.setattr("vitreous.api.training.better_beginning", lambda *_, **__: found)
-    started: list[Any] = []
-
-    def begin(start: Any, **_: Any) -> None:
-        started.append(start(CPU, ALONE))
-        raise vt.InputError("begun")
-
-    monkeypatch.setattr("vitreous.api.training.train_in_processes", begin)
-    with pytest.raises(vt.InputError, match="begun"):
-        vt.train(photos, init=TRY + "vitreous:tiny", out=tmp_path / "run", minutes=3)
-    assert "training.length=3 minutes" in " ".join(started[0].notes)  # what the user has said
-    assert started[0].run.config.init == "vitreous:tiny"
-    assert started[0].notes[-1] == "why"
-    assert started[0].run.config.training.minutes == 2
+    run = tmp_path / "run"
+    vt.train(photos, init=TRY + "vitreous:tiny", out=run, minutes=0.1, settings=settings, progress=False)
+    tree = read_tree(run)
+    assert tree.get("init") in (None, "none", "vitreous:tiny")
+    training = tree["training"]
+    assert isinstance(training, dict)
+    assert float(str(training["length"]).removesuffix(" minutes")) < 0.1
 
 
-@pytest.mark.parametrize("asked", ["none", None])
+@pytest.mark.usefixtures("shipped")
 def test_random_weights_can_be_asked_for(
-    asked: str | None, photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    photos: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is tried then, though an encoder would be."""
-    tried: list[str] = []
-
-    def climb(*_: Any, **__: Any) -> Any:
-        tried.append("")
-        return ladder.Climbed(photos, "vitreous:tiny", {}, None, (), "why")
-
-    def begin(start: Any, **_: Any) -> None:
-        begun = start(CPU, ALONE)
-        raise vt.InputError(f"begun from {begun.run.config.init}")
-
-    monkeypatch.setattr("vitreous.api.training.climb", climb)
-    monkeypatch.setattr("vitreous.api.training.train_in_processes", begin)
-    with pytest.raises(vt.InputError, match="begun from " + ("None" if asked else "vitreous:tiny")):
-        vt.train(photos, init=asked, out=tmp_path / "run", settings={"data": {"validation_fraction": 0.2}})
-    assert len(tried) == (asked is None)
+    settings: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "2 steps"}}
+    vt.train(photos, init="none", out=tmp_path / "run", settings=settings, progress=False)
+    assert read_tree(tmp_path / "run").get("init") in (None, "none")
+    assert "starting from" not in capsys.readouterr().err
 
 
-def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
-    photos: str, shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried, own = [], str(tmp_path / "own")
-    shutil.copytree(shipped / "tiny", own)
-
-    def scored(opened: Any, *_: Any, **__: Any) -> None:
-        tried.append(opened.config.init)
-        if scores[tried[-1]] is None:
-            raise NotFinite("its weights are in a folder of the trial")
-        row = {"step": 1, "epoch": 1.0, "validation_accuracy": scores[tried[-1]]}
-        (opened.path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-
-    monkeypatch.setattr(trial, "learn", scored)
-    task, settings = task_named("classification"), {"data": {"validation_fraction": 0.2}}
-    for better in (None, "vitreous:tiny", own):
-        scores: dict[str | None, float | None]
-        scores = {None: 0.2, "vitreous:tiny": 0.3, own: 0.25, better: 0.5}
-        assert better_beginning(task, photos, settings, own, device=CPU).init == better
-    assert tried[-3:] == [None, "vitreous:tiny", own]
-    scores = {None: None, "vitreous:tiny": 0.3, own: None}
-    found = better_beginning(task, photos, settings, own, device=CPU)
-    assert found.init == "vitreous:tiny"
-    assert f"{own} -, vitreous:tiny 30.0 %, random weights -" in found.note
+@pytest.mark.usefixtures("shipped")
+def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(photos: str, tmp_path: Path) -> None:
+    """One whose loss is not finite is not begun with."""
+    damaged, own = vt.load("vitreous:tiny", kind=vt.ViT), str(tmp_path / "own")
+    torch.nn.init.constant_(damaged.blocks[0].mlp.contract.weight, float("nan"))  # type: ignore[arg-type, union-attr]
+    save_native(damaged, own)
+    settings = {"data": {"validation_fraction": 0.2}, "training": {"length": "20 steps"}}
+    found = better_beginning(task_named("classification"), photos, settings, own, device=CPU)
+    assert found.init != own
+    assert re.search(rf"are {re.escape(own)} -, vitreous:tiny \S+ %, random weights \S+ %", found.note)
 
 
 def test_the_encoder_of_this_package() -> None:
