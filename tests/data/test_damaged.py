@@ -87,10 +87,10 @@ def test_only_the_window_of_a_long_image_is_the_same_image(monkeypatch, make_smo
 
 
 def test_too_little_memory_is_a_bad_image(monkeypatch, photos):
-    def too_much(image, *words):
+    def too_much(image, *words, **options):
         raise MemoryError
 
-    monkeypatch.setattr(Preprocessing, "image", too_much)
+    monkeypatch.setattr(Image.Image, "resize", too_much)
     images = ImageList([str(path) for path in sorted((photos / "cat").iterdir())])
     loader = evaluation_loader(images, preprocessing=Preprocessing(size=(16, 16)), batch_size=8)
     assert list(loader) == []

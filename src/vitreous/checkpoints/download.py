@@ -12,7 +12,7 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -151,18 +151,16 @@ def from_address(address: str) -> Path:
             unfinished.open("wb") as file,
         ):
             shutil.copyfileobj(response, file, 2**20)
-            check_length(response, file.tell())
+            # urllib takes for the end of a response also where it ended before its Content-Length
+            length, encoding = (response.headers.get(name) for name in ("Content-Length", "Content-Encoding"))
+            if length is not None and encoding in (None, "identity") and file.tell() != int(length):
+                raise OSError(
+                    f"the connection broke off after {file.tell():,} of {int(length):,} bytes; try again"
+                )
     except (OSError, ValueError, HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise InputError(f"cannot get {address}: {reason}") from None
     return target
-
-
-def check_length(response: HTTPResponse, received: int) -> None:
-    """Raise OSError where a response ended before its Content-Length, which urllib takes for its end."""
-    length, encoding = (response.headers.get(name) for name in ("Content-Length", "Content-Encoding"))
-    if length is not None and encoding in (None, "identity") and received != int(length):
-        raise OSError(f"the connection broke off after {received:,} of {int(length):,} bytes; try again")
 
 
 class ShippedEncoder(NamedTuple):

@@ -16,6 +16,7 @@ from vitreous.addons.text.task import (
     CaptioningConfig,
     TranslationConfig,
     last_checkpoints,
+    next_token,
     pairs_config,
 )
 from vitreous.addons.text.text_pairs import Pair, Parallel, number_pairs

@@ -148,7 +148,7 @@ class Guard:
         except InputError as error:
             await refuse(Refused(422, str(error)))
         except ClientDisconnect:
-            pass  # nobody hears an answer
+            pass  # there is none left to answer
         except asyncio.CancelledError:  # a server that was asked to stop has waited long enough
             await refuse(Refused(503, "the server stops before it could answer"))
         except Exception:
