@@ -49,10 +49,9 @@ from vitreous.models.description import describe
 from vitreous.tasks.pretraining.task import build_objective, self_supervised
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import World, process_group
+from vitreous.training.distributed import World, process_group, shards_for
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.parallel import shards_for
 from vitreous.training.precision import check_float8, numerics, to_float8
 from vitreous.training.step import LossOf, Objective, TrainStep, data_parallel
 
@@ -87,11 +86,13 @@ class Machine(NamedTuple):
             torch.cuda.synchronize(self.device)
 
 
-def ours(name: str, machine: Machine, *, objective: str | None = None, **training: Any) -> TrainStep:
+def ours(
+    name: str, machine: Machine, *, objective: str | None = None, compiled: bool = True, **training: Any
+) -> TrainStep:
     """Return the step that `vitreous train` takes, or with an objective `vitreous pretrain`."""
     device = machine.device
-    compiled = device.type == "cuda"
-    config = TrainingConfig.model_validate({"precision": "bf16", "compile": compiled, **training})
+    step = {"compile": compiled and device.type == "cuda"}
+    config = TrainingConfig.model_validate({"precision": "bf16", "machine": step, **training})
     model: nn.Module = vt.create(name, num_classes=CLASSES)
     learned: Objective = classification(config)
     if objective:
@@ -231,7 +232,7 @@ def objective(machine: Machine, name: str, kind: str) -> Iterator[Numbers]:
 
 def checkpoint(machine: Machine, name: str) -> Iterator[Numbers]:
     """Seconds that training waits for a checkpoint, and in which it is written meanwhile; and its size."""
-    step, world = ours(machine.name(name), machine, compile=False), machine.world
+    step, world = ours(machine.name(name), machine, compiled=False), machine.world
     with tempfile.TemporaryDirectory() as folder:
         states = Checkpointer(Path(world.broadcast(folder)))
         for number in (1, 2):  # the first time memory is allocated for it

@@ -794,7 +794,7 @@ def from_mae(sources: Path) -> Iterator[Row]:
     from provenance_settings import inside
 
     from vitreous.tasks.pretraining.mae import MAE
-    from vitreous.tasks.pretraining.mae_decoder import MAEConfig
+    from vitreous.tasks.pretraining.rules import MAEConfig
 
     blocks = import_timm().models.vision_transformer
     sizes = {"embed_dim": 768, "depth": 2, "num_heads": 12, "decoder_embed_dim": 256}

@@ -37,9 +37,8 @@ from scipy.stats import t
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
-from vitreous.evaluation.baselines import beside_baselines
 from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.probes import probe
+from vitreous.evaluation.probes import beside_baselines, probe
 from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
@@ -81,7 +80,7 @@ def clock_of(device: torch.device) -> Callable[[], float]:
 
 def timed(minutes: float, seed: int) -> dict[str, Any]:
     """Settings of a training; on a GPU compiling would take a large part of so short a time."""
-    return {"seed": seed, "training": {"length": f"{minutes} minutes", "compile": False}}
+    return {"seed": seed, "training": {"length": f"{minutes} minutes", "machine": {"compile": False}}}
 
 
 def source_of(name: str, folder: Path, options: argparse.Namespace) -> str:

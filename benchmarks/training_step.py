@@ -39,7 +39,7 @@ TIMM_NAMES = {"ViT-Ti/16": "vit_tiny_patch16_224", "ViT-S/16": "vit_small_patch1
 SETTINGS = {
     "fp32": {"precision": "fp32"},
     "bf16": {"precision": "bf16"},
-    "bf16, compiled": {"precision": "bf16", "compile": True},
+    "bf16, compiled": {"precision": "bf16", "machine": {"compile": True}},
 }
 CLASSES = 1000
 Step = Callable[[Batch], object]

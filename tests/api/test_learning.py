@@ -102,7 +102,7 @@ def test_deterministic_training_sets_pytorchs_flags_while_it_trains(
     assert seen
     assert all(seen)
     assert not torch.are_deterministic_algorithms_enabled()
-    assert run.config.training.deterministic
+    assert run.config.training.machine.deterministic
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
 

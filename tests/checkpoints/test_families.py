@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import vitreous as vt
 from vitreous.checkpoints.formats import formats
-from vitreous.tasks.pretraining.mae_decoder import MAEConfig
+from vitreous.tasks.pretraining.rules import MAEConfig
 
 HERE = Path(__file__).parent
 TOLERANCE = 2e-5

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints import loading, open_model
+from vitreous.checkpoints import loading
 from vitreous.checkpoints.detection import detect
 from vitreous.checkpoints.files import open_source
 from vitreous.checkpoints.formats import formats
@@ -334,13 +334,13 @@ def test_a_run_directory_and_its_model(tiny: Any, tmp_path: Path) -> None:
 
 
 def test_what_a_command_calls_a_model(tiny: Any, tmp_path: Path) -> None:
-    assert open_model("ViT-Ti/16", num_classes=2).config.width == 192
+    assert loading.open_model("ViT-Ti/16", num_classes=2).config.width == 192
     with pytest.raises(vt.InputError, match="is not an existing file or folder"):
-        open_model("nothing")
+        loading.open_model("nothing")
     with pytest.raises(vt.InputError, match="no checkpoint at"):
         vt.load(tmp_path / "B_16.npz")
     with pytest.raises(vt.InputError, match="unknown size 'Q'"):
-        open_model("ViT-Q/16")
+        loading.open_model("ViT-Q/16")
 
 
 def test_a_name_that_the_hub_cannot_have() -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 from vitreous.models.config import Origin
-from vitreous.models.native_aspect import NativePreprocessing, padded, unpadded
+from vitreous.models.preprocessing import NativePreprocessing, padded, unpadded
 from vitreous.models.vit import ViT
 
 SHAPES = [(4, 4), (2, 7), (5, 3), (1, 2)]  # in patches

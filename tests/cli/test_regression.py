@@ -8,9 +8,8 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.data.dataset import ArrayImages
+from vitreous.data.dataset import ArrayImages, NumberTargets
 from vitreous.data.image_samples import Batch
-from vitreous.data.targets import NumberTargets
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.tasks import task_named
 from vitreous.tasks.regression import (

@@ -7,8 +7,8 @@ from PIL import Image
 from vitreous.data import survey
 from vitreous.data.checks import actions, collect, report_of
 from vitreous.data.config import DataConfig
+from vitreous.data.held_out import EXCLUDE
 from vitreous.data.sources import open_data
-from vitreous.data.split_file import EXCLUDE
 
 
 def found(root):

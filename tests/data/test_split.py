@@ -9,9 +9,16 @@ from vitreous.addons.segmentation.folders import open_masked
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, named_parts
 from vitreous.data.decoding import fingerprint
-from vitreous.data.held_out import name_hashes, split, validation_fraction
+from vitreous.data.held_out import (
+    data_notes,
+    name_hashes,
+    read_split,
+    split,
+    unseen_images,
+    validation_fraction,
+    write_split,
+)
 from vitreous.data.sources import open_data
-from vitreous.data.split_file import data_notes, read_split, unseen_images, write_split
 from vitreous.errors import InputError
 
 
@@ -172,7 +179,7 @@ def test_trained_images_are_recognized_under_another_name(recorded, make_jpeg):
 
 def test_large_parts_have_the_digests_of_some(recorded, monkeypatch):
     photos, file = recorded
-    monkeypatch.setattr("vitreous.data.split_file.MOST_DIGESTS", 4)
+    monkeypatch.setattr("vitreous.data.held_out.MOST_DIGESTS", 4)
     splits = open_data(str(photos), DataConfig())
     file.unlink()
     write_split(file, named_parts(*splits[:3]))
@@ -181,7 +188,7 @@ def test_large_parts_have_the_digests_of_some(recorded, monkeypatch):
     assert kinds_of(again(photos, file)) == {}
     # Those without a digest are recognized by their names where others say that these are the run's data.
     everything = open_data(str(photos), DataConfig(test_fraction=0)).train
-    monkeypatch.setattr("vitreous.data.split_file.MOST_DIGESTS", 40)
+    monkeypatch.setattr("vitreous.data.held_out.MOST_DIGESTS", 40)
     assert len(unseen_images(everything, file)) == len(splits.test)
 
 

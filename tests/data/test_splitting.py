@@ -8,8 +8,8 @@ from PIL import ExifTags, Image
 
 from vitreous.data.config import DataConfig, SplitByName, SplitByTime
 from vitreous.data.dataset import named_parts
+from vitreous.data.held_out import data_notes, read_split, write_split
 from vitreous.data.sources import open_data
-from vitreous.data.split_file import data_notes, read_split, write_split
 from vitreous.errors import InputError
 from vitreous.tasks.images import data_config
 

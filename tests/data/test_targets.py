@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitreous.data.targets import ClassTargets, LabelTargets, NumberTargets, Targets
+from vitreous.data.dataset import ClassTargets, LabelTargets, NumberTargets, Targets
 
 CLASSES = ("cat", "dog", "emu")
 ONE = ClassTargets(np.array([2, 0, 0, 1]), CLASSES)

@@ -18,8 +18,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.deployment.export import export
-from vitreous.deployment.from_pixels import FromPixels
+from vitreous.deployment.export import FromPixels, export
 from vitreous.deployment.programs import open_program
 from vitreous.errors import InputError
 

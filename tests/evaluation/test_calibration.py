@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import csr_array
 
 import vitreous as vt
-from vitreous.data.targets import LabelTargets
+from vitreous.data.dataset import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation import calibration
 from vitreous.evaluation.calibration import calibrate_model, fit_temperature, scale_head

@@ -12,8 +12,7 @@ from pydantic_core import to_json
 from scipy.sparse import csr_array
 from scipy.special import softmax
 
-from vitreous.data.dataset import ArrayImages
-from vitreous.data.targets import LabelTargets
+from vitreous.data.dataset import ArrayImages, LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import scale_head
 from vitreous.evaluation.classification import evaluate, label_evaluation

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from vitreous.evaluation.paired import (
+from vitreous.evaluation.comparison import (
     ExampleScores,
     common_examples,
     holm,

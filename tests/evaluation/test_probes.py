@@ -11,9 +11,8 @@ import torch
 from scipy.sparse import csr_array
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages
+from vitreous.data.dataset import ArrayImages, LabelTargets
 from vitreous.data.sources import open_data
-from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.features import Features, cached_features, content_key, extract
 from vitreous.evaluation.probes import (

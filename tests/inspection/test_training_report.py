@@ -18,11 +18,10 @@ import vitreous as vt
 from answered import answered
 from vitreous.addons.learn_page.page import reason_against
 from vitreous.addons.segmentation.evaluation import SegmentationEvaluation
-from vitreous.data.dataset import ArrayImages
+from vitreous.data.dataset import ArrayImages, LabelTargets
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.image_samples import target_in_words as label_of
-from vitreous.data.targets import LabelTargets
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation

@@ -11,9 +11,9 @@ from vitreous.errors import InputError
 from vitreous.layers.embedding import sincos_of_mae
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.mae import MAE
-from vitreous.tasks.pretraining.mae_decoder import MAEConfig, decoder_for
+from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.masking import statistics
-from vitreous.tasks.pretraining.rules import flat_share
+from vitreous.tasks.pretraining.rules import MAEConfig, flat_share
 
 SMALL = {"decoder_width": 24, "decoder_depth": 1, "decoder_heads": 2, "decoder_mlp_dim": 48}
 

@@ -10,10 +10,10 @@ from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.pretraining.masked_patch import (
     Corruption,
-    MaskedPatchConfig,
     MaskedPatchPrediction,
     color_targets,
 )
+from vitreous.tasks.pretraining.rules import MaskedPatchConfig
 
 TARGETS = ("mean-color", "small-colors", "pixels")
 

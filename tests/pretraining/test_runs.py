@@ -21,7 +21,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.inspection.runs.report import label_of
-from vitreous.tasks import OBJECTIVES, machine, task_named, training_run
+from vitreous.tasks import OBJECTIVES, task_named, training_run
 from vitreous.tasks.pretraining.rules import sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.training_run import learn, open_run
@@ -84,8 +84,8 @@ def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeyp
     run, splits = tiny_run(tmp_path / "run", objective)
     task = task_named(objective)
     weights = sum(each.numel() for each in task.build(run.config, splits, steps=1).parameters())
-    monkeypatch.setattr(machine, "free_bytes", lambda device: int((16 * weights + 1_000_000) / 0.7))
-    parts = machine.micro_batches(task, run.config, splits, CPU, World())
+    monkeypatch.setattr(training_run, "free_bytes", lambda device: int((16 * weights + 1_000_000) / 0.7))
+    parts = training_run.micro_batches(task, run.config, splits, CPU, World())
     assert 1 < parts <= 32
     learn(run.with_training(grad_accum_steps=parts, length="1 steps"), splits, device=CPU)
 
@@ -145,7 +145,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
 def test_activations_computed_again_change_nothing(tmp_path, objective):
     results = []
     for again in (False, True):
-        training = {**TINY["training"], "checkpointing": again}
+        training = {**TINY["training"], "machine": {"checkpointing": again}}
         planned = task_named(objective).plan(
             "digits", {**TINY, **(DINO if objective == "dino" else {}), "training": training}
         )
@@ -187,7 +187,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
     how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv", "deterministic": False}
     source, settings = str(tmp_path), run_settings(normalized_options(how))
     config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
-    assert (config.training.minutes, config.training.deterministic) == (2, False)
+    assert (config.training.minutes, config.training.computed.deterministic) == (2, False)
     assert (config.data.bad_files, config.data.group_by) == (0, r"\d")
     splits = open_unlabeled(source, config.data)
     names = [part.name(row) for part in splits[:3] if part for row in range(len(part))]

@@ -21,9 +21,8 @@ from torch import nn
 import vitreous as vt
 from forked import run_group
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import Splits
+from vitreous.data.dataset import LabelTargets, Splits
 from vitreous.data.sources import open_data
-from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model
 from vitreous.evaluation.classification import evaluate
@@ -141,7 +140,7 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, devi
 
 
 def test_the_memory_of_a_model_in_shards_is_not_measured(tmp_path: Path) -> None:
-    settings = {"training": {"processes": {"shard": True}}}
+    settings = {"training": {"machine": {"shard": True}}}
     options: dict[str, Any] = {"out": tmp_path / "run", "device": torch.device("cpu"), "world": World(0, 2)}
     with pytest.raises(InputError, match="`batch_size` auto measures a whole model"):
         start_run("classification", "digits", settings, fit_memory=True, **options)

@@ -47,7 +47,7 @@ def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
             "training": {
                 "length": "400 steps",
                 "records": {"log_every": 7, "save_every": 0},
-                "processes": {"shard": shard},
+                "machine": {"shard": shard},
             }
         },
     )
@@ -142,7 +142,7 @@ def test_a_run_goes_on_without_a_machine_that_has_gone(tiny: RunConfig, tmp_path
     training = {
         "length": "600 steps",
         "records": {"log_every": 1, "save_every": 0},
-        "processes": {"shard": shard},
+        "machine": {"shard": shard},
     }
     config = configure(tiny, {"training": training}, {"data": {"test_fraction": 0.85}})
     run = tmp_path / "runs" / "one"

@@ -20,9 +20,8 @@ from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.tasks.machine import compiles, with_precision
 from vitreous.tasks.task import Material
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.training_run import compiles, learn, with_precision
 from vitreous.training.callbacks import Tracker
 from vitreous.training.config import (
     HardDistillationConfig,
@@ -251,14 +250,14 @@ def test_a_gpu_uses_tf32_unless_the_precision_is_fp32(monkeypatch: pytest.Monkey
 
 
 def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitreous.tasks.machine.is_installed", lambda module: True)
+    monkeypatch.setattr("vitreous.tasks.training_run.is_installed", lambda module: True)
     cuda, config = torch.device("cuda"), RunConfig()
 
     def compiled(
-        *, fixed: bool = True, total: int = 5000, device: torch.device = cuda, **training: Any
+        *, fixed: bool = True, total: int = 5000, device: torch.device = cuda, **machine: Any
     ) -> bool:
         material = Material(cast(Any, None), 0, BadFiles(), fixed_shapes=fixed)
-        return compiles(material, configure(config, {"training": training}), device, total)
+        return compiles(material, configure(config, {"training": {"machine": machine}}), device, total)
 
     assert compiled()
     assert not compiled(device=torch.device("cpu"))
@@ -373,7 +372,9 @@ def test_a_tracker_that_is_not_installed_is_an_input_error(
 def test_a_compiled_step_learns_the_same(trained: Fit) -> None:
     plain = weights(trained({**PLAIN, "training": {"length": "4 steps", "grad_accum_steps": 2}}))
     compiled = weights(
-        trained({**PLAIN, "training": {"length": "4 steps", "grad_accum_steps": 2, "compile": True}})
+        trained(
+            {**PLAIN, "training": {"length": "4 steps", "grad_accum_steps": 2, "machine": {"compile": True}}}
+        )
     )
     assert plain.keys() == compiled.keys()
     for name in ("model/head.weight", "average/head.weight"):

@@ -154,7 +154,7 @@ def test_a_slow_process_is_waited_for(tmp_path: Path) -> None:
         "--set",
         "training.batch_size=48",
         "--set",
-        "training.processes.timeout=5",
+        "training.machine.timeout=5",
     )
     assert process.wait(timeout=600) == 0, (tmp_path / "stderr.txt").read_text()
 

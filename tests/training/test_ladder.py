@@ -23,6 +23,7 @@ from vitreous.evaluation.scores import Interval
 from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import ladder, task_named
+from vitreous.tasks.classification import fit_linear
 from vitreous.tasks.doctor import below_baseline
 from vitreous.tasks.ladder import (
     ahead_of_models,
@@ -31,8 +32,7 @@ from vitreous.tasks.ladder import (
     is_open,
     merit,
 )
-from vitreous.tasks.linear_start import fit_linear
-from vitreous.tasks.rungs import Rung
+from vitreous.tasks.result import Rung
 from vitreous.tasks.training_run import start_run, train_run
 
 pytestmark = pytest.mark.usefixtures("quick_figures")

@@ -23,10 +23,9 @@ from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification, softmax_loss
-from vitreous.training.rollback import PATIENCE, NotFinite
 from vitreous.training.settings import configure
 from vitreous.training.step import LossOf, TrainStep, later, skips_on_device
-from vitreous.training.trainer import Trainer
+from vitreous.training.trainer import PATIENCE, NotFinite, Trainer
 
 from .conftest import Fit, weights
 

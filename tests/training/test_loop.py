@@ -25,10 +25,9 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.objectives import accuracy, label_accuracy, sigmoid_loss, softmax_loss
-from vitreous.training.rollback import PATIENCE, NotFinite
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
-from vitreous.training.trainer import Interrupted, Trainer
+from vitreous.training.trainer import PATIENCE, Interrupted, NotFinite, Trainer
 
 from .conftest import Fit, weights
 

@@ -16,11 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from vitreous.data.image_samples import Batch
 from vitreous.models.names import create
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import World
+from vitreous.training.distributed import Shards, World
 from vitreous.training.learner import Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.objectives import classification
-from vitreous.training.parallel import Shards
 from vitreous.training.step import LossOf, TrainStep, average_gradients, data_parallel
 
 
@@ -78,7 +77,7 @@ def test_compiled_code_is_divided_where_gradients_are_exchanged(
 
     compile = nn.Module.compile
     monkeypatch.setattr(nn.Module, "compile", lambda module, **options: compile(module, backend=noted))
-    joined = data_parallel(Large(), None, TrainingConfig(compile=True), group)
+    joined = data_parallel(Large(), None, TrainingConfig(machine={"compile": True}), group)
     for _ in range(3):
         loss, _ = joined(torch.ones(2, 512), torch.Generator())
         torch.autograd.backward(loss)
@@ -102,7 +101,7 @@ def test_layers_in_shards_are_compiled_inside_of_what_gathers_them(
     small = {"width": 16, "depth": 3, "heads": 2, "mlp_dim": 16}
     model = create("ViT-Ti/4", image_size=8, channels=1, num_classes=10, **small)
     config = TrainingConfig(
-        batch_size=4, compile=True, checkpointing=checkpointing, processes={"shard": True}
+        batch_size=4, machine={"compile": True, "checkpointing": checkpointing, "shard": True}
     )
     learner = Learner.begin(model, config, Shards(model, config, torch.device("cpu")))
     before = [parameter.detach().clone() for parameter in learner.model.parameters()]

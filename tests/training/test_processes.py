@@ -45,7 +45,7 @@ from vitreous.training.distributed import World
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.parallel import shards_for
+from vitreous.training.distributed import shards_for
 from vitreous.training.precision import numerics
 from vitreous.training.settings import configure
 from vitreous.training import trainer as training_loop
@@ -83,7 +83,7 @@ class Clock:
 def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=time.perf_counter, data=None,
           **training):
     config = configure(plain, {"training": training})
-    meta = config.training.shard and world.rank > 0  # as a run does
+    meta = config.training.computed.shard and world.rank > 0  # as a run does
     with torch.device("meta" if meta else "cpu"):
         model = starting_model(config, splits.train.classes)
     learner = Learner.begin(model, config.training, shards_for(model, config.training, world, CPU))
@@ -100,7 +100,7 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
                          rank=world.rank, world_size=world.size, config=data,
                          workers=data.worker_count if data else 0)
     rows = []
-    with numerics(CPU, "fp32", deterministic=config.training.deterministic):
+    with numerics(CPU, "fp32", deterministic=config.training.computed.deterministic):
         objective = objective or classification(config.training)
         loss = data_parallel(LossOf(learner.model, objective), learner.shards, config.training, world)
         Trainer(learner, loader, loss, config.training, world=world,
@@ -117,12 +117,12 @@ class Rows(Callback):
     def on_log(self, trainer, row):
         self.rows.append([row["step"], row.get("loss")])
 
-KINDS = {"ddp": {"deterministic": True}, "fsdp": {"deterministic": True, "processes": {"shard": True}},
-         "default-fsdp": {"processes": {"shard": True}}}
+KINDS = {"ddp": {"deterministic": True}, "fsdp": {"deterministic": True, "shard": True},
+         "default-fsdp": {"shard": True}}
 
 def deterministic(world, names):
     for name in names:
-        kind = {**KINDS[name], "optimizer": {"clip_norm": 0.1}}
+        kind = {"machine": KINDS[name], "optimizer": {"clip_norm": 0.1}}
         yield f"{name}-whole", train(world, f"{name}-whole", **kind)
         train(world, f"{name}-half", callbacks=[Stop(7)], **kind)
         yield f"{name}-resumed", train(world, f"{name}-half", **kind)

@@ -16,7 +16,7 @@ from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model
 from vitreous.models.settings import set_leaf
-from vitreous.tasks import machine, task_named
+from vitreous.tasks import task_named, training_run
 from vitreous.tasks.recipe_choice import choose_recipe
 from vitreous.training import precision
 from vitreous.training.distributed import World
@@ -203,14 +203,14 @@ def test_bf16_is_chosen_where_a_product_is_faster_in_it(monkeypatch: pytest.Monk
 def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure(recipe("paper-fine-tuning").config, {"training": {"batch_size": 360}})
     cpu = torch.device("cpu")
-    monkeypatch.setattr(machine, "free_bytes", lambda device: 16 * 2**30)
-    assert machine.may_not_fit(config, cpu)
-    assert not machine.may_not_fit(choose_recipe("photos", summary()).config, cpu)
+    monkeypatch.setattr(training_run, "free_bytes", lambda device: 16 * 2**30)
+    assert training_run.may_not_fit(config, cpu)
+    assert not training_run.may_not_fit(choose_recipe("photos", summary()).config, cpu)
     digits = recipe("digits").config
     task = task_named("classification")
     data = task.plan("digits", {}).data
-    monkeypatch.setattr(machine, "free_bytes", lambda device: 20_000_000)
-    assert machine.micro_batches(task, digits, data, cpu, World()) > 1
+    monkeypatch.setattr(training_run, "free_bytes", lambda device: 20_000_000)
+    assert training_run.micro_batches(task, digits, data, cpu, World()) > 1
 
 
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:

@@ -20,10 +20,9 @@ from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks.training_run import learn
 from vitreous.training.callbacks import read_metrics
-from vitreous.training.config import ProcessesConfig, RunConfig
-from vitreous.training.distributed import World
+from vitreous.training.config import MachineConfig, RunConfig
+from vitreous.training.distributed import World, shards_for
 from vitreous.training.initial_model import starting_model
-from vitreous.training.parallel import shards_for
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, to_toml
 from vitreous.whole_files import write_text
@@ -90,7 +89,7 @@ def config(tiny: RunConfig) -> RunConfig:
         "augmentation": {"noise": 0.0},
         "training": training,
     }
-    return configure(tiny, plain, {"training": {"processes": {"shard": True}}})
+    return configure(tiny, plain, {"training": {"machine": {"shard": True}}})
 
 
 def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
@@ -103,7 +102,7 @@ def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
 def copied(run: Run, path: Path, *, shard: bool | int) -> Run:
     """The same run elsewhere, which goes on with shards or without."""
     shutil.copytree(run.path, path)
-    config = configure(run.config, {"training": {"processes": {"shard": shard}}})
+    config = configure(run.config, {"training": {"machine": {"shard": shard}}})
     write_text(path / "config.toml", to_toml(config))
     return Run.open(path)
 
@@ -113,10 +112,10 @@ VARIANTS: dict[str, Config] = {
     "sgd": {"training": {"optimizer": {"kind": "sgd", "clip_norm": 0.1}}},
     "muon": {"training": {"optimizer": {"kind": "muon"}}},
     "sam": {"training": {"optimizer": {"sam_radius": 0.05}}},
-    "checkpointed": {"training": {"checkpointing": True}},
+    "checkpointed": {"training": {"machine": {"checkpointing": True}}},
     "lora": {"training": {"lora": {"rank": 2}}},
     "bf16": {"training": {"precision": "bf16"}},
-    "compiled": {"training": {"compile": True}},
+    "compiled": {"training": {"machine": {"compile": True}}},
     "frozen": {"training": {"freeze": ["stem", "blocks.0"]}},
     "no position of the class token": {"training": {"freeze": ["position.prefix"]}},
     "attention pooling": {"model": {"pooling": "attention", "layer_scale": 0.1}},
@@ -171,7 +170,7 @@ def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
     begun = {
         "shards": Run.create(tmp_path / "shards", config),
         "replicas": Run.create(
-            tmp_path / "replicas", configure(config, {"training": {"processes": {"shard": False}}})
+            tmp_path / "replicas", configure(config, {"training": {"machine": {"shard": False}}})
         ),
         "one": Run.create(tmp_path / "one", config),
     }
@@ -194,7 +193,7 @@ def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
 @pytest.mark.slow
 def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     """The curve of one process, and states that go on in one process, in shards of all, and in groups."""
-    config = configure(config, {"training": {"length": "14 steps", "processes": {"shard": 2}}})
+    config = configure(config, {"training": {"length": "14 steps", "machine": {"shard": 2}}})
     whole = alone(config, splits, tmp_path / "whole")
     sgd = configure(config, {"training": {"optimizer": {"kind": "sgd", "clip_norm": 0.1}}})
     one_sgd = alone(sgd, splits, tmp_path / "sgd-1")
@@ -282,7 +281,7 @@ def test_what_cannot_be_shared_is_an_input_error(config: RunConfig) -> None:
     with pytest.raises(InputError, match="Adafactor needs sums over rows and columns"):
         shards_for(model, adafactor, world, device)
     assert shards_for(model, config.training, World(), device) is None
-    groups = config.training.model_copy(update={"processes": ProcessesConfig(shard=3)})
+    groups = config.training.model_copy(update={"machine": MachineConfig(shard=3)})
     with pytest.raises(InputError, match="4 processes cannot be divided into groups of 3"):
         shards_for(model, groups, World(rank=0, size=4), device)
     muon = config.training.optimizer.model_copy(update={"kind": "muon"})

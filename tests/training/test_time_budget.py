@@ -20,8 +20,7 @@ from vitreous.training.distributed import World
 from vitreous.training.objectives import classification
 from vitreous.training.run import Run, with_training
 from vitreous.training.step import Measured, Objective
-from vitreous.training.time_budget import TimeBudget
-from vitreous.training.trainer import Interrupted, Trainer
+from vitreous.training.trainer import Interrupted, TimeBudget, Trainer
 
 from .conftest import Fit
 from .test_loop import Broken

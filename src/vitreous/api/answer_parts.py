@@ -17,7 +17,7 @@ from vitreous.api.arguments import progress_bar
 from vitreous.api.predictor import Predictor
 from vitreous.data.image_list import Failure
 from vitreous.data.image_parts import ImagePart, image_parts
-from vitreous.deployment.answer_files import ParquetTables, table_of
+from vitreous.deployment.answers import ParquetTables, table_of
 from vitreous.errors import InputError, LazyModule, require_packages, writing_to
 from vitreous.evaluation.features import model_digest
 from vitreous.outside import number_of_launcher

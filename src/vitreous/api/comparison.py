@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.arguments import RunLike, progress_bar
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation
-from vitreous.checkpoints import load
+from vitreous.checkpoints.loading import load
 from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
 from vitreous.evaluation.comparison import ComparedRun, Comparison, compare_runs

@@ -14,12 +14,11 @@ from vitreous.api.arguments import say, weights_folder
 from vitreous.api.model_source import fastest, known_module, resolve_model
 from vitreous.api.model_use import ModelUse
 from vitreous.data.dataset import ImageDataset
-from vitreous.deployment.answer_files import Columns, answer_columns
+from vitreous.deployment.answers import Columns, answer_columns
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import automatic_precision, prepared_batches
-from vitreous.models.names import Runnable
-from vitreous.models.program import Program
+from vitreous.models.names import Program, Runnable
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of

@@ -25,16 +25,15 @@ from vitreous.api.arguments import (
 from vitreous.api.model_source import computation, native_aspect, resolve_model
 from vitreous.api.predictor import Predictor
 from vitreous.data.dataset import check_to_learn
+from vitreous.data.held_out import SPLIT
 from vitreous.data.image_list import Failure, image_list
 from vitreous.data.sources import open_data
-from vitreous.data.split_file import SPLIT
-from vitreous.deployment.answer_files import check_for_folder, is_folder
+from vitreous.deployment.answers import check_for_folder, is_folder
 from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
-from vitreous.evaluation.baselines import beside_baselines
 from vitreous.evaluation.features import feature_outputs
 from vitreous.evaluation.outputs import automatic_precision
-from vitreous.evaluation.probes import SHOTS, Probe, check_draws
+from vitreous.evaluation.probes import SHOTS, Probe, beside_baselines, check_draws
 from vitreous.models.settings import merged
 from vitreous.results import Result
 from vitreous.tasks import task_of_run

@@ -27,16 +27,16 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.api.model_source import resolve_model
-from vitreous.checkpoints.live import modes_restored
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ClassTargets
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import Failure, image_list
 from vitreous.data.sources import open_data
-from vitreous.data.targets import ClassTargets
 from vitreous.deployment.programs import check_weights
 from vitreous.errors import InputError, LazyModule, require_packages, writing_to
 from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
+from vitreous.models.names import modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.results import Result

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vitreous.api.arguments import ModelLike, check_batch_size, check_whole, path_of_run, say
-from vitreous.checkpoints import load
+from vitreous.checkpoints.loading import load
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
 from vitreous.errors import InputError

@@ -20,8 +20,8 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.api.model_source import resolve_model
-from vitreous.checkpoints import open_model, save
-from vitreous.checkpoints.saving import upload
+from vitreous.checkpoints.loading import open_model
+from vitreous.checkpoints.saving import save, upload
 from vitreous.deployment.programs import check_weights
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.inspection import drawing

@@ -19,14 +19,14 @@ from vitreous.api.arguments import (
 from vitreous.api.model_use import ModelUse
 from vitreous.api.predictor import Predictor
 from vitreous.data.image_list import ImageList, image_list
-from vitreous.deployment.answer_files import (
+from vitreous.deployment.answers import (
     WRITERS,
+    Predictions,
     answer_file,
     check_answer_file,
     check_for_folder,
     is_folder,
 )
-from vitreous.deployment.answers import Predictions
 from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule

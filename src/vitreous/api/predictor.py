@@ -24,7 +24,7 @@ from vitreous.api.arguments import (
 from vitreous.api.model_use import ModelUse
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList
-from vitreous.deployment.answer_files import Columns
+from vitreous.deployment.answers import Columns
 from vitreous.errors import InputError, LazyModule, nearest, utf8_name
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitreous.api.arguments import progress_bar
-from vitreous.checkpoints import load
 from vitreous.checkpoints.runs import is_finished
-from vitreous.data.split_file import data_notes
+from vitreous.data.held_out import data_notes
 from vitreous.errors import InputError, LazyModule, nearest, own_warnings, printable, require_packages
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
@@ -27,7 +26,6 @@ from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.training_run import Started, open_run, resume_run, train_run
 from vitreous.training.callbacks import Callback, Display, Row
-from vitreous.training.config import ProcessesConfig
 from vitreous.training.distributed import World, process_group
 from vitreous.training.memory import free_bytes
 from vitreous.training.precision import pick_device
@@ -76,6 +74,8 @@ class Run(Result):
     @cached_property
     def model(self) -> Any:
         """The trained model, in evaluation mode. Raises InputError where training has not finished."""
+
+        from vitreous.checkpoints.loading import load
 
         return load(self.path)
 
@@ -151,7 +151,7 @@ class Run(Result):
             callbacks=callbacks,
             progress=progress,
             language=language,
-            waiting=(self.config.training.processes or ProcessesConfig()).timeout,
+            waiting=self.config.training.computed.timeout,
             **evaluation,
         )
 
@@ -300,7 +300,7 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
         if known or free_bytes(torch.device("cpu")) < LEAST_MEMORY:
             raise InputError(
                 "the memory is too small for this: use `batch_size` auto, a smaller batch, "
-                f"training.checkpointing=true or a smaller model; {advice()}"
+                f"training.machine.checkpointing=true or a smaller model; {advice()}"
             ) from error
         if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
             raise

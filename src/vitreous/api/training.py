@@ -1,4 +1,4 @@
-"""`vitreous.train` and `pretrain`."""
+"""`vitreous.train` and `pretrain`, and the recipes that they follow."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.ladder import climb, is_open
-from vitreous.tasks.pretraining.rules import pretraining_recipe
-from vitreous.tasks.rungs import write_rungs
+from vitreous.tasks.pretraining.rules import find_recipe, pretraining_recipe, recipe_names
+from vitreous.tasks.result import write_rungs
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
 from vitreous.training.config import length_of
 from vitreous.training.distributed import WAITING, World
+from vitreous.training.recipes import sourced
 from vitreous.training.run import otherwise
+from vitreous.training.settings import differences
 
 # The setting that an option is short for.
-OF_TRAINING = "batch_size", "precision", "deterministic"
+OF_TRAINING = "batch_size", "precision"
+OF_MACHINE = "deterministic", "shard"
 LEAVES = {
     "model": "model.name",
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
+    **{name: f"training.machine.{name}" for name in OF_MACHINE},
     **{name: f"data.{name}" for name in ("exclude", "workers")},
-    "shard": "training.processes.shard",
     "group_by": "data.split.group_by",
     "seed": "seed",
 }
@@ -317,8 +320,8 @@ def start_training(
 def waiting_minutes(settings: Tree) -> float:
     """Return how long processes wait for each other, by the settings of a run; what is not a time is refused
     with the other settings."""
-    processes = settings.get("training", {}).get("processes")
-    given = processes.get("timeout") if isinstance(processes, Mapping) else None
+    machine = settings.get("training", {}).get("machine")
+    given = machine.get("timeout") if isinstance(machine, Mapping) else None
     return given if isinstance(given, int | float) and given > 0 else WAITING
 
 
@@ -332,3 +335,20 @@ def checkpoint_path(init: ModelLike | None) -> str | None:
     raise InputError(
         f"init is a path, or a Run, not a {type(init).__name__}: vitreous.save it, and give that path"
     )
+
+
+def list_recipes() -> dict[str, str]:
+    """Return the first line of each recipe's description, by the recipe's name: those of `train`, then those
+    of `pretrain`."""
+    return {name: find_recipe(name).text.splitlines()[0] for name in recipe_names()}
+
+
+def compare_recipes(name: str, other: str) -> list[dict[str, object]]:
+    """Return the settings in which a recipe differs from another; or, where `other` is "source", from what
+    the code that it is from computes, with the place there and the reason. Raises InputError: there is no
+    such recipe; it follows none."""
+    shown = find_recipe(name)
+    if other == "source":
+        return [each._asdict() for each in sourced(shown) if each.why]
+    rows = differences(shown.config, find_recipe(other).config)
+    return [{"setting": setting, "here": here, "there": there} for setting, (here, there) in rows.items()]

@@ -6,7 +6,6 @@ import logging
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -22,7 +21,7 @@ from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.layers.pooling import DistilledHead
-from vitreous.models.names import Model
+from vitreous.models.names import Model, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
@@ -151,20 +150,6 @@ def labels_of(module: nn.Module) -> list[str] | None:
     named = getattr(getattr(module, "config", None), "id2label", None) or {}
     labels = [str(named[number]) for number in sorted(named)]
     return labels if labels and labels != [f"LABEL_{number}" for number in range(len(labels))] else None
-
-
-@contextmanager
-def modes_restored(*models: object) -> Iterator[None]:
-    """Give modules back in training or evaluation mode, as they were."""
-    modes: list[tuple[nn.Module, bool]] = []
-    for model in models:
-        if isinstance(model, nn.Module):
-            modes += [(part, part.training) for part in model.modules()]
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode
 
 
 class Compared(NamedTuple):

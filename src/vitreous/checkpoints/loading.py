@@ -16,7 +16,7 @@ from torch import nn
 
 from vitreous.checkpoints.adapters import is_adapter, open_adapter
 from vitreous.checkpoints.detection import convert
-from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
+from vitreous.checkpoints.download import DESCRIPTIONS, SUFFIXES, hub_hint, local_copy
 from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
 from vitreous.checkpoints.format import Converted, as_pair
 from vitreous.checkpoints.formats import formats, timm_registry, torchvision
@@ -27,7 +27,7 @@ from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_m
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
 from vitreous.models.config import Origin
-from vitreous.models.names import Model
+from vitreous.models.names import Model, create
 from vitreous.models.vit import ViT
 from vitreous.outside import local_path, read_text
 
@@ -292,3 +292,17 @@ def adapted(model: Model, overrides: Mapping[str, Any], interpolation: str) -> M
         wanted = model.config.checked(model.config.model_dump(), given).num_classes
         model = model if wanted == model.config.num_classes else with_head(model, wanted)
     return model
+
+
+def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
+    """The model that the command line's MODEL means: a run directory, a checkpoint in any format,
+    `hf:org/name`, an `https:` address, `vitreous:small`, or a model name such as "ViT-B/16" (with fresh
+    weights). Raises InputError: none of these; or what is there cannot be loaded."""
+    text = str(spec)
+    if re.match(r"(hf|https?|vitreous):", text) or Path(spec).exists():
+        return load_image_model(spec, format=format, **overrides)
+    if re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-", text) and not text.endswith(SUFFIXES):
+        return create(text, **overrides)
+    raise InputError(
+        f"{text!r} is not an existing file or folder, and not a model name such as ViT-B/16; {hub_hint(text)}"
+    )

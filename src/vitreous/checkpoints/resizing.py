@@ -23,8 +23,7 @@ from vitreous.errors import InputError, nearest
 from vitreous.extensions import HEADED
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import Model
-from vitreous.models.vit import ViT
-from vitreous.models.with_encoder import WithEncoder
+from vitreous.models.vit import ViT, WithEncoder
 
 Size = int | tuple[int, int]
 Resized = TypeVar("Resized", bound=Model)

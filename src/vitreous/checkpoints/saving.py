@@ -24,7 +24,7 @@ from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
 from vitreous.models.names import Model
-from vitreous.models.with_encoder import WithEncoder
+from vitreous.models.vit import WithEncoder
 from vitreous.outside import read_text
 from vitreous.whole_files import take_new_name, unfinished
 

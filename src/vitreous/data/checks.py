@@ -14,17 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.dataset import ImageDataset, Splits, named_parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import DataReport, Finding, Severity, finding
-from vitreous.data.split_file import EXCLUDE, findings_of
+from vitreous.data.held_out import EXCLUDE, findings_of
 from vitreous.data.survey import (
     DataSurvey,
     exact_duplicates,
     near_duplicates,
     survey_images,
 )
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError, writing_to
 from vitreous.extensions import task_of_folders, task_of_texts
 from vitreous.outside import local_path, looks

@@ -12,6 +12,7 @@ from vitreous.models.config_parts import Config, Positive, Probability, setting,
 # What the labels of a source are; "unlabeled": images of one class, where not all have a label.
 TargetKind = Literal["classes", "numbers", "unlabeled"]
 BUNDLED = ("digits",)  # names of datasets that come with the package, also where a folder has this name
+MANIFESTS = (".csv", ".tsv", ".parquet")  # tables with a row for each image
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard, cast, runtime_checkable
 import numpy as np
 from PIL import Image
 
-from vitreous.data.dataset import ImageDataset, StoredImage
+from vitreous.data.dataset import ImageDataset, StoredImage, one_class
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, first_bands, read_file
-from vitreous.data.targets import one_class
 from vitreous.errors import InputError, utf8_name
 from vitreous.models.bands import MOST
 from vitreous.models.preprocessing import ImageLike, as_pil, as_stored, is_image

@@ -36,8 +36,7 @@ from vitreous.data.transforms import (
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError
 from vitreous.languages import percentage
-from vitreous.models.native_aspect import NativePreprocessing, padded
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import NativePreprocessing, Preprocessing, padded
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit

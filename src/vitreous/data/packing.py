@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import ImageDataset, LabelTargets, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles
 from vitreous.data.sources.shards import CLASSES
-from vitreous.data.targets import LabelTargets
 from vitreous.data.workers import in_threads, one_core
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.results import Result

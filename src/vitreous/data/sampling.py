@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.dataset import Indices
-from vitreous.data.targets import Targets
+from vitreous.data.dataset import Indices, Targets
 from vitreous.errors import InputError
 from vitreous.rng import mixed_bits, numpy_generator
 

@@ -21,7 +21,7 @@ from vitreous.models.preprocessing import Preprocessing
 if TYPE_CHECKING:
     import torch
 
-    from vitreous.models.program import Program
+    from vitreous.models.names import Program
 else:  # exported models answer without it
     torch = LazyModule("torch")
 
@@ -129,9 +129,9 @@ def format_named(path: Path, name: str | None = None) -> ProgramFormat:
 
 
 def open_image_model(spec: str | Path, **overrides: Any) -> Any:
-    """Open what MODEL means: an exported program, or what `vitreous.checkpoints.open_model` opens. Raises
+    """Open what MODEL means: an exported program, or what `checkpoints.loading.open_model` opens. Raises
     InputError: none of these; or overrides, which a program cannot follow."""
-    from vitreous.checkpoints import open_model
+    from vitreous.checkpoints.loading import open_model
 
     if not is_program(spec):
         return open_model(spec, **overrides)
@@ -165,7 +165,7 @@ def open_program(path: Path) -> Program:
     """Open an exported file as a module. Raises InputError: as `open_exported`, or its model is of another
     kind."""
     from vitreous.checkpoints.native import CONFIGS
-    from vitreous.models.program import Program
+    from vitreous.models.names import Program
 
     found = open_exported(path)
     if found.about["inputs"] == PIXELS:

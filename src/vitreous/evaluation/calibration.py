@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.targets import LabelTargets
+from vitreous.data.dataset import ImageDataset, LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs

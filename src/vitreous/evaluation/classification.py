@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, LabelTargets
 from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
-from vitreous.data.targets import LabelTargets
 from vitreous.evaluation.outputs import (
     MOST_KEPT,
     AveragedViews,
@@ -27,11 +26,11 @@ from vitreous.evaluation.outputs import (
     compute_outputs,
     summaries,
 )
-from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import FEWEST, Answers, LabelEvaluation, Metric, Mistake, TextTable
 from vitreous.evaluation.scores import (
     Calibration,
     ClassScore,
+    ExampleScores,
     Interval,
     LabelLevels,
     average_precision,

@@ -14,10 +14,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, LabelTargets
 from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import Batch
-from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError, cache_folder
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.names import Runnable

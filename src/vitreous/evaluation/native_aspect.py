@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitreous.checkpoints.resizing import check_interpolation, resize_table
 from vitreous.errors import InputError
 from vitreous.models.names import Runnable
-from vitreous.models.native_aspect import NativePreprocessing, unpadded
+from vitreous.models.preprocessing import NativePreprocessing, unpadded
 from vitreous.models.vit import ViT
 
 Images = Float[Tensor, "B C H W"] | Sequence[Float[Tensor, "C H W"]]

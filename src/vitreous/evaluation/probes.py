@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -23,7 +23,10 @@ from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.scores import Interval, half_width, wilson_interval
-from vitreous.models.names import Runnable
+from vitreous.models.bit import BiT
+from vitreous.models.names import Runnable, build_model
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.training.distributed import ALONE
 
@@ -355,3 +358,29 @@ def check_draws(shots: Sequence[int], draws: int, seed: int = 0) -> None:
         raise InputError(f"`shots` {' '.join(map(str, shots))}: give one number or more, each at least 1")
     if draws < 1:
         raise InputError(f"`draws` {draws} draws nothing: use 1 or more, 3 for an interval")
+
+
+RAW = 16  # pixels of a side of the images whose pixels are probed
+
+
+class RawPixels(nn.Module):
+    """A model whose features are the pixels themselves, of images at most 16 pixels high and wide."""
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.preprocessing, self.config = preprocessing, "raw pixels"
+        self.weight = nn.Parameter(torch.zeros(1))  # says where the images are computed
+
+    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+        height, width = (min(side, RAW) for side in images.shape[-2:])
+        return F.adaptive_avg_pool2d(images.float(), (height, width)).flatten(1)
+
+
+def beside_baselines(found: Probe, model: Runnable, splits: Splits, **options: Any) -> Probe:
+    """Return a probe with those of raw pixels and of the same encoder with fresh weights beside it: what is
+    below them has learned nothing of use."""
+    beside: dict[str, Runnable | nn.Module] = {"raw pixels": RawPixels(model.preprocessing)}
+    if isinstance(model, ViT | BiT):
+        fresh = build_model(model.config, preprocessing=model.preprocessing, labels=model.labels)
+        beside["untrained"] = fresh.eval()
+    return replace(found, baselines={name: probe(each, splits, **options) for name, each in beside.items()})

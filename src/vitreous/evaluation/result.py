@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vitreous.data.findings import Finding
-from vitreous.evaluation.paired import ExampleScores
-from vitreous.evaluation.scores import Calibration, Interval
+from vitreous.evaluation.scores import Calibration, ExampleScores, Interval
 from vitreous.results import Result, percent
 
 FEWEST = 20  # held-out examples, of which an accuracy says something

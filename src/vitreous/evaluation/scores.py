@@ -22,6 +22,20 @@ LEVELS, PER_LOGIT = 512, 16  # of logits, where there are very many classes
 CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
 
 
+class ExampleScores(NamedTuple):
+    """How good the answer to each example is, for paired comparisons."""
+
+    name: str  # of the score, in the catalog of the pages
+    values: Float[np.ndarray, " N"]  # one for each example; NaN where nothing can be said
+    rate: bool = True  # whether they are shares, written in percent
+    lower: bool = False  # whether a lower one is better
+
+    @property
+    def right(self) -> Bool[np.ndarray, " N"] | None:
+        """Which answers are right, where each is right or wrong."""
+        return self.values == 1 if np.isin(self.values, (0, 1)).all() else None
+
+
 class Interval(NamedTuple):
     """A 95 % confidence interval."""
 

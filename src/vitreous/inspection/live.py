@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.checkpoints.live import labels_of, modes_restored, preprocessing_of
+from vitreous.checkpoints.live import labels_of, preprocessing_of
 from vitreous.checkpoints.loading import load
 from vitreous.errors import InputError
 from vitreous.inspection.capture import capture_attention
@@ -25,7 +25,7 @@ from vitreous.inspection.model_figures import first_filters, position_rows
 from vitreous.inspection.relevance import Backward, class_score, go_back
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AttentionPoolingConfig, TokenPoolingConfig
-from vitreous.models.names import Model
+from vitreous.models.names import Model, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 

@@ -27,8 +27,7 @@ from vitreous.layers.resnet import ResNet
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import Stage, describe
 from vitreous.models.names import Model
-from vitreous.models.vit import ViT
-from vitreous.models.with_encoder import WithEncoder
+from vitreous.models.vit import ViT, WithEncoder
 from vitreous.results import si
 
 MOST_TILES = 16  # position maps along one side of the sheet

@@ -24,7 +24,6 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import _disable_current_modes
 
-from vitreous.checkpoints.live import modes_restored
 from vitreous.errors import InputError
 from vitreous.inspection.capture import SLOPES, DispatchMode, operands_of
 from vitreous.inspection.measures import (
@@ -33,6 +32,7 @@ from vitreous.inspection.measures import (
     readout_weights,
     to_grid,
 )
+from vitreous.models.names import modes_restored
 from vitreous.models.vit import ViT
 
 

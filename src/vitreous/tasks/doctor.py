@@ -12,16 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from vitreous.checkpoints import load
 from vitreous.checkpoints.runs import is_finished
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.data.checks import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Splits, StoredImage
+from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, StoredImage
 from vitreous.data.findings import Finding, finding, read_findings
+from vitreous.data.held_out import findings_of
 from vitreous.data.sources import open_data
-from vitreous.data.split_file import findings_of
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.features import feature_outputs
@@ -85,6 +83,8 @@ def examine_run(path: Path) -> list[Finding]:
         if isinstance(some, ImageDataset):
             images = [image for _, image in some.readable(some.sample(SAMPLE))]
         if images:
+            from vitreous.checkpoints.loading import load
+
             model = load(path / "model")
             seeing: Model = getattr(model, "encoder", model)
             if task.config.command == "pretrain":

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.held_out import SPLIT, data_notes, unseen_images
 from vitreous.data.image_samples import SampleReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sources import form_of
-from vitreous.data.split_file import SPLIT, data_notes, unseen_images
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import open_image_model
 from vitreous.errors import InputError

@@ -23,17 +23,15 @@ from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.outputs import AveragedViews, Batching, Outputs, compute_outputs, number_outputs
-from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import quantile_interval
+from vitreous.evaluation.scores import ExampleScores, quantile_interval
 from vitreous.languages import phrase
 from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.names import Model, Runnable
-from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice
-from vitreous.tasks.task import About, Material, Trained, Tree
+from vitreous.tasks.task import IMAGES, About, Card, Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective

@@ -20,7 +20,6 @@ from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.result import Evaluation
 from vitreous.results import Answer
-from vitreous.tasks.card import Card
 from vitreous.training.callbacks import Loader, Row
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import ALONE, World
@@ -29,6 +28,22 @@ from vitreous.training.run import Run
 from vitreous.training.settings import AnyConfig
 from vitreous.training.settings import Tree as Tree
 from vitreous.training.step import Objective
+
+IMAGES: dict[str, str] = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
+
+
+class Card(NamedTuple):
+    """What a task says of its models.
+
+    The texts are filled in with the fields of the run's configuration and of its result, `classes` in words.
+    """
+
+    about: str  # what the model is, a sentence
+    facts: Mapping[str, str]  # rows of the table
+    use: str  # a command, its RUN in place, and lines of Python
+    python: str
+    limits: str  # what the numbers do not say
+
 
 Measure = Callable[[nn.Module], Mapping[str, float]]
 

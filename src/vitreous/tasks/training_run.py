@@ -1,11 +1,13 @@
 """A run of any task, from its beginning to its report: `start_run` or `resume_run`, then `train_run`, which
-calls `learn`. Each reads from top to bottom. Nothing here prints or reads a command line."""
+calls `learn`; each reads from top to bottom. At the end: how a run is fitted to its machine. Nothing here
+prints or reads a command line."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,22 +18,23 @@ from torch import nn
 from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.findings import write_findings
 from vitreous.data.loading import BadFiles
-from vitreous.data.workers import loading_workers
-from vitreous.errors import InputError, check_free
+from vitreous.data.workers import loading_workers, processes_here
+from vitreous.errors import InputError, check_free, is_installed
 from vitreous.evaluation.outputs import Progress
 from vitreous.languages.terminal import said
+from vitreous.models.config import ViTConfig
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.doctor import FINDINGS, course_of
-from vitreous.tasks.machine import compiles, may_not_fit, micro_batches, with_precision
 from vitreous.tasks.result import RunResult, write_card
-from vitreous.tasks.task import AnyTask, Trained, Tree, module_of
+from vitreous.tasks.task import AnyTask, Material, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value, naming_the_lost
 from vitreous.training.initial_model import without_lost_init
-from vitreous.training.memory import activation_checkpointing
-from vitreous.training.precision import CUBLAS_WORKSPACE, autocast, numerics
+from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
+from vitreous.training.precision import CUBLAS_WORKSPACE, WIDE, autocast, numerics, pick_precision
 from vitreous.training.run import Run, default_path, finished, of_another_command, otherwise, with_training
+from vitreous.training.settings import AnyConfig
 from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
@@ -84,7 +87,7 @@ def start_run(
         path = Path(first)
         if not begun:
             check_free(path, otherwise(path, config.command))
-    if config.training.deterministic:
+    if config.training.computed.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     notes = [said("recipe: {reason}", reason=reason) for reason in reasons]
     config = with_precision(with_training(config, length=length) if length else config, device)
@@ -99,7 +102,7 @@ def start_run(
                 processes=world.size,
             )
         )
-    if fit_memory and config.training.shard and world.size > 1:
+    if fit_memory and config.training.computed.shard and world.size > 1:
         raise InputError(
             "`batch_size` auto measures a whole model, and `shard` is for those that do not fit: give a "
             "number, and training.grad_accum_steps for micro-batches"
@@ -295,12 +298,14 @@ def learn(
         say(note)
     bad = BadFileSync(material.bad, material.examples, world)
     total = run.config.training.total_steps(material.loader.steps_per_epoch)
-    run = run.with_training(compile=compiles(material, run.config, device, total))
+    compiled = compiles(material, run.config, device, total)
+    machine = run.config.training.computed.model_copy(update={"compile": compiled})
+    run = run.with_training(machine=machine)
     config, training = run.config, run.config.training
 
     # ---- Model
 
-    elsewhere = training.shard and world.size > 1 and not world.first
+    elsewhere = training.computed.shard and world.size > 1 and not world.first
     with torch.device("meta") if elsewhere else nullcontext():  # the first process shares its weights out
         model = task.build(config, data, steps=total)
 
@@ -312,7 +317,9 @@ def learn(
         raise InputError("training.early_stopping needs a validation part: set data.validation_fraction=0.1")
 
     with ExitStack() as stack:
-        stack.enter_context(numerics(device, training.precision, deterministic=training.deterministic))
+        stack.enter_context(
+            numerics(device, training.precision, deterministic=training.computed.deterministic)
+        )
         if world.first:
             stack.enter_context(run.locked())
 
@@ -326,7 +333,7 @@ def learn(
 
         stack.enter_context(naming_the_lost(world, where_it_stood))
         stack.callback(bad.write, run.path)
-        if training.checkpointing:
+        if training.computed.checkpointing:
             stack.enter_context(activation_checkpointing(model))
 
         # ---- Loss: several processes average its gradient, by DDP where each has all weights
@@ -398,3 +405,48 @@ def learn(
 def open_run(path: Path) -> Run[CommandConfig]:
     """Open a run directory of any task."""
     return Run.open(path, task_of_run(path).config)
+
+
+CONVOLVED = 200  # numbers for each pixel in a stem of convolutions
+LONG_RUN = 1000  # steps, in which a compiled step makes up for its compilation
+
+
+def with_precision(config: AnyConfig, device: torch.device) -> AnyConfig:
+    """Return a configuration whose precision is decided: by the device, and by the model's width."""
+    model = getattr(config, "model", None)
+    width = getattr(getattr(model, "encoder", model), "width", WIDE)
+    return with_training(config, precision=pick_precision(config.training.precision, device, width))
+
+
+def compiles(material: Material, config: CommandConfig, device: torch.device, total: int) -> bool:
+    """Return whether a step of a run is compiled: where nothing is set, on a GPU if that pays."""
+    asked = config.training.computed.compile
+    if asked is not None:
+        return asked
+    return device.type == "cuda" and material.fixed_shapes and total >= LONG_RUN and is_installed("triton")
+
+
+def may_not_fit(config: CommandConfig, device: torch.device) -> bool:
+    """Return whether a training step could need more than a quarter of the free memory, by a generous guess:
+    then it is measured."""
+    if not isinstance(config, RunConfig) or config.training.computed.shard:
+        return False
+    training, model = config.training, config.model
+    if not isinstance(model, ViTConfig):
+        return True
+    height, width = model.image_size
+    numbers = model.depth * model.sequence_length * 12 * (model.width + model.mlp_dim)
+    convolved = 0 if model.stem.kind == "patch" else CONVOLVED * height * width
+    return 4 * training.batch_size * (numbers + convolved) > free_bytes(device) / 4
+
+
+def micro_batches(task: AnyTask, config: RunConfig, data: object, device: torch.device, world: World) -> int:
+    """Return into how many micro-batches a batch is split so that it fits into the memory."""
+    training = config.training
+    model = task.build(config, data, steps=1).to(device)
+    images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
+    masked = config.command == "pretrain"  # such a model draws its masks or views
+    forward = partial(model, generator=torch.Generator()) if masked else model
+    with activation_checkpointing(model) if training.computed.checkpointing else nullcontext():
+        free = free_bytes(device) // (processes_here() if device.type == "cpu" else 1)
+        return accumulation(model, images, world.share(training.batch_size), free, forward=forward)

@@ -18,10 +18,9 @@ from vitreous.errors import InputError
 from vitreous.languages.terminal import said, said_time
 from vitreous.results import percent
 from vitreous.tasks import task_named
-from vitreous.tasks.machine import with_precision
 from vitreous.tasks.recipe_choice import has_few_large
 from vitreous.tasks.task import AnyTask, Tree
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.training_run import learn, with_precision
 from vitreous.training.callbacks import score_of
 from vitreous.training.config import length_of
 from vitreous.training.run import Run, with_training

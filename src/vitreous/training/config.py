@@ -229,15 +229,17 @@ class RecordsConfig(Config):
     )
 
 
-class ProcessesConfig(Config):
-    """How several processes train together."""
+class MachineConfig(Config):
+    """How a step is computed, by one process or by several."""
 
+    compile: bool | None = setting(None, "torch.compile; None: on GPUs, long runs with batches of one shape")
+    deterministic: bool = setting(False, "only algorithms that give the same bits each time; slower")
+    checkpointing: bool = setting(False, "recompute each layer in the backward pass, to save memory")
     shard: bool | Positive = setting(
         False,
-        "each stores a shard of every weight (FSDP); a number: in groups of so many processes, each with a "
-        "copy",
+        "each process stores a shard of every weight (FSDP); a number: in groups of so many, each a copy",
     )
-    timeout: float = setting(10.0, "minutes that they wait for each other", gt=0)
+    timeout: float = setting(10.0, "minutes that processes wait for each other", gt=0)
 
 
 LENGTH = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?) *(epoch|step|minute)s?")
@@ -313,12 +315,9 @@ class TrainingConfig(Config):
     precision: Literal["auto", "fp32", "bf16", "fp8"] = setting(
         "auto", "auto: bf16 on GPUs, and on CPUs that have it for models of some width"
     )
-    compile: bool | None = setting(None, "torch.compile; None: on GPUs, long runs with batches of one shape")
-    deterministic: bool = setting(False, "only algorithms that give the same bits each time; slower")
-    processes: ProcessesConfig | None = setting(
-        None, "how several train together; None: each stores all weights"
+    machine: MachineConfig | None = setting(
+        None, "compiled steps, the same bits, less memory, shards; None: as suits the machine"
     )
-    checkpointing: bool = setting(False, "recompute each layer in the backward pass")
     early_stopping: EarlyStoppingConfig | None = setting(
         None, "keep the model of the best validation; None: the last one"
     )
@@ -367,9 +366,9 @@ class TrainingConfig(Config):
         return self.records or RecordsConfig()
 
     @property
-    def shard(self) -> bool | int:
-        """Whether the processes store shards of the weights; a number: in groups of so many."""
-        return self.processes.shard if self.processes else False
+    def computed(self) -> MachineConfig:
+        """How a step is computed: as it was asked for, or as suits the machine."""
+        return self.machine or MachineConfig()
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the number of steps of the run; of one that has a time, what is taken for it at first."""

@@ -23,7 +23,7 @@ from vitreous.layers.initialization import init_weights
 from vitreous.models.names import Model, build_model
 from vitreous.models.preprocessing import ImagePreparation
 from vitreous.models.settings import merged
-from vitreous.models.with_encoder import WithEncoder
+from vitreous.models.vit import WithEncoder
 from vitreous.rng import torch_generator
 from vitreous.training.config import DrawnHeadConfig, LoRAConfig, RunConfig
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure
@@ -72,7 +72,7 @@ def without_lost_init(config: AnyConfig, saved: bool) -> AnyConfig:
 
 def checkpoint(source: str, **overrides: object) -> Model:
     """Return the model of a checkpoint of any format, or of a run."""
-    from vitreous.checkpoints import load_image_model
+    from vitreous.checkpoints.loading import load_image_model
 
     check_finished(Path(source))
     with torch.device("cpu"):  # where the model that takes the weights is built without memory

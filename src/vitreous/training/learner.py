@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.embedding import LearnedPositions
-from vitreous.models.with_encoder import WithEncoder
+from vitreous.models.vit import WithEncoder
 from vitreous.training.config import AnySchedule, OptimizerConfig, TrainingConfig
+from vitreous.training.distributed import Shards, sharded_as
 from vitreous.training.optimizers import make_optimizers
-from vitreous.training.parallel import Shards, sharded_as
 
 FACTORED = ("/row_var", "/col_var")  # Adafactor's sums, smaller than their weight
 

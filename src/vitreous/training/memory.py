@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitreous.errors import InputError
-from vitreous.training.parallel import encoder_layers
+from vitreous.training.distributed import encoder_layers
 
 USABLE = 0.7  # of the free memory: allocators leave gaps, and kernels need workspace
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # mallopt(3)'s parameters
@@ -49,7 +49,8 @@ def accumulation(
     if room < each:
         raise InputError(
             f"one image needs {each / 2**20:.0f} MiB to train on, and there is room for "
-            f"{max(room, 0) / 2**20:.0f} MiB: use a smaller model or image, or training.checkpointing=true"
+            f"{max(room, 0) / 2**20:.0f} MiB: use a smaller model or image, or "
+            "training.machine.checkpointing=true"
         )
     fits = int(room // each)
     return next(n for n in range(1, batch_size + 1) if batch_size % n == 0 and batch_size // n <= fits)
@@ -102,7 +103,9 @@ def activation_checkpointing(model: nn.Module) -> Iterator[None]:
     the backward pass (1604.06174). Raises InputError: the model has no encoder layers."""
     blocks = list(encoder_layers(model))
     if not blocks:
-        raise InputError(f"{type(model).__name__} has no encoder layers: set training.checkpointing=false")
+        raise InputError(
+            f"{type(model).__name__} has no encoder layers: set training.machine.checkpointing=false"
+        )
     try:
         for block in blocks:
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)

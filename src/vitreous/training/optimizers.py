@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.models.with_encoder import encoder_of
+from vitreous.models.vit import encoder_of
 from vitreous.training.config import AdamWConfig, AnyOptimizer, MuonConfig, OptimizerConfig
-from vitreous.training.parallel import sharded_as, whole_tensor
+from vitreous.training.distributed import sharded_as, whole_tensor
 
 Group = dict[str, Any]
 IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective

@@ -17,7 +17,7 @@ from torch import nn
 
 from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, relative_source
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.split_file import SPLIT, write_split
+from vitreous.data.held_out import SPLIT, write_split
 from vitreous.errors import InputError, check_free, check_utf8, writing_to
 from vitreous.models.names import Model
 from vitreous.results import percent
@@ -31,11 +31,10 @@ from vitreous.training.callbacks import (
     read_metrics,
 )
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import CommandConfig, ProcessesConfig, RunConfig, length_of
-from vitreous.training.distributed import ALONE, World
+from vitreous.training.config import CommandConfig, RunConfig, length_of
+from vitreous.training.distributed import ALONE, World, shards_for
 from vitreous.training.initial_model import absolute_source, merge_lora, starting_model, without_lost_init
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
-from vitreous.training.parallel import shards_for
 from vitreous.training.precision import from_float8, to_float8
 from vitreous.training.settings import AnyConfig, configure, to_toml, validated
 from vitreous.whole_files import write_text
@@ -132,8 +131,8 @@ class Run(Generic[ConfigT]):
 
     def with_shards(self, shard: bool) -> Run[ConfigT]:
         """Return the same run with weights that are sharded over its processes, or not."""
-        processes = self.config.training.processes or ProcessesConfig()
-        return self.with_training(processes=processes.model_copy(update={"shard": shard}))
+        machine = self.config.training.computed
+        return self.with_training(machine=machine.model_copy(update={"shard": shard}))
 
     def with_data(self, source: str | None) -> Run[ConfigT]:
         """Return the same run with its data elsewhere; None: where they were. config.toml stays as it is.
@@ -301,7 +300,7 @@ class Run(Generic[ConfigT]):
 
     def model(self) -> Model:
         """Return the trained model, with its preprocessing and labels."""
-        from vitreous.checkpoints import load_image_model
+        from vitreous.checkpoints.loading import load_image_model
 
         return load_image_model(self.path)
 

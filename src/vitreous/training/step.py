@@ -22,9 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitreous.rng import torch_generator, torch_seed
 from vitreous.training.config import ClipEach, TrainingConfig
-from vitreous.training.distributed import ALONE, World
+from vitreous.training.distributed import ALONE, Shards, World, whole_tensor
 from vitreous.training.learner import Learner
-from vitreous.training.parallel import Shards, whole_tensor
 
 Measured = tuple[Tensor, Mapping[str, Tensor]]
 Objective = Callable[[nn.Module, Any, torch.Generator], Measured]
@@ -58,9 +57,9 @@ def data_parallel(loss: nn.Module, shards: Shards | None, config: TrainingConfig
     """
     if shards:
         return loss
-    if config.compile:
+    if config.computed.compile:
         loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
-    if world.size == 1 or config.deterministic:
+    if world.size == 1 or config.computed.deterministic:
         return loss
     # Buffers are constants of the architecture: sending them each step would be waste.
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name in PyTorch 2.11
@@ -189,7 +188,7 @@ class TrainStep:
                     loss, measures = self.loss_of_part(part, generator, last=last)
                 torch.autograd.backward(loss * share)
                 measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
-        if self.world.size > 1 and self.config.deterministic and not self.learner.shards:
+        if self.world.size > 1 and self.config.computed.deterministic and not self.learner.shards:
             average_gradients(self.parameters, self.world)
         for table, mask in self.masks:
             if table.grad is not None:
@@ -301,7 +300,7 @@ def attention_kernels(model: nn.Module, device: torch.device, config: TrainingCo
     time for 17 tokens, 0.5 for 65, 0.6 for 145, 0.95 for 257 and 1.4 for 401.
     """
     if device.type != "cpu":
-        return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if config.deterministic else []
+        return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if config.computed.deterministic else []
     tokens = getattr(getattr(getattr(model, "encoder", model), "config", None), "sequence_length", None)
     short = SHORT_IN_BF16 if config.precision == "bf16" else SHORT_SEQUENCE
     return [SDPBackend.MATH] if tokens is not None and tokens <= short else []

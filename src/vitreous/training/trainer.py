@@ -1,4 +1,5 @@
-"""The training loop: one for every objective."""
+"""The training loop, one for every objective; at the end the way back to good weights where a loss is not
+finite anymore, and trainings that end after a time."""
 
 from __future__ import annotations
 
@@ -13,16 +14,15 @@ from typing import Any
 
 from torch import nn
 
+from vitreous.errors import InputError
+from vitreous.languages.terminal import said, said_time
 from vitreous.training.callbacks import Callback, Loader, Row, RowFunction, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
 from vitreous.training.memory import keep_freed_memory
-from vitreous.training.rollback import NotFinite as NotFinite
-from vitreous.training.rollback import Rollback, WentBack
 from vitreous.training.step import TrainStep
-from vitreous.training.time_budget import TimeBudget
 
 SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
 SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured
@@ -314,3 +314,149 @@ class Trainer:
             self.call("on_save")
         self.saved_at = self.clock()
         self.saving = self.saved_at - began
+
+
+PATIENCE = 5  # non-finite steps in a row that are skipped before training goes back
+PART_OF_RUN = 10  # of its steps: so many bad ones at the end of a run are too many
+MAX_SETBACKS = 2  # times that it goes back before it stops
+SLOWER = 0.5  # the factor of the learning rate each time
+
+
+class NotFinite(InputError):
+    """Training stopped because its loss was not finite anymore. The learner holds the last good weights."""
+
+
+class WentBack(Exception):
+    """The learner is at an earlier step; a sentence on it."""
+
+
+class Rollback:
+    """Counts the steps of a training, and puts its learner back where it is needed.
+
+    Steps whose gradient is not finite are skipped: they change no weight. After several in a row training
+    goes back to the newest checkpoint before them at a lower learning rate, and after some setbacks it stops.
+    The gradient is reduced over all processes, so that all of them do the same.
+    """
+
+    def __init__(self, step: TrainStep, checkpointer: Checkpointer | None, world: World) -> None:
+        self.step, self.checkpointer, self.world = step, checkpointer, world
+
+    def settle(self, total: int) -> None:
+        """Count the step that was taken, unless it is counted.
+
+        Args:
+            total: steps of the training.
+
+        Raises:
+            WentBack: the learner is at the newest checkpoint before the bad steps.
+            NotFinite: it went back often enough before.
+        """
+        finite, learner = self.step.outcome(), self.step.learner
+        if finite is None:
+            return
+        if finite:
+            learner.bad_steps = 0
+            return
+        learner.bad_steps += 1
+        patience = PATIENCE
+        if learner.step >= total:  # nothing follows that could show that it was an exception
+            patience = min(PATIENCE, max(total // PART_OF_RUN, 1))
+        if learner.bad_steps < patience:
+            return
+        good = learner.step - learner.bad_steps
+        setbacks, lr_factor = learner.setbacks + 1, learner.lr_factor * SLOWER
+        skipped, seconds = learner.skipped, learner.seconds
+        may, checkpointer = setbacks <= MAX_SETBACKS, self.checkpointer
+        if not (may and checkpointer and checkpointer.restore(learner, self.world, upto=good)):
+            raise NotFinite(
+                f"the loss is not finite since step {good + 1}, at learning rate factor "
+                f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
+                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
+                "labels that are not numbers"
+            )
+        learner.setbacks, learner.lr_factor = setbacks, lr_factor
+        learner.skipped, learner.seconds = skipped, seconds
+        learner.bad_steps = 0
+        raise WentBack(
+            f"the loss is not finite since step {good + 1}: back to step {learner.step}, with "
+            f"{learner.lr_factor:g} of the learning rate"
+        )
+
+
+RECENT = 50  # steps over which the length of a step is averaged
+INTERVAL = 0.01  # share of the time after which processes that train together estimate it again
+SURE = 0.1  # share of the time, after which the estimate is good enough to be spoken of
+FEW_EPOCHS, FEW_STEPS = 3, 300  # below both a time is too short to learn in
+
+
+class TimeBudget:
+    """The time of a training over all of its sessions: its steps, validations and saved checkpoints.
+
+    Args:
+        learner: at the beginning of this session.
+        name: what the training is called in the warning.
+        clock: returns seconds since any moment.
+    """
+
+    def __init__(
+        self,
+        minutes: float,
+        learner: Learner,
+        clock: Callable[[], float] = time.perf_counter,
+        name: str = "training",
+    ) -> None:
+        self.seconds, self.learner, self.clock, self.name = 60 * minutes, learner, clock, name
+        self.began = clock() - max(learner.elapsed, learner.seconds)
+        self.seen = learner.step, learner.seconds
+        self.averaged = -1  # the first step of a session waits for the first images
+        self.step_seconds = learner.seconds / learner.step if learner.step else None
+        self.reserve: float | None = None  # seconds of a validation, as the one at the end; None: not known
+        self.spoken = False
+
+    def total(self, planned: int, steps_per_epoch: int) -> int:
+        """Return the number of steps of the training, now; `planned` while that is not known. Warns once of
+        too few."""
+        learner = self.learner
+        learner.elapsed = self.clock() - self.began
+        left = self.seconds - (self.reserve or 0.0) - learner.elapsed
+        if left <= 0:
+            return learner.step
+        self.measure()
+        if self.step_seconds is None:
+            return max(planned, learner.step + 1)
+        total = learner.step + round(left / max(self.step_seconds, 1e-9))  # half a step more or less
+        if left < (1 - SURE) * self.seconds and not self.spoken:
+            self.spoken = True
+            epochs = total / steps_per_epoch
+            if epochs < FEW_EPOCHS and total < FEW_STEPS:
+                minutes = self.seconds / 60
+                more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
+                warnings.warn(
+                    said(
+                        "{time} hold about {total} steps, {epochs:.1f} epochs: too few to learn much; give "
+                        "--minutes {more:.0f} or more, or a smaller model",
+                        time=said_time(self.seconds),
+                        total=total,
+                        epochs=epochs,
+                        more=more,
+                    ),
+                    stacklevel=2,
+                )
+        return total
+
+    def interval(self, most: int) -> int:
+        """Return how many steps may be taken before the next estimate, at most `most`."""
+        if self.step_seconds is None:
+            return 1
+        return max(1, min(most, int(INTERVAL * self.seconds / max(self.step_seconds, 1e-9))))
+
+    def measure(self) -> None:
+        """Take the steps since the last call into the mean; the time of the newest one comes later."""
+        (step, seconds), self.seen = self.seen, (self.learner.step, self.learner.seconds)
+        steps, spent = self.learner.step - step, self.learner.seconds - seconds
+        if spent <= 0 or steps <= 0:
+            return
+        self.averaged += 1
+        if self.averaged:
+            before = self.step_seconds or spent / steps
+            self.step_seconds = before + (spent / steps - before) / min(self.averaged, RECENT)

@@ -18,8 +18,8 @@ from vitreous.addons.segmentation.evaluation import (
 )
 from vitreous.addons.segmentation.masked import MaskedDataset, MaskedSubset
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
+from vitreous.data.dataset import ClassTargets
 from vitreous.data.decoding import BadImage
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
 

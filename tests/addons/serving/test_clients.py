@@ -19,7 +19,7 @@ import yaml
 
 import vitreous as vt
 from vitreous.addons.serving.models import ServedModel
-from vitreous.checkpoints import save
+from vitreous.checkpoints.saving import save
 
 from .conftest import app_of, at_an_address, image, make_vit
 

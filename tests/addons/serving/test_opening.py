@@ -15,7 +15,7 @@ from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier, Question, Regressor, ServedModel, parse
 from vitreous.addons.serving.run import load
-from vitreous.checkpoints import save
+from vitreous.checkpoints.saving import save
 from vitreous.errors import InputError
 
 from .conftest import CPU, HOW, image, make_vit

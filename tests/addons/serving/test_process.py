@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.checkpoints import save
+from vitreous.checkpoints.saving import save
 from vitreous.cli import run
 from vitreous.errors import InputError
 

@@ -137,7 +137,7 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
         "digit lines": reading(packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml")),
         "images": images,
         "shards": translation(processes={"shard": True}),
-        "images in shards": configure(images, {"training": {"processes": {"shard": True}}}),
+        "images in shards": configure(images, {"training": {"machine": {"shard": True}}}),
     }
     one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
     two = {name: Run.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}

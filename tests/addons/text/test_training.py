@@ -301,7 +301,7 @@ def test_settings_are_checked():
         {"initialization": "timm"},
         {"freeze": "encoder"},
         {"lora": {"rank": 2}},
-        {"checkpointing": True},
+        {"machine": {"checkpointing": True}},
         {"precision": "fp8"},
         {"optimizer": {"layer_decay": 0.5}},
     ],

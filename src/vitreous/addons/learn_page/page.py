@@ -21,12 +21,10 @@ from torch import Tensor, nn
 
 import vitreous
 from vitreous import __version__
-from vitreous.checkpoints import load
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.image_list import Failure
 from vitreous.data.sources import open_data
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.extensions import gives_numbers
 from vitreous.inspection.drawing import draw
@@ -169,6 +167,8 @@ def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str,
     if not samples:
         return None
     if isinstance(model, ViT) and reads_digits(model.config) and model.config.stem.kind != "patch":
+        from vitreous.checkpoints.loading import load
+
         write_learn_page(run / "learn.html", load(DIGITS), samples, name="digits", ask_browser=True)
         return "learn.html", words("learn.papers-model")
     write_learn_page(run / "learn.html", model, samples, name=run.name, ask_browser=True)

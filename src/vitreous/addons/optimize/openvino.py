@@ -141,8 +141,7 @@ def write_openvino(
     from openvino.tools.ovc import convert_model
 
     from vitreous.addons.optimize.quantization import exact_operations, quantized
-    from vitreous.deployment.export import TOLERANCE, checked, inputs, signature, traced
-    from vitreous.deployment.from_pixels import FromPixels
+    from vitreous.deployment.export import TOLERANCE, FromPixels, checked, inputs, signature, traced
 
     ov = import_openvino()
     source, names, _ = signature(outputs)

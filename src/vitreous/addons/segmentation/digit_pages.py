@@ -15,9 +15,8 @@ from PIL import Image
 
 from vitreous.addons.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.sources.small import open_digits
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 
 DIGIT_PAGES = "digit-pages"

@@ -22,9 +22,8 @@ from torch import Tensor
 from vitreous.addons.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskEvaluationBatch, MaskReader
 from vitreous.addons.segmentation.model import Segmenter, argmax_at_size
 from vitreous.evaluation.outputs import Batching, compute_outputs
-from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import Interval, confusion_matrix, quantile_interval, resamples
+from vitreous.evaluation.scores import ExampleScores, Interval, confusion_matrix, quantile_interval, resamples
 from vitreous.languages.terminal import said, word
 from vitreous.models.preprocessing import upright
 from vitreous.results import percent

@@ -24,6 +24,7 @@ from vitreous.addons.segmentation.masked import (
     read_mask,
 )
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ClassTargets
 from vitreous.data.decoding import (
     EXTENSIONS,
     BadImage,
@@ -36,7 +37,6 @@ from vitreous.data.decoding import (
 )
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
-from vitreous.data.targets import ClassTargets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.outside import local_path

@@ -25,8 +25,7 @@ from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Pooling, Positive, TokenPoolingConfig, setting
 from vitreous.models.names import sizes, unknown_name
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.vit import Images, ViT
-from vitreous.models.with_encoder import WithEncoder
+from vitreous.models.vit import Images, ViT, WithEncoder
 
 MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 

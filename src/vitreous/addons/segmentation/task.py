@@ -40,10 +40,9 @@ from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import ImagePreparation, Preparation, upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
-from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
-from vitreous.tasks.task import About, Trained, Tree
+from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Measured, Objective

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, Parts
 from vitreous.data.held_out import with_own_parts
 from vitreous.data.sources.small import without_validation
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 

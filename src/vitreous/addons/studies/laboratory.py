@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from vitreous.addons.studies.measures import MEASURES, Images, as_learned
 from vitreous.addons.studies.study import AnyTrial, Study, Trial, TrialResult, trials_of
 from vitreous.addons.studies.world import World, WorldImages, class_names, parse
-from vitreous.checkpoints import load_image_model
+from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.native import save_native
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import LabelTargets
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
-from vitreous.data.targets import LabelTargets
 from vitreous.errors import InputError, writing_to
 from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.config import ViTConfig

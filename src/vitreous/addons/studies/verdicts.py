@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from vitreous.addons.studies.study import Claim, TrialResult, Variant
-from vitreous.evaluation.paired import holm
+from vitreous.evaluation.comparison import holm
 from vitreous.evaluation.scores import Interval, half_width
 from vitreous.languages import phrase, words
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, Parts
 from vitreous.data.held_out import with_own_parts
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError, nearest
 from vitreous.rng import numpy_generator
 

@@ -35,9 +35,8 @@ from vitreous.addons.text.transformer import Captioner
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.workers import loading_workers
 from vitreous.evaluation.outputs import image_batches
-from vitreous.tasks.card import Card
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.task import About, Trained
+from vitreous.tasks.task import About, Card, Trained
 
 INSTEAD = "use `settings` model.encoder.width=96 and its like"
 

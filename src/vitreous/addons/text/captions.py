@@ -13,17 +13,16 @@ from vitreous.addons.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.addons.text.digit_lines import DIGIT_LINES, digit_lines
 from vitreous.addons.text.tokenizer import END, START, Tokenizer
 from vitreous.data.checks import image_findings
-from vitreous.data.config import AugmentationConfig
-from vitreous.data.dataset import ImageDataset, Indices, Subset
+from vitreous.data.config import MANIFESTS, AugmentationConfig
+from vitreous.data.dataset import ClassTargets, ImageDataset, Indices, Subset, one_class
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
 from vitreous.data.image_samples import image_loader, training_reader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sampling import Rows
 from vitreous.data.sources.folders import FileImages, path_array
-from vitreous.data.sources.manifests import SUFFIXES, read_manifest
+from vitreous.data.sources.manifests import read_manifest
 from vitreous.data.survey import survey_images
-from vitreous.data.targets import ClassTargets, one_class
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import local_path
@@ -74,7 +73,7 @@ def open_captions(spec: str, *, seed: int, test_fraction: float) -> CaptionSplit
         train, test = (Captions(*lines) for lines in digit_lines(seed))
         return CaptionSplits(train, test, test, 0, spec)
     path = local_path(spec)
-    if not path.is_file() or path.suffix not in SUFFIXES:
+    if not path.is_file() or path.suffix not in MANIFESTS:
         raise InputError(
             f"{spec} is not a manifest: give a .csv, .tsv or .parquet file with the columns path and label "
             f"(the text), or {DIGIT_LINES}"

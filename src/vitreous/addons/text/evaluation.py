@@ -17,9 +17,8 @@ from vitreous.addons.text.models import IMAGE_BATCH, TEXT_BATCH, Reader, Transla
 from vitreous.addons.text.text_pairs import Pair
 from vitreous.errors import require_packages
 from vitreous.evaluation.outputs import check_readable, image_batches
-from vitreous.evaluation.paired import ExampleScores
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import Interval, quantile_interval, resamples, wilson_interval
+from vitreous.evaluation.scores import ExampleScores, Interval, quantile_interval, resamples, wilson_interval
 from vitreous.languages.terminal import said, word
 from vitreous.training.distributed import ALONE, World
 

@@ -15,8 +15,8 @@ from vitreous.addons.text.beam_search import beam_search, greedy
 from vitreous.addons.text.published_tokenizers import PublishedTokenizer, published_tokenizer
 from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Captioner, Memory, Transformer
-from vitreous.checkpoints import load
 from vitreous.checkpoints.files import model_folder, read_json
+from vitreous.checkpoints.loading import load
 from vitreous.checkpoints.native import fingerprint, is_native
 from vitreous.errors import InputError
 from vitreous.outside import local_path, read_text

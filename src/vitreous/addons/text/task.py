@@ -38,7 +38,7 @@ from vitreous.training.step import Measured, Objective
 TOKENIZER = "tokenizer.json"
 RECIPES = Path(__file__).parent / "recipes"
 WITHOUT_LAST = 0.99  # decay of the average where the end of a training is not known
-FOR_OTHERS = ("loss", "distillation", "initialization", "head", "freeze", "lora", "checkpointing")
+FOR_OTHERS = ("loss", "distillation", "initialization", "head", "freeze", "lora")
 TRAINING_FACTS = {
     "Weights": "the mean of the last {averaging.checkpoints} checkpoints",
     "Left out": "{skipped[empty]} without text, {skipped[too_long]} that are too long",
@@ -91,6 +91,8 @@ class SequenceConfig(CommandConfig):
         where, asked = "does not apply to models that write text", self.training
         self.check_defaults("training", ["ema"], f"{where}: set averaging.checkpoints")
         self.check_defaults("training", FOR_OTHERS, f"{where}: leave it out")
+        if asked.computed.checkpointing:
+            raise ValueError(f"training.machine.checkpointing {where}: leave it out")
         if asked.optimizer.layer_decay:
             raise ValueError(f"training.optimizer.layer_decay {where}: leave it out")
         if asked.precision == "fp8":

@@ -23,9 +23,8 @@ from vitreous.addons.text.task import (
 from vitreous.addons.text.text_pairs import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.addons.text.transformer import Transformer
-from vitreous.tasks.card import Card
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.task import About, Trained
+from vitreous.tasks.task import About, Card, Trained
 
 SHORT = 80  # characters: a page holds the maps of every head
 

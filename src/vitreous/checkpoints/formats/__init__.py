@@ -122,3 +122,11 @@ def list_families() -> dict[str, dict[str, str]]:
     for name, format in added_families().items():
         families[name] = {format: "in"}
     return families
+
+
+def list_formats() -> dict[str, str]:
+    """Every format that is read, by name: what it is, and whether it is written too."""
+    about: dict[str, str] = {}
+    for each in formats().values():
+        about[each.name] = each.about if each.write else f"{each.about} (only read)"
+    return about

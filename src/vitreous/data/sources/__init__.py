@@ -4,45 +4,35 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.config import BUNDLED, DataConfig, TargetKind
-from vitreous.data.dataset import DataSummary, ImageDataset, Parts, Splits
+from vitreous.data.config import BUNDLED, MANIFESTS, DataConfig, TargetKind
+from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, Parts, Splits
 from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
 from vitreous.data.held_out import split
 from vitreous.data.sources.folders import open_folder
-from vitreous.data.sources.hub import open_hub
-from vitreous.data.sources.manifests import SUFFIXES, open_manifest
-from vitreous.data.sources.objects import open_objects
-from vitreous.data.sources.shards import open_shards
-from vitreous.data.sources.small import (
-    CIFAR10,
-    CIFAR100,
-    open_cifar,
-    open_digits,
-    open_mnist,
-    open_synthetic,
-    without_validation,
-)
-from vitreous.data.targets import LabelTargets
-from vitreous.errors import InputError
+from vitreous.errors import InputError, LazyModule
 from vitreous.extensions import DataKind, addons, imported
 from vitreous.models.bands import Range, measured_range, to_bytes
 from vitreous.outside import local_path
 
-BINARIES: dict[str, Callable[[Path, DataConfig], Parts]] = {
-    "cifar10": partial(open_cifar, files=CIFAR10),
-    "cifar100": partial(open_cifar, files=CIFAR100),
-    "mnist": open_mnist,
-}
+if TYPE_CHECKING:
+    from vitreous.data.sources import hub, manifests, objects, shards, small
+else:  # one of them is imported, if DATA is of its form
+    hub = LazyModule("vitreous.data.sources.hub")
+    manifests = LazyModule("vitreous.data.sources.manifests")
+    objects = LazyModule("vitreous.data.sources.objects")
+    shards = LazyModule("vitreous.data.sources.shards")
+    small = LazyModule("vitreous.data.sources.small")
+
+BINARIES = ("cifar10", "cifar100", "mnist")
 ADDED = dict[str, DataKind]()
 for addon in addons().values():
     ADDED.update(addon.sources)
@@ -82,7 +72,7 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
         parts = open_spec(spec, config, targets)
     else:
         name = type(spec).__name__
-        parts = open_objects(spec, config, targets)
+        parts = objects.open_objects(spec, config, targets)
     summary = summarize(parts[0])
     for part in parts:
         if part is not None:
@@ -108,7 +98,7 @@ def form_of(spec: object) -> str:
         return "shards"
     if path.is_dir():
         return "folder"
-    return "manifest" if path.suffix in SUFFIXES else "plain"
+    return "manifest" if path.suffix in MANIFESTS else "plain"
 
 
 def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
@@ -138,34 +128,36 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     if spec in BUNDLED:
         if os.path.lexists(spec):
             log.warning("%s is the dataset that comes with vitreous: write ./%s for what is here", spec, spec)
-        return open_digits(config)
+        return small.open_digits(config)
     if "://" in spec:
         if kind.lower() == "file" and not spec.endswith(".tar"):
             path = Path(unquote(rest.removeprefix("//")))
             raise InputError(f"{spec}: files of this machine have no file://: write {path}")
         if not spec.endswith(".tar"):
             raise InputError(f"{spec}: from a URL shards are read: write {kind}://.../name-{{000..099}}.tar")
-        return open_shards(spec, config, targets)
+        return shards.open_shards(spec, config, targets)
     if colon and kind == "hf":
-        return open_hub(rest, config, targets)
+        return hub.open_hub(rest, config, targets)
     if colon and kind == "synthetic":
-        return split(open_synthetic(rest), without_validation(config))
+        return split(small.open_synthetic(rest), small.without_validation(config))
     if colon and kind in BINARIES:
         folder = local_path(rest)
         if not rest or not folder.is_dir():
             raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
-        return BINARIES[kind](folder, config)
+        if kind == "mnist":
+            return small.open_mnist(folder, config)
+        return small.open_cifar(folder, config, small.CIFAR10 if kind == "cifar10" else small.CIFAR100)
     if colon and kind in ADDED:
         return imported(ADDED[kind].opened)(rest, config)
     path = local_path(spec)
     if path.is_dir():
         if any(path.glob("*.tar")):
-            return open_shards(f"{path}/*.tar", config, targets)
+            return shards.open_shards(f"{path}/*.tar", config, targets)
         return open_folder(path, config)
     if spec.endswith(".tar"):
-        return open_shards(spec, config, targets)
-    if path.is_file() and path.suffix in SUFFIXES:
-        return open_manifest(path, config, targets)
+        return shards.open_shards(spec, config, targets)
+    if path.is_file() and path.suffix in MANIFESTS:
+        return manifests.open_manifest(path, config, targets)
     if path.exists():
         raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
     names = ["digits", "hf", "synthetic", *BINARIES, *ADDED]

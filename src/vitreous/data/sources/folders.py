@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FolderForm
-from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
 from vitreous.data.decoding import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
-from vitreous.data.targets import ClassTargets, Targets
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, check_utf8
 from vitreous.outside import same_name

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, HubForm, TargetKind
-from vitreous.data.dataset import ImageDataset, Parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
 from vitreous.data.decoding import BadImage, read_file
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sampling import WINDOW
@@ -32,7 +32,6 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.targets import ClassTargets, Targets
 from vitreous.errors import InputError, LazyModule, require_packages
 from vitreous.outside import local_path
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from vitreous.data.config import TargetKind
-from vitreous.data.targets import ClassTargets, LabelTargets, NumberTargets, Targets, one_class
+from vitreous.data.dataset import ClassTargets, LabelTargets, NumberTargets, Targets, one_class
 from vitreous.errors import InputError
 from vitreous.extensions import task_of_texts
 from vitreous.outside import finite_number, same_name

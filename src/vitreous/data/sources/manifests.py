@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, ManifestForm, SplitByTime, TargetKind
-from vitreous.data.dataset import Parts
+from vitreous.data.dataset import NumberTargets, Parts, Targets
 from vitreous.data.held_out import by_name, split
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.labels import (
@@ -32,11 +32,9 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.targets import NumberTargets, Targets
 from vitreous.errors import InputError, check_utf8, require_packages
 from vitreous.outside import finite_number, read_regular
 
-SUFFIXES = (".csv", ".tsv", ".parquet")
 COLUMNS = "the columns path, label and, if wanted, split"
 log = logging.getLogger(__name__)
 

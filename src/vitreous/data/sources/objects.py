@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from vitreous.data.config import DataConfig, TargetKind
-from vitreous.data.dataset import ImageDataset, Parts, StoredImage
+from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, Parts, StoredImage, Targets
 from vitreous.data.decoding import BadImage
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
@@ -23,7 +23,6 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.data.targets import ClassTargets, LabelTargets, Targets
 from vitreous.errors import InputError, check_utf8
 from vitreous.models.preprocessing import ImageLike, as_pil, as_stored
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.data.dataset import ClassTargets, LabelTargets
 from vitreous.data.decoding import EXTENSIONS
 from vitreous.data.sources.folders import LARGE, Paths, path_array
 from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard
-from vitreous.data.targets import ClassTargets, LabelTargets
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, LazyModule, cache_folder
 from vitreous.outside import finite_number, same_name, whole_number

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ImageDataset, Parts
+from vitreous.data.dataset import ArrayImages, ClassTargets, ImageDataset, Parts
 from vitreous.data.held_out import with_own_parts
-from vitreous.data.targets import ClassTargets
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_regular, read_text
 

@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ImageDataset, LabelTargets, NumberTargets
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
-from vitreous.data.targets import LabelTargets, NumberTargets
 from vitreous.data.workers import worker_count
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import nn
 
-from vitreous.data.dataset import ImageDataset, Splits
-from vitreous.data.targets import ClassTargets
+from vitreous.data.dataset import ClassTargets, ImageDataset, Splits
 from vitreous.evaluation.classical import distances, shape_and_color, shown
 from vitreous.evaluation.features import extract, feature_outputs
 from vitreous.evaluation.outputs import Batching

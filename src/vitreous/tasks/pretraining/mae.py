@@ -30,7 +30,6 @@ from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.mae_decoder import (
     SETTINGS,
     Decoder,
-    MAEConfig,
     published_decoder,
     published_tensors,
 )
@@ -42,6 +41,7 @@ from vitreous.tasks.pretraining.masking import (
     statistics,
     take,
 )
+from vitreous.tasks.pretraining.rules import MAEConfig
 
 
 class MAE(MaskedPrediction):

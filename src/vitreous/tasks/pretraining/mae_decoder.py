@@ -31,22 +31,11 @@ from vitreous.layers.embedding import sincos_of_mae
 from vitreous.layers.initialization import init_weights
 from vitreous.models import parts
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import Masking, take
-
-
-class MAEConfig(Config):
-    """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
-
-    mask_ratio: Probability = setting(0.75, "share of the patches that is hidden")
-    normalize_pixels: bool = setting(True, "predict pixels normalized patch by patch")
-    decoder_width: Positive = setting(512, "embedding dimension of the decoder", multiple_of=4)
-    decoder_depth: Positive = setting(8, "layers of the decoder")
-    decoder_heads: Positive = setting(16, "attention heads of the decoder")
-    decoder_mlp_dim: Positive = setting(2048, "hidden numbers of the decoder's MLPs")
+from vitreous.tasks.pretraining.rules import MAEConfig
 
 
 class Decoder(nn.Module):

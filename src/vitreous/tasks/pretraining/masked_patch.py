@@ -11,7 +11,7 @@ pixels         the whole patch, by L2.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,26 +22,15 @@ from torch import Tensor, nn
 from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.models.config_parts import Config, Probability, setting
 from vitreous.models.names import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, random_places, take
+from vitreous.tasks.pretraining.rules import MaskedPatchConfig
 
 LEVELS = 8  # 3 bits
 SMALL = 4  # sides of the scaled-down patch
 RARE = 1e-4  # share of a color that no image of a sample has
-
-
-class MaskedPatchConfig(Config):
-    """Shares as in B.1.2. What is neither masked nor swapped stays as it is."""
-
-    target: Literal["mean-color", "small-colors", "pixels"] = setting(
-        "mean-color", "what is predicted of a hidden patch (appendix B.1.2)"
-    )
-    corrupted: float = setting(0.5, "share of the patches", gt=0, lt=1)
-    masked: Probability = setting(0.8, "share of the corrupted that become [mask]")
-    swapped: Probability = setting(0.1, "share of the corrupted that become another patch")
 
 
 class Corruption(NamedTuple):

@@ -15,10 +15,8 @@ from vitreous.data.dataset import DataSummary, ImageDataset
 from vitreous.errors import InputError, nearest
 from vitreous.extensions import recipe_files
 from vitreous.layers.embedding import to_patches
-from vitreous.models.config_parts import Config, setting
+from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.mae_decoder import MAEConfig
-from vitreous.tasks.pretraining.masked_patch import MaskedPatchConfig
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import NAMES, Recipe, read_recipe, recipe
 
@@ -30,6 +28,28 @@ FOR_CLASSES = {
     "evaluation": ("calibrate",),
     "data": ("class_balance",),
 }
+
+
+class MaskedPatchConfig(Config):
+    """Shares as in B.1.2. What is neither masked nor swapped stays as it is."""
+
+    target: Literal["mean-color", "small-colors", "pixels"] = setting(
+        "mean-color", "what is predicted of a hidden patch (appendix B.1.2)"
+    )
+    corrupted: float = setting(0.5, "share of the patches", gt=0, lt=1)
+    masked: Probability = setting(0.8, "share of the corrupted that become [mask]")
+    swapped: Probability = setting(0.1, "share of the corrupted that become another patch")
+
+
+class MAEConfig(Config):
+    """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
+
+    mask_ratio: Probability = setting(0.75, "share of the patches that is hidden")
+    normalize_pixels: bool = setting(True, "predict pixels normalized patch by patch")
+    decoder_width: Positive = setting(512, "embedding dimension of the decoder", multiple_of=4)
+    decoder_depth: Positive = setting(8, "layers of the decoder")
+    decoder_heads: Positive = setting(16, "attention heads of the decoder")
+    decoder_mlp_dim: Positive = setting(2048, "hidden numbers of the decoder's MLPs")
 
 
 class PretrainingRunConfig(RunConfig):

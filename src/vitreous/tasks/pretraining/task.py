@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.loading import open_path
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, one_class
 from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
 from vitreous.data.sources.folders import FileImages, index_folder, subfolders
-from vitreous.data.targets import ClassTargets, one_class
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.outputs import Batching, compute_outputs
@@ -36,7 +35,6 @@ from vitreous.outside import local_path
 from vitreous.results import percent
 from vitreous.rng import torch_generator
 from vitreous.tasks import task_named
-from vitreous.tasks.card import IMAGES, Card
 from vitreous.tasks.images import INSPECTING, ImageTask, MeasureMore
 from vitreous.tasks.pretraining.adaptation import encoder_of, feature_measure, is_better
 from vitreous.tasks.pretraining.mae import MAE
@@ -62,7 +60,7 @@ from vitreous.tasks.recipe_choice import (
     rate_factor,
     weights_of,
 )
-from vitreous.tasks.task import About, Material, Plan, Trained, Tree
+from vitreous.tasks.task import IMAGES, About, Card, Material, Plan, Trained, Tree
 from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
