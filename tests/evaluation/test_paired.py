@@ -10,13 +10,13 @@ import pytest
 from scipy.stats import binomtest
 
 from vitreous.evaluation.comparison import (
-    ExampleScores,
     common_examples,
     holm,
     mcnemar,
     paired_difference,
     sign_test,
 )
+from vitreous.evaluation.scores import ExampleScores
 
 
 def scores(values: list[float], **more: bool) -> ExampleScores:
