@@ -421,7 +421,7 @@ def test_nothing_is_imported_from_the_peers() -> None:
     ],
 )
 def test_a_model_of_the_hub_is_known_by_its_name(name: str, hint: str) -> None:
-    for load in (open_model, vt.load):
+    for load in (loading.open_model, vt.load):
         with pytest.raises(vt.InputError, match=rf"did you mean {re.escape(hint)}\?$"):
             load(name)
         with pytest.raises(vt.InputError, match=r"is written hf:org/name$"):

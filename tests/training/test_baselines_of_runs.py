@@ -17,7 +17,7 @@ from vitreous.cli import run as vitreous
 from vitreous.data.findings import finding, read_findings, write_findings
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.classification import MultiLabelEvaluation
-from vitreous.tasks.doctor import below_baseline
+from vitreous.tasks.course import below_baseline
 from vitreous.tasks.regression import RegressionEvaluation
 from vitreous.training.config import TrainingConfig
 from vitreous.training.objectives import RareClassLoss

@@ -16,7 +16,8 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import classical_teacher
-from vitreous.tasks.classical_teacher import CLASSICAL, ClassicalTeacher
+from vitreous.tasks.classical_teacher import ClassicalTeacher
+from vitreous.training.config import CLASSICAL
 
 PREPARED = Preprocessing(size=(64, 64))
 SMALL = {"model.width": 16, "model.depth": 1, "model.heads": 2, "model.mlp_dim": 16, "model.image_size": 64}

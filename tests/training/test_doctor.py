@@ -24,15 +24,8 @@ from vitreous.evaluation.model_diagnosis import model_findings
 from vitreous.models.config import ViTConfig
 from vitreous.models.names import build_model, create
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.tasks.doctor import (
-    answers_to,
-    at_chance,
-    course_of,
-    examine_data,
-    examine_run,
-    is_noise,
-    other_looks,
-)
+from vitreous.tasks.course import at_chance, course_of, is_noise, other_looks
+from vitreous.tasks.doctor import answers_to, examine_data, examine_run
 from vitreous.tasks.recipe_choice import choose
 from vitreous.tasks.training_run import learn
 from vitreous.training.config import RunConfig

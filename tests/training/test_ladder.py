@@ -24,7 +24,7 @@ from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import ladder, task_named
 from vitreous.tasks.classification import fit_linear
-from vitreous.tasks.doctor import below_baseline
+from vitreous.tasks.course import below_baseline
 from vitreous.tasks.ladder import (
     ahead_of_models,
     best_trial,

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vitreous.evaluation.result import Answered, Answers, Evaluation, Metric
-from vitreous.evaluation.scores import Interval, quantile_interval
+from vitreous.evaluation.scores import ExampleScores, Interval, quantile_interval
 from vitreous.languages import percentage, phrase, words
 from vitreous.results import Result
 from vitreous.training.callbacks import Row

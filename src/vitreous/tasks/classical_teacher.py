@@ -16,8 +16,8 @@ from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.evaluation.classical import COSTS, SIDE, folds_of, shape_and_color, shown
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.training.config import CLASSICAL
 
-CLASSICAL = "classical:svm"  # instead of a model, as training.distillation.teacher
 FOLDS = 5
 MOST_TAUGHT = 3000  # images: of more, the machines would take longer than what they are for
 SHARPNESS = np.geomspace(0.5, 16, 11)  # of probabilities, from which the held-out images choose

@@ -18,12 +18,10 @@ from vitreous.data.dataset import ImageDataset, Splits, check_to_learn
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers
-from vitreous.deployment.classifier import ClassPredictor, write_thresholds
 from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.calibration import calibrate_model, scale_head
 from vitreous.evaluation.classical import Baseline, Mirroring, fit_classical, folds_of, try_mirroring
 from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
-from vitreous.evaluation.features import cached_features
 from vitreous.evaluation.outputs import AveragedViews, Batching, compute_outputs
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import save_confusion
@@ -31,12 +29,11 @@ from vitreous.extensions import task_of_folders
 from vitreous.languages.terminal import said
 from vitreous.models.names import Model, Runnable
 from vitreous.results import Answer, percent
-from vitreous.tasks.classical_teacher import CLASSICAL, ClassicalTeacher
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice, Reason
 from vitreous.tasks.result import read_rungs
 from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree
-from vitreous.training.config import RunConfig
+from vitreous.training.config import CLASSICAL, RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint, starting_model
 from vitreous.training.objectives import (
@@ -54,9 +51,15 @@ from vitreous.training.run import finished
 from vitreous.training.settings import configure, leaves
 
 if TYPE_CHECKING:
+    from vitreous.deployment import classifier
+    from vitreous.evaluation import features
     from vitreous.inspection.runs import report
-else:  # it imports matplotlib, which is not installed everywhere
+    from vitreous.tasks import classical_teacher
+else:  # the report imports matplotlib, which is not installed everywhere; the others are seldom needed
+    classifier = LazyModule("vitreous.deployment.classifier")
+    features = LazyModule("vitreous.evaluation.features")
     report = LazyModule("vitreous.inspection.runs.report")
+    classical_teacher = LazyModule("vitreous.tasks.classical_teacher")
 
 
 Classifier = Runnable | AveragedViews
@@ -123,7 +126,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if name == CLASSICAL:
             if data.summary.multi_label:
                 raise InputError(f"training.distillation.teacher={CLASSICAL} is for one label an image")
-            teacher = ClassicalTeacher(
+            teacher = classical_teacher.ClassicalTeacher(
                 data.train,
                 config.prepared,
                 classes=len(data.train.classes),
@@ -219,7 +222,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                 return said("calibration: none: {reason}", reason=error)
             if answerer.temperature == before:
                 if options["world"].first:
-                    write_thresholds(trained.run.path / "model", after)
+                    classifier.write_thresholds(trained.run.path / "model", after)
                 return said(
                     "calibration: none: a temperature fitted on some of the {count} validation images does "
                     "not help on the others",
@@ -234,7 +237,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if options["world"].first:
             trained.run.save_model(answerer)
             if after:
-                write_thresholds(trained.run.path / "model", after)
+                classifier.write_thresholds(trained.run.path / "model", after)
         if after is None:
             return said(
                 "calibration: temperature {temperature:.3g}, set by evaluation.calibrate, since there is "
@@ -291,7 +294,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         self, answerer: Classifier, device: torch.device, **options: Any
     ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""
-        return partial(ClassPredictor(answerer, device).predict, **options)
+        return partial(classifier.ClassPredictor(answerer, device).predict, **options)
 
 
 MIRRORED: dict[
@@ -367,7 +370,7 @@ def begin_with_linear(model: Model, images: ImageDataset, *, workers: int | None
         return False
     if len(images) > MOST_FITTED:
         images = images.subset(np.array(images.sample(MOST_FITTED)))
-    found = cached_features(model, images, workers=loading_workers(workers))
+    found = features.cached_features(model, images, workers=loading_workers(workers))
     weight, bias = fit_linear(found.values, found.targets, head.out_features)
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(weight))

@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 import torch
 from pydantic import ValidationError
@@ -20,10 +20,8 @@ from vitreous.data.image_samples import SampleReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sources import form_of
 from vitreous.data.workers import loading_workers
-from vitreous.deployment.programs import open_image_model
-from vitreous.errors import InputError
+from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.outputs import Batching, prepared_batches
-from vitreous.evaluation.probes import fewshot_measure
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.results import Answer
@@ -40,6 +38,12 @@ from vitreous.training.initial_model import (
 )
 from vitreous.training.precision import autocast
 from vitreous.training.settings import configure, leaves, without_none_words
+
+if TYPE_CHECKING:
+    from vitreous.deployment import programs
+    from vitreous.evaluation import probes
+else:  # a training seldom needs them
+    programs, probes = LazyModule("vitreous.deployment.programs"), LazyModule("vitreous.evaluation.probes")
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
@@ -243,7 +247,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         """Return what measures more of a model: the few-shot accuracy of its features, if it is asked for."""
         if not config.evaluation.fewshot or not isinstance(data, Splits):
             return []
-        return [fewshot_measure(data)]
+        return [probes.fewshot_measure(data)]
 
     def validation_images(self, data: ImagesT) -> ImageDataset | None:
         """Return what the model is measured on while it learns; None: nothing."""
@@ -270,7 +274,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         raise NotImplementedError
 
     def open(self, spec: str, **overrides: object) -> ModelT:
-        return open_image_model(spec, **overrides)
+        return programs.open_image_model(spec, **overrides)
 
     def held_out(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part: of data that a run learned from, split as they were then; of other data

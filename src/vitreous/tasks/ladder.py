@@ -26,13 +26,12 @@ from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import merged
 from vitreous.results import percent
 from vitreous.rng import numpy_generator
-from vitreous.tasks.classical_teacher import CLASSICAL
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import Rung
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import learn, recorded_parts, with_precision
 from vitreous.tasks.trial import shortened
-from vitreous.training.config import length_of
+from vitreous.training.config import CLASSICAL, length_of
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, default_path, with_training
 from vitreous.training.trainer import NotFinite

@@ -24,7 +24,7 @@ from vitreous.evaluation.outputs import Progress
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.tasks import task_named, task_of_run
-from vitreous.tasks.doctor import FINDINGS, course_of
+from vitreous.tasks.course import FINDINGS, course_of
 from vitreous.tasks.result import RunResult, write_card
 from vitreous.tasks.task import AnyTask, Material, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row

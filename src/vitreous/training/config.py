@@ -20,6 +20,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
+CLASSICAL = "classical:svm"  # as a teacher: SVMs on gradients and colors
 FIRST_ESTIMATE = 60  # epochs, of a training that has a time, until its first step has been measured
 # A single name stands for a list of one, none for an empty list: --set training.freeze=stem.
 Names = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value or ())

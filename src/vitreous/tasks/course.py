@@ -1,0 +1,158 @@
+"""What the numbers of a training say at its end, whatever its task: why it has not learned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vitreous.checkpoints.runs import is_finished
+from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.findings import Finding, finding
+from vitreous.evaluation.classification import ClassificationEvaluation
+from vitreous.evaluation.result import FEWEST, Evaluation
+from vitreous.evaluation.scores import wilson_interval
+from vitreous.languages import phrase
+from vitreous.tasks import task_named
+from vitreous.training.config import CommandConfig, TrainingConfig
+from vitreous.training.diagnosis import ENOUGH_STEPS, GAP, bad_file_findings, course_findings, overfitting
+from vitreous.training.run import Run
+
+AnyRun = Run[CommandConfig]
+Baselines = Sequence[Mapping[str, Any]]  # as the report of the training has them
+FINDINGS = "findings.json"  # in a run: what was found at its end
+RARE = 0.5  # of the images of others, and of the accuracy, below which a class is rare, and not found
+SHIFT = 0.05  # between the intervals of two accuracies, from which on their images differ
+SAMPLE = 32  # images that are looked at
+
+
+def course(run: AnyRun, classes: int | None = None, usual: TrainingConfig | None = None) -> Iterator[Finding]:
+    """Yield what a run's numbers say. usual: the training as its recipe has it."""
+    finished, data, rows = is_finished(run.path), getattr(run.config, "data", None), run.metrics()
+    task = task_named(run.config.task)
+    yield from course_findings(
+        run.config.training,
+        rows,
+        kept=finished,
+        ended=(run.path / "report.html").is_file(),
+        classes=classes,
+        data=data,
+        usual=usual,
+        moving_target=task.about.moving_target,
+    )
+    yield from task.alarms(rows)
+
+
+def course_of(
+    run: AnyRun,
+    data: Any,
+    evaluation: Evaluation | None = None,
+    baselines: Baselines = (),
+) -> list[Finding]:
+    """Return what takes no time to find at the end of a run: in its numbers, files that were left out, and
+    where it is not better than the classical methods."""
+    classes = len(data.train.classes) if run.config.task == "classification" else None
+    found = [*bad_file_findings(run.path), *course(run, classes)]
+    if isinstance(evaluation, ClassificationEvaluation):
+        low, count = evaluation.interval.low, evaluation.count
+        if count >= FEWEST and low <= evaluation.most_frequent:
+            found += at_chance(run, data, evaluation.accuracy, evaluation.most_frequent, count)
+        elif not data.validation:
+            found += overfitting(run.metrics(), evaluation.accuracy)
+        if baselines:
+            found += below_baseline(evaluation.accuracy, baselines)
+        found += rare_classes(evaluation, run.config.training.loss)
+    elif evaluation:
+        found += evaluation.findings()
+    shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
+    if classes and shares and data.validation and data.test and evaluation:
+        share = max(shares) if run.config.training.early_stopping else shares[-1]  # of the tested model
+        count = len(data.validation)
+        found += other_looks((round(share * count), count), (int(evaluation.correct.sum()), evaluation.count))
+    return found
+
+
+def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[Finding]:
+    """Test images are answered worse than those of the validation, and not by chance. Of both: how many
+    answers are right, and how many images there are."""
+    if wilson_interval(*validation)[0] - wilson_interval(*test)[1] > SHIFT:
+        yield from finding(
+            "other looks",
+            validation=validation[0] / validation[1],
+            test=test[0] / test[1],
+            severity="warning",
+        )
+
+
+def rare_classes(evaluation: ClassificationEvaluation, loss: str) -> Iterator[Finding]:
+    """Classes with a fraction of the images of the others are not found."""
+    counts = np.bincount(evaluation.targets, minlength=len(evaluation.classes))
+    usual = float(np.median(counts[counts > 0]))
+    few = RARE * max(usual, float(counts.max()) / 2)
+    missed = []
+    for name, count, each in zip(evaluation.classes, counts, evaluation.per_class, strict=True):
+        not_found = each.recall is not None and each.recall < RARE * evaluation.accuracy
+        if 3 <= count < few and not_found:
+            missed.append(name)
+    if missed and loss == "softmax":
+        yield from finding("rare classes", missed, most=int(counts.max()), severity="warning")
+
+
+def below_baseline(accuracy: float, baselines: Baselines) -> Iterator[Finding]:
+    """The model is not better than the best classical method on the same held-out images."""
+    best = max(baselines, key=lambda each: each["accuracy"])
+    if accuracy < best["accuracy"]:
+        (low, high), name = best["interval"], phrase(f"baselines.{best['name']}")
+        yield from finding(
+            "below baseline",
+            accuracy=accuracy,
+            name=name,
+            best=best["accuracy"],
+            low=low,
+            high=high,
+            severity="warning",
+        )
+
+
+def at_chance(run: AnyRun, splits: Splits, accuracy: float, majority: float, count: int) -> Iterator[Finding]:
+    """Yield why nothing was learned that holds for other images, where the training itself is as usual. The
+    labels are to blame where the model has learned its images by heart, or where the accuracy on `count`
+    others is within its standard error of guessing; it may be too early to tell where that is higher."""
+    rows = [row for row in run.metrics() if "accuracy" in row]
+    memorized = bool(rows) and rows[-1]["accuracy"] - accuracy > GAP
+    if is_noise(splits.train):
+        if not any("validation_accuracy" in row for row in rows):
+            yield from overfitting(rows, accuracy)
+        return
+    if rows and rows[-1]["step"] >= ENOUGH_STEPS:
+        learned = rows[-1]["accuracy"]
+        if memorized or accuracy - majority < math.sqrt(majority * (1 - majority) / count):
+            yield from finding(
+                "labels at random",
+                memorized=memorized,
+                training=learned,
+                accuracy=accuracy,
+                majority=majority,
+            )
+        else:
+            yield from finding(
+                "not learning.early",
+                count=count,
+                steps=rows[-1]["step"],
+                training=learned,
+                accuracy=accuracy,
+                majority=majority,
+                severity="warning",
+            )
+
+
+def is_noise(images: ImageDataset) -> bool:
+    """Return whether pixels tell nothing of their neighbors, as in noise."""
+    alike = []
+    for index, _ in images.readable(images.sample(SAMPLE)):
+        pixels = np.asarray(images.image(index).convert("L"), dtype=np.float64)
+        if pixels.shape[1] > 1 and pixels.std() > 0:
+            alike.append(np.corrcoef(pixels[:, 1:].ravel(), pixels[:, :-1].ravel())[0, 1])
+    return bool(alike) and float(np.median(alike)) < 0.2
