@@ -39,7 +39,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.addons.self_supervision.tasks import of_views
 from vitreous.addons.self_supervision.views import ViewReader, ViewsConfig, multi_crop
-from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig, ReadingConfig
 from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.packing import Packing, pack
@@ -140,7 +140,7 @@ def loader_of(
         workers=loading_workers(None),
         rank=machine.world.rank,
         world_size=machine.world.size,
-        config=DataConfig(in_memory=False),
+        config=DataConfig(reading=ReadingConfig(in_memory=False)),
         device=machine.device,
         reader=reader,
     )

@@ -36,7 +36,7 @@ from record import write_results
 from sklearn.datasets import load_sample_images
 from torch import Tensor
 
-from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
+from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig, ReadingConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.packing import Packing, pack
@@ -49,7 +49,7 @@ BICUBIC = Image.Resampling.BICUBIC
 PREPROCESSING = Preprocessing(size=(224, 224), crop_fraction=0.875)
 TRAINING = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5)
 WARM_UP = 3  # batches: the first one opens, plans, perhaps keeps, perhaps compiles; then memory settles
-STREAM = DataConfig(in_memory=False)
+STREAM = DataConfig(reading=ReadingConfig(in_memory=False))
 Row = dict[str, float | list[float]]
 PEER = import_torchvision()
 
@@ -203,7 +203,7 @@ def measure(folder: Path, rounds: int) -> tuple[dict[str, float], dict[str, Row]
     everything = DataConfig(test_fraction=0)
     photos, phones = (open_data(str(root), everything).train for root in (small, large))
     jpegs, pixels = (open_data(str(root), everything).train for root in (packed, raw))
-    kept = DataConfig(in_memory=True)
+    kept = DataConfig(reading=ReadingConfig(in_memory=True))
     return kilobytes, {
         "train_500x375": compare(
             training_batches(photos, 32, STREAM), usual(small, 32, training=True), 32, rounds

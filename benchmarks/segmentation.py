@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the results in this JSON file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    settings: dict[str, Any] = {"data": {"workers": 0}}
+    settings: dict[str, Any] = {"data": {"reading": {"workers": 0}}}
     if options.steps:
         settings["training"] = {"length": f"{options.steps} steps"}
     if options.validation:

@@ -32,7 +32,7 @@ CHUNK = 5_000_000
 PROGRAM = """
 import json, os, sys, time
 import numpy as np, torch
-from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig, ReadingConfig
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 import vitreous.data.sources as sources
@@ -50,7 +50,7 @@ splits = open_data(spec, DataConfig(test_fraction=0.0, validation_fraction=fract
 opened, spent = time.perf_counter() - began, sum(os.times()[:2]) - spent
 loader = image_loader(splits.train, preprocessing=Preprocessing(size=(224, 224)), batch_size=64,
                       augmentation=AugmentationConfig(), seed=0, rank=3, world_size=64,
-                      config=DataConfig(in_memory=False))
+                      config=DataConfig(reading=ReadingConfig(in_memory=False)))
 steps = loader.steps_per_epoch
 began = time.perf_counter()
 for start in (0, steps // 2):

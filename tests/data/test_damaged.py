@@ -112,7 +112,7 @@ def test_truncated_jpegs_are_repaired_and_counted(photos, tmp_path, in_memory, c
         augmentation=AugmentationConfig(),
         batch_size=20,
         seed=0,
-        config=DataConfig(in_memory=in_memory),
+        config=DataConfig(reading={"in_memory": in_memory}),
     )
     assert sorted(next(loader.epoch(0)).indices.tolist()) == list(range(20))
     assert len(loader.bad) == 0
@@ -130,18 +130,18 @@ def test_how_many_may_be_bad_is_a_setting(photos):
         (photos / "cat" / f"{index}.jpg").write_bytes(b"damaged")
     images = open_data(str(photos), DataConfig(test_fraction=0)).train
 
-    def epoch(**config):
+    def epoch(**reading):
         loader = image_loader(
             images,
             preprocessing=Preprocessing(size=(16, 16)),
             augmentation=AugmentationConfig(),
             batch_size=20,
             seed=0,
-            config=DataConfig(**config),
+            config=DataConfig(reading=reading),
         )
         return len(next(loader.epoch(0)).indices), len(loader.bad)
 
-    with pytest.raises(InputError, match=r"5 of 20 .*more than 1 %.*--quarantine.*data\.bad_files=0\.2"):
+    with pytest.raises(InputError, match=r"5 of 20 .*more than 1 %.*--quarantine.*bad_files=0\.2"):
         epoch()
     assert epoch(bad_files=0.3) == (20, 5)
 

@@ -118,7 +118,7 @@ def test_a_stream_reads_each_row_group_once_in_an_epoch(streamed, monkeypatch):
         batch_size=6,
         seed=0,
         workers=2,
-        config=DataConfig(in_memory=False, form=HubForm(streaming=True)),
+        config=DataConfig(reading={"in_memory": False}, form=HubForm(streaming=True)),
     )
     streamed.train.fetched.cache_clear()
     streamed.train.system = Counting()

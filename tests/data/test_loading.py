@@ -42,7 +42,7 @@ def loader(
     in_memory=True,
     bad_files=0.01,
     balance=False,
-    decoding=None,
+    processes=False,
     **others,
 ):
     return image_loader(
@@ -51,7 +51,10 @@ def loader(
         augmentation=augmentation,
         batch_size=batch_size,
         seed=seed,
-        config=DataConfig(in_memory=in_memory, bad_files=bad_files, class_balance=balance, workers=decoding),
+        config=DataConfig(
+            reading={"in_memory": in_memory, "bad_files": bad_files, "processes": processes},
+            class_balance=balance,
+        ),
         **others,
     )
 
@@ -317,7 +320,7 @@ def test_worker_processes_make_the_same_batches(train, augmentation):
     train.__class__ = bad
     given = {"in_memory": False, "workers": 2}
     threads = loader(train, augmentation, **given)
-    processes = loader(train, augmentation, **given, decoding={"processes": 2})
+    processes = loader(train, augmentation, **given, processes=True)
     for epoch, start in ((0, 0), (1, 0), (1, 2)):
         equal(list(processes.epoch(epoch, start)), list(threads.epoch(epoch, start)))
     assert dict(processes.bad) == {"three": "it is bad"}
@@ -342,15 +345,10 @@ def status_of(pid):
 
 
 def test_a_worker_process_that_is_killed_is_one_sentence(train):
-    processes = loader(train, in_memory=False, workers=2, decoding={"processes": 2})
+    processes = loader(train, in_memory=False, workers=2, processes=True)
     batches = processes.epoch(0)
     next(batches)
     for process in processes.loader.worker_processes._processes.values():
         os.kill(process.pid, signal.SIGKILL)
     with pytest.raises(InputError, match="a worker process that reads data ended"):
         list(batches) + list(processes.epoch(1))
-
-
-def test_worker_processes_are_at_least_one():
-    with pytest.raises(ValueError, match="greater than 0"):
-        DataConfig(workers={"processes": 0})

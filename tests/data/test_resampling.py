@@ -147,7 +147,8 @@ for label in ("a", "b"):
 vt.save(vt.create("ViT-Ti/16", num_classes=2, image_size=224, depth=1), "model")
 for words in (
     ["predict", "model", "photos", "--batch-size", "32"],
-    ["train", "photos", "--epochs", "1", "--init", "model", "--out", "run", "--set", "data.in_memory=false"],
+    ["train", "photos", "--epochs", "1", "--init", "model", "--out", "run"]
+    + ["--set", "data.reading.in_memory=false"],
     ["evaluate", "run"],
 ):
     assert run(words) == 0, words

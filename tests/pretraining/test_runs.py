@@ -188,7 +188,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
     source, settings = str(tmp_path), run_settings(normalized_options(how))
     config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
     assert (config.training.minutes, config.training.computed.deterministic) == (2, False)
-    assert (config.data.bad_files, config.data.group_by) == (0, r"\d")
+    assert (config.data.read.bad_files, config.data.group_by) == (0, r"\d")
     splits = open_unlabeled(source, config.data)
     names = [part.name(row) for part in splits[:3] if part for row in range(len(part))]
     assert len(names) == 9

@@ -71,7 +71,7 @@ def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConf
                 "seed": 8,  # the order in which each process has half of them
                 "source": str(photos(tmp_path / f"{torn}", torn=torn)),
                 "model": {"num_classes": 2},
-                "data": {"in_memory": False, "workers": 0, "validation_fraction": 0},
+                "data": {"reading": {"in_memory": False, "workers": 0}, "validation_fraction": 0},
                 "training": {"length": "1 epochs", "batch_size": 40, "records": {"save_every": 1e9}},
             },
         )

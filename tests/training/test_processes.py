@@ -98,7 +98,7 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
     loader = image_loader(splits.train, preprocessing=config.prepared, augmentation=config.augmentation,
                          batch_size=world.share(config.training.batch_size), seed=config.seed,
                          rank=world.rank, world_size=world.size, config=data,
-                         workers=data.worker_count if data else 0)
+                         workers=data.read.workers if data else 0)
     rows = []
     with numerics(CPU, "fp32", deterministic=config.training.computed.deterministic):
         objective = objective or classification(config.training)
@@ -142,7 +142,7 @@ def scenarios(world):
         return
     yield "whole", train(world, "whole")
     for name, processes in (("threads", False), ("readers", True)):
-        data = DataConfig(in_memory=False, workers={"processes": 2} if processes else 2)
+        data = DataConfig(reading={"in_memory": False, "workers": 2, "processes": processes})
         yield name, train(world, name, data=data)
     yield "stopped", train(world, "half", callbacks=[Stop(7)] if world.rank == 1 else [])
     yield "resumed", train(world, "half")

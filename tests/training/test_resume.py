@@ -107,7 +107,7 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
             "source": str(tmp_path / "photos"),
             "model": {"channels": 3, "num_classes": 2},
             "preprocessing": {"mean": [0.5] * 3, "std": [0.5] * 3},
-            "data": {"workers": 2, "in_memory": False},
+            "data": {"reading": {"workers": 2, "in_memory": False}},
             "augmentation": {
                 "random_resized_crop": {},
                 "policy": {},

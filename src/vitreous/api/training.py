@@ -36,7 +36,8 @@ LEAVES = {
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
     **{name: f"training.machine.{name}" for name in OF_MACHINE},
-    **{name: f"data.{name}" for name in ("exclude", "workers")},
+    "exclude": "data.exclude",
+    "workers": "data.reading.workers",
     "group_by": "data.split.group_by",
     "seed": "seed",
 }
@@ -222,7 +223,7 @@ def run_settings(options: Tree) -> dict[str, Any]:
     if options.get("split_by_time"):
         set_leaf(tree, "data.split.kind", "time")
     if options.get("strict"):
-        set_leaf(tree, "data.bad_files", 0.0)
+        set_leaf(tree, "data.reading.bad_files", 0.0)
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
             set_leaf(tree, leaf, value)

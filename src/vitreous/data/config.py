@@ -98,10 +98,21 @@ class RecordedSplit(Config):
     new_images: bool = setting(False, "take in images that split.csv does not list, where there is one")
 
 
-class WorkerProcesses(Config):
-    """Processes and not threads decode, in training: the same batches, for many workers."""
+class ReadingConfig(Config):
+    """How the images of a source are read."""
 
-    processes: Positive | None = setting(None, "how many; None: the process's share of the cores")
+    workers: Annotated[int, Field(ge=0)] | None = setting(
+        None, "threads that decode; None: as many as the process's share of the cores"
+    )
+    processes: bool = setting(
+        False, "the workers are processes, in training: the same batches, for many workers"
+    )
+    in_memory: Literal["auto"] | bool = setting(
+        "auto", "decode once and keep; auto: if it fits a quarter of the memory"
+    )
+    bad_files: Fraction = setting(
+        0.01, "part of images that cannot be read, from which on training stops; 0: at the first"
+    )
 
 
 class DataConfig(Config):
@@ -117,16 +128,10 @@ class DataConfig(Config):
         "images, but 1 to 10 %, where there are 200 and more, and 10 of a class",
     )
     form: Form | None = setting(None, "what DATA is, with its own settings; None: as it is found")
-    workers: Annotated[int, Field(ge=0)] | WorkerProcesses | None = setting(
-        None, "threads that decode, or processes; None: as many threads as the process's share of the cores"
-    )
-    in_memory: Literal["auto"] | bool = setting(
-        "auto", "decode once and keep; auto: if it fits a quarter of the memory"
+    reading: ReadingConfig | None = setting(
+        None, "threads or processes, what is kept in memory, broken files; None: as suits the machine"
     )
     class_balance: bool = setting(False, "sample every class equally often")
-    bad_files: Fraction = setting(
-        0.01, "part of images that cannot be read, from which on training stops; 0: at the first"
-    )
 
     def settings_of(self, form: type[FormT]) -> FormT:
         """Return the settings of a form of DATA: those that were given, or its defaults."""
@@ -140,14 +145,9 @@ class DataConfig(Config):
         return self.model_copy(update={"recorded": recorded, "exclude": None})
 
     @property
-    def worker_count(self) -> int | None:
-        """How many threads or processes decode; None: the process's share of the cores."""
-        return self.workers.processes if isinstance(self.workers, WorkerProcesses) else self.workers
-
-    @property
-    def worker_processes(self) -> bool:
-        """Whether processes and not threads decode, in training."""
-        return isinstance(self.workers, WorkerProcesses)
+    def read(self) -> ReadingConfig:
+        """How images are read: as it was asked for, or as suits the machine."""
+        return self.reading or ReadingConfig()
 
     @property
     def split_seed(self) -> int:

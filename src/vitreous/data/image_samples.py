@@ -93,16 +93,16 @@ def image_loader(
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    reader = reader or training_reader(images, preprocessing, augmentation, config.in_memory)
+    reader = reader or training_reader(images, preprocessing, augmentation, config.read.in_memory)
     sampler = Sampler(order, count, batch_size=total, rank=processes[0], world_size=processes[1])
     loader = BatchLoader(
         sampler,
         reader.read,
         reader.collate,
         workers,
-        processes=config.worker_processes,
+        processes=config.read.processes,
         seed=seed if getattr(reader, "per_image", augmentation.per_image) else None,
-        bad=BadFiles(allowed=config.bad_files),
+        bad=BadFiles(allowed=config.read.bad_files),
         prepare=reader.prepare,
     )
     transform = BatchTransform(

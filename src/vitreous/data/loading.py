@@ -65,8 +65,8 @@ class BadFiles:
             more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
             raise InputError(
                 f"{len(self)} of {images} images cannot be read, more than {100 * self.allowed:g} %: fix or "
-                "remove them (vitreous data check DATA --quarantine FOLDER), or set data.bad_files=0.2 to go "
-                f"on without them: {first}{more}"
+                "remove them (vitreous data check DATA --quarantine FOLDER), or set "
+                f"data.reading.bad_files=0.2 to go on without them: {first}{more}"
             )
 
     def write(self, path: Path) -> None:

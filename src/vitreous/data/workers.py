@@ -113,7 +113,7 @@ def in_order(
     except BrokenProcessPool:
         raise InputError(
             "a worker process that reads data ended, perhaps because there is too little memory: use fewer "
-            "(`workers`), or threads (a number as data.workers)"
+            "(`workers`), or threads (data.reading.processes=false)"
         ) from None
     finally:
         for future in pending:
@@ -128,7 +128,7 @@ def forked(count: int, function: Callable[[T], R]) -> ProcessPoolExecutor:
     memory: an index or a cache of images is not copied. Raises InputError: this system has none."""
     if "fork" not in multiprocessing.get_all_start_methods():
         raise InputError(
-            "worker processes need a system that can fork: set data.workers to a number, of threads"
+            "worker processes need a system that can fork: set data.reading.processes=false, for threads"
         )
     functions = [function]
     executor = ProcessPoolExecutor(

@@ -147,7 +147,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         model = starting_model(config, data.train.classes)
         model.task = self.name
         if config.training.linear_start and not data.summary.multi_label:
-            begin_with_linear(model, data.train, workers=config.data.worker_count)
+            begin_with_linear(model, data.train, workers=config.data.read.workers)
         return model
 
     def settle(

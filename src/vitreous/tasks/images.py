@@ -207,7 +207,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             augmentation=config.augmentation,
             batch_size=world.share(config.training.batch_size),
             seed=config.seed,
-            workers=loading_workers(config.data.worker_count),
+            workers=loading_workers(config.data.read.workers),
             rank=world.rank,
             world_size=world.size,
             config=config.data,
@@ -230,7 +230,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         more = self.validation_measures(config, data)
         if not images:
             return None
-        workers = loading_workers(config.data.worker_count)
+        workers = loading_workers(config.data.read.workers)
 
         def measure(model: nn.Module) -> Mapping[str, float]:
             device = next(model.parameters()).device

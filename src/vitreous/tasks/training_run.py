@@ -209,7 +209,7 @@ def train_run(
 
     batch_size, workers = config.training.batch_size, loading_workers(0)
     if isinstance(config, RunConfig):
-        batch_size, workers = config.evaluation.batch_size, loading_workers(config.data.worker_count)
+        batch_size, workers = config.evaluation.batch_size, loading_workers(config.data.read.workers)
     options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
     options["progress"] = progress
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`

@@ -148,8 +148,8 @@ def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
         yield from finding(
             "loader.images",
             share=mean,
-            workers=data.worker_count,
-            in_memory=data.in_memory,
+            workers=data.read.workers,
+            in_memory=data.read.in_memory,
             severity="warning",
         )
 

@@ -38,7 +38,7 @@ TINY = {
     "augmentation": {"random_resized_crop": {"scale": [0.4, 1.0]}, "flip": 0.5, "noise": 0.05},
     "training": {"length": "9 steps", "batch_size": 4, "ema": {"decay": 0.9},
                  "records": {"log_every": 1, "save_every": 1e9}},
-    "data": {"workers": 0},
+    "data": {"reading": {"workers": 0}},
 }  # fmt: skip
 CPU = torch.device("cpu")
 
@@ -231,7 +231,11 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
         vt.ViTConfig(image_size=32, patch_size=8, width=16, depth=2, heads=2, mlp_dim=16, mlp="gelu_tanh")
     )
     vt.save(vit, tmp_path / "vit.npz", format="google")
-    settings = {"model": {"image_size": [16, 16]}, "training": TINY["training"], "data": {"workers": 0}}
+    settings = {
+        "model": {"image_size": [16, 16]},
+        "training": TINY["training"],
+        "data": {"reading": {"workers": 0}},
+    }
     run, splits = planned(folder, tmp_path / "run", settings, init=str(tmp_path / "vit.npz"))
     assert run.config.model.depth == 2
     assert run.config.model.pooling.kind == "mean"

@@ -151,7 +151,7 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
             "--image-size does not apply to --task translation",
         ),
         (
-            ("evaluate", "runs/pairs", "--set", "data.bad_files=0"),
+            ("evaluate", "runs/pairs", "--set", "data.reading.bad_files=0"),
             "--set does not apply to --task translation",
         ),
         (("translate", "runs/pairs", "two", "--steps", "3"), "all else is for vitreous translate train"),

@@ -57,7 +57,7 @@ CHANGES = ("random_resized_crop", "flip", "policy", "color_jitter", "noise")
 FOR_CLASSES = {
     "training": ("loss", "distillation"),
     "evaluation": ("fewshot", "calibrate"),
-    "data": ("class_balance", "in_memory"),
+    "data": ("class_balance",),
 }
 LARGE_STEM = {"widths": (32, 32, 64, 64, 128, 128, 192), "strides": (2, 1, 2, 1, 2, 1, 2)}
 
@@ -87,6 +87,8 @@ class SegmentationConfig(RunConfig):
             raise ValueError(f"augmentation.policy=rand-augment {instead}")
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is for images that have one class each: leave it out")
+        if self.data.read.in_memory != "auto":
+            raise ValueError("data.reading.in_memory is for images that have one class each: leave it out")
         return self
 
 

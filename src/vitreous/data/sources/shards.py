@@ -94,7 +94,7 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind = "classes") 
     named = text_beside(shards[0].location, CLASSES)
     classes = tuple(same_name(name) for name in named.splitlines() if name)
     reading = Reading(
-        targets == "classes", 1e9 * config.settings_of(FetchedForm).cache_gb, config.worker_count
+        targets == "classes", 1e9 * config.settings_of(FetchedForm).cache_gb, config.read.workers
     )
     found: dict[str, ImageDataset] = {}
     for part in sorted(by_part, key=lambda name: name != "train"):

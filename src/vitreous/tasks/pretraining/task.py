@@ -293,7 +293,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         if not config.init:
             return trained, []
         measure, begun = feature_measure(data), self.build(config, data, steps=1)
-        workers = loading_workers(config.data.worker_count)
+        workers = loading_workers(config.data.read.workers)
         before, after = (
             measure.right(encoder_of(each).to(device).eval(), device=device, workers=workers, world=world)
             for each in (begun, trained.model)
