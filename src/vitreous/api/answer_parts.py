@@ -92,7 +92,12 @@ def answer_parts(
     parts, predictor.calibration = chain([first], parts), first.open
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    done = by_ray(predictor, parts, folder, actors) if engine else by_this_process(predictor, parts, folder)
+    if engine:
+        done = by_ray(predictor, parts, folder, actors)
+    else:  # all of them here, or each by one of torchrun's processes
+        rank, processes = number_of_launcher("RANK", 0), number_of_launcher("WORLD_SIZE", 1, low=1)
+        writer = PartWriter(predictor, folder)
+        done = (writer.write(part) for part in parts if part.number % processes == rank)
     images, failed = 0, dict[str, str]()
     with progress_bar("answering", progress) as advance:
         for each in done:
@@ -106,13 +111,6 @@ def width_of(folder: Path) -> int:
     """Return the number of features of an image in a folder's files."""
     schema = next((parquet.read_schema(path) for path in folder.glob("part-*.parquet")), None)
     return schema.field("features").type.list_size if schema and "features" in schema.names else 0
-
-
-def by_this_process(predictor: Predictor, parts: Iterable[ImagePart], folder: Path) -> Iterator[PartAnswers]:
-    """Answer this process's share of the parts: all of them, or by its rank among torchrun's processes."""
-    rank, processes = number_of_launcher("RANK", 0), number_of_launcher("WORLD_SIZE", 1, low=1)
-    writer = PartWriter(predictor, folder)
-    return (writer.write(part) for part in parts if part.number % processes == rank)
 
 
 def by_ray(

@@ -57,8 +57,13 @@ def compare(
     if len({path.resolve() for path in paths}) < max(len(paths), 2):
         raise InputError("a comparison needs two or more different runs: vitreous compare RUN OTHER")
     tasks = [task_of_run(path) for path in paths]
-    check_tasks(paths, tasks)
     task = tasks[0]
+    for path, other in zip(paths, tasks, strict=True):
+        if other is not task:
+            raise InputError(
+                f"{paths[0]} is a run of {task.name} and {path} one of {other.name}: "
+                "only runs of one task can be compared"
+            )
     if data is not None and task.config.command == "pretrain":
         raise InputError(f"`data` does not apply to runs of {task.name}, which have no answers: leave it out")
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
@@ -76,16 +81,6 @@ def compare(
         with writing_to(page):
             page.parent.mkdir(parents=True, exist_ok=True)
             return page_of_runs.write_comparison(found, page, task.about.panels, shown)
-
-
-def check_tasks(paths: Sequence[Path], tasks: Sequence[AnyTask]) -> None:
-    """Raise InputError for runs of different tasks."""
-    for path, task in zip(paths, tasks, strict=True):
-        if task is not tasks[0]:
-            raise InputError(
-                f"{paths[0]} is a run of {tasks[0].name} and {path} one of {task.name}: "
-                "only runs of one task can be compared"
-            )
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -166,7 +166,13 @@ def export(
             f"`data` calibrates a lower precision, and has no effect on {format} in {precision}: leave it out"
         )
     opened: Any = resolve_model(model, **fields)  # what cannot be exported is refused there
-    samples = calibration_samples(model, opened, data, with_preprocessing) if calibrated else ()
+    samples: Sequence[Any] = ()
+    if calibrated:  # on images of DATA, or of a run's validation part
+        task: Any = task_or_classification(opened)
+        source = None if data is None else data_source(data, task.about.targets)
+        held = task.to_calibrate(model_name(model), opened, source, {})
+        chosen = calibration_pixels if with_preprocessing else calibration_images
+        samples = chosen(opened, held.examples)
     if progress:
         say(said("tracing the model and writing {path} ...", path=path))
     how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
@@ -181,11 +187,3 @@ def open_classifier(spec: str, wanted: str, data: object, settings: dict[str, ob
         raise InputError(f"{task.about.noun} has no {wanted}: give a classifier")
     source = None if data is None else data_source(data)
     return answerer, task.to_calibrate(spec, answerer, source, settings)
-
-
-def calibration_samples(model: ModelLike, opened: Any, data: Any, pixels: bool) -> Sequence[Any]:
-    """Return images that a lower precision is calibrated on: of DATA, or a run's validation part."""
-    task: Any = task_or_classification(opened)
-    source = None if data is None else data_source(data, task.about.targets)
-    held = task.to_calibrate(model_name(model), opened, source, {})
-    return (calibration_pixels if pixels else calibration_images)(opened, held.examples)

@@ -175,9 +175,13 @@ def inspect(
         progress_bar("inspecting", progress) as advance,
     ):
         shown = examples_to_show(task, model, answerer, images)
+        about = shown.about
+        if isinstance(answerer, live.LiveViT):  # a module of another library, which is measured itself
+            kind = type(answerer.module).__name__
+            about = f"{about} {phrase('inspection.as-it-is', name=kind, p=answerer.preprocessing)}".strip()
         request = model_report.InspectionRequest(
             name=model_name(model),
-            about=f"{shown.about} {as_it_is(answerer)}".strip(),
+            about=about,
             fresh=is_fresh(model),
             label=label,
             patch=patch,
@@ -268,13 +272,6 @@ def refuse_preprocessing(preprocessing: Preprocessing | None) -> None:
         raise InputError(
             "preprocessing is for modules of other libraries: this model has one, which vitreous.load changes"
         )
-
-
-def as_it_is(answerer: object) -> str:
-    """Return a sentence where a module of another library is measured itself."""
-    if not isinstance(answerer, live.LiveViT):
-        return ""
-    return phrase("inspection.as-it-is", name=type(answerer.module).__name__, p=answerer.preprocessing)
 
 
 def default_folder(model: ModelLike) -> Path:

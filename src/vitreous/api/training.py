@@ -153,20 +153,13 @@ def train(
     options["batch_size"] = None if fit_memory else batch_size
     options = normalized_options(options)
     tree = run_settings(options)
-    named = task_to_train(task, tree)
+    named = task_named(str(task or tree.get("task", "classification")))
+    if named.config.command != "train":
+        raise InputError(f"the task {named.name} is trained by vitreous {named.config.command}")
     given = {name: options[name] for name in OF_IMAGES}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
     source = None if data is None else data_source(data, named.about.targets)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
-
-
-def task_to_train(name: str | None, tree: Tree) -> AnyTask:
-    """Return the task of `train`, by its name or by the settings. Raises InputError for one of another
-    function."""
-    task = task_named(str(name or tree.get("task", "classification")))
-    if task.config.command != "train":
-        raise InputError(f"the task {task.name} is trained by vitreous {task.config.command}")
-    return task
 
 
 def pretrain(
@@ -248,7 +241,14 @@ def start_training(
         options: of `train`.
         evaluation: options of the evaluation.
     """
-    init, out = checkpoint_path(options.get("init")), options.get("out")
+    init, out = options.get("init"), options.get("out")
+    if init is not None:
+        path = path_of_run(init)
+        if not isinstance(path, str | Path):
+            raise InputError(
+                f"init is a path, or a Run, not a {type(init).__name__}: vitreous.save it, and give that path"
+            )
+        init = str(path)
     if init == "none":
         init, settings = None, {**settings, "init": None}  # an explicit setting: no trial
     for name, value in (("`init`", init), ("`recipe`", options.get("recipe"))):
@@ -307,34 +307,18 @@ def start_training(
             write_rungs(started.run.path, climbed.rungs)
         return started._replace(notes=(*started.notes, note)) if note else started
 
+    machine = settings.get("training", {}).get("machine")
+    waiting = machine.get("timeout") if isinstance(machine, Mapping) else None
+    if not isinstance(waiting, int | float) or waiting <= 0:  # another value is refused with the settings
+        waiting = WAITING
     return train_in_processes(
         start,
         device=options.get("device", "auto"),
         callbacks=options.get("callbacks", ()),
         progress=options.get("progress", True),
         language=options.get("language"),
-        waiting=waiting_minutes(settings),
+        waiting=waiting,
         **evaluation,
-    )
-
-
-def waiting_minutes(settings: Tree) -> float:
-    """Return how long processes wait for each other, by the settings of a run; what is not a time is refused
-    with the other settings."""
-    machine = settings.get("training", {}).get("machine")
-    given = machine.get("timeout") if isinstance(machine, Mapping) else None
-    return given if isinstance(given, int | float) and given > 0 else WAITING
-
-
-def checkpoint_path(init: ModelLike | None) -> str | None:
-    """Return the path of what a run begins with: a path or a `Run`. Raises InputError for a model."""
-    if init is None:
-        return None
-    path = path_of_run(init)
-    if isinstance(path, str | Path):
-        return str(path)
-    raise InputError(
-        f"init is a path, or a Run, not a {type(init).__name__}: vitreous.save it, and give that path"
     )
 
 

@@ -140,24 +140,21 @@ def list_models(
             said("no model name is like {pattern!r}: try 'ViT-*', or '*' for all", pattern=pattern)
         )
     if json:
-        listed = [
-            {
+        listed = []
+        for name, count in counts.items():
+            row = {
                 "name": name,
                 "parameters": count,
                 "bytes": 4 * count,
                 "training_bytes": 4 * STATES * count,
-                "source": source_of(name),
-                "init": PUBLISHED.get(name),
             }
-            for name, count in counts.items()
-        ]
+            listed.append({**row, "source": source_of(name), "init": PUBLISHED.get(name)})
         print_json({"models": listed, "encoders": [each._asdict() for each in encoders]})
         return
-    sizes = {name: (byte_size(4 * count), byte_size(4 * STATES * count)) for name, count in counts.items()}
-    rows = [
-        (name, source_of(name), PUBLISHED.get(name, ""), si(count), *sizes[name])
-        for name, count in counts.items()
-    ]
+    rows = []
+    for name, count in counts.items():
+        sizes = byte_size(4 * count), byte_size(4 * STATES * count)
+        rows.append((name, source_of(name), PUBLISHED.get(name, ""), si(count), *sizes))
     if rows:
         headers = (
             "model",
@@ -171,10 +168,10 @@ def list_models(
     if encoders:
         if rows:
             print(f"\n{said('Encoders that come with the package, for --init:')}\n")
-        listing = [
-            (each.name, each.trained_on, each.license, si(each.parameters), byte_size(each.bytes))
-            for each in encoders
-        ]
+        listing = []
+        for each in encoders:
+            sizes = si(each.parameters), byte_size(each.bytes)
+            listing.append((each.name, each.trained_on, each.license, *sizes))
         of_encoders = "encoder", "trained on", "license", "parameters", "weights"
         print_table([word(name) for name in of_encoders], listing, words=3)
     print(
@@ -242,16 +239,10 @@ def recipe(
                 print(said("{name} has the settings of its paper's tables: no code computes them", name=name))
         if executed and not json:
             print(f"\n{said('Run beside the source on the same data:')}\n")
-            listing = [
-                (
-                    row["quantity"],
-                    f"{row['difference']:.2g}",
-                    f"{row['limit']:.2g}",
-                    row["where"],
-                    row["source"],
-                )
-                for row in executed
-            ]
+            listing = []
+            for row in executed:
+                numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"
+                listing.append((row["quantity"], *numbers, row["where"], row["source"]))
             print_table(("quantity", "largest difference", "explained", "where", "source"), listing, words=5)
     elif json:
         print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})

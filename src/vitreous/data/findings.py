@@ -78,16 +78,15 @@ def finding(
     if found is None:
         found = 1 if images is None else len(images)
     if found:
-        yield Finding(name, values, found, tuple(map(in_utf8, (images or ())[:SHOWN])), severity)
-
-
-def in_utf8(image: Named) -> Named:
-    """Return what a finding names as text of UTF-8."""
-    if isinstance(image, str):
-        return utf8_name(image)
-    if isinstance(image, tuple):
-        return tuple(map(utf8_name, image))
-    return image
+        shown: list[Named] = []
+        for image in (images or ())[:SHOWN]:
+            if isinstance(image, str):
+                shown.append(utf8_name(image))
+            elif isinstance(image, tuple):
+                shown.append(tuple(map(utf8_name, image)))
+            else:
+                shown.append(image)
+        yield Finding(name, values, found, tuple(shown), severity)
 
 
 def write_findings(file: Path, findings: Sequence[Finding]) -> None:

@@ -332,14 +332,6 @@ def digests_of(images: ImageDataset) -> list[str]:
     return found
 
 
-def rows_of_parts(parts: Mapping[str, ImageDataset]) -> Iterator[SplitRow]:
-    """Yield a row for each image, also for those that are left out."""
-    excluded = [(EXCLUDED, images) for images in parts["train"].excluded]
-    for part, images in (*parts.items(), *excluded):
-        for index, digest in enumerate(digests_of(images)):
-            yield SplitRow(images.key(index), images.label(index), part, digest)
-
-
 def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
     """Write split.csv, as a whole. Nothing where images are composed when they are asked for, or too many to
     be listed; their names say which part they are in, too."""
@@ -347,7 +339,14 @@ def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
         return
     if sum(map(len, parts.values())) > MOST_LISTED:
         return
-    write_csv(file, SplitRow._fields, rows_of_parts(parts), new=True)
+
+    def rows() -> Iterator[SplitRow]:
+        excluded = [(EXCLUDED, images) for images in parts["train"].excluded]
+        for part, images in (*parts.items(), *excluded):
+            for index, digest in enumerate(digests_of(images)):
+                yield SplitRow(images.key(index), images.label(index), part, digest)
+
+    write_csv(file, SplitRow._fields, rows(), new=True)
 
 
 def read_split(file: Path) -> dict[str, SplitRow]:

@@ -441,9 +441,9 @@ class NativePreprocessing(Preprocessing):
 
         def whole(scale: float) -> tuple[int, int]:
             """The size at a scale, rounded up to whole patches."""
-            height, width = (
-                max(p, p * math.ceil(side * scale / p)) for side, p in zip(size, self.patch_size, strict=True)
-            )
+            rows, columns = self.patch_size
+            height = max(rows, rows * math.ceil(size[0] * scale / rows))
+            width = max(columns, columns * math.ceil(size[1] * scale / columns))
             return height, width
 
         low, high = STEP / 10, 100.0

@@ -173,10 +173,10 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         ):
             return trained, None
         begun = self.build(config, data, steps=1)
-        before, after = (measure(model.to(device)) for model in (begun, trained.model))
+        before, after = measure(begun.to(device)), measure(trained.model.to(device))
         trained.model.cpu()
-        named = "validation_accuracy", "validation_loss"
-        (start, start_loss), (end, end_loss) = ([each[name] for name in named] for each in (before, after))
+        start, start_loss = before["validation_accuracy"], before["validation_loss"]
+        end, end_loss = after["validation_accuracy"], after["validation_loss"]
         numbers = {"tuned": percent(end), "frozen": percent(start), "count": len(data.validation)}
         if (end, -end_loss) > (start, -start_loss):
             return trained, said(

@@ -141,10 +141,10 @@ def answer_findings(run: Run[RunConfig], model: Model, splits: Splits) -> Iterat
     seen = [(part, index) for part in parts for index in answers[id(part)].indices.tolist()]
     features = np.concatenate([answers[id(part)].features for part in parts])
     labels = np.concatenate([part.targets.strata(answers[id(part)].indices) for part in parts])
-    doubtful = [
-        (seen[row][0].name(seen[row][1]), splits.train.classes[other])
-        for row, other, _ in unlike_neighbors(features - features.mean(axis=0), labels, LIKE_OTHERS)
-    ]
+    doubtful = []
+    for row, other, _ in unlike_neighbors(features - features.mean(axis=0), labels, LIKE_OTHERS):
+        part, index = seen[row]
+        doubtful.append((part.name(index), splits.train.classes[other]))
     if len(doubtful) > WRONG * len(seen) and len(doubtful) >= FEWEST_WRONG:
         yield from finding("wrong labels", doubtful, count=len(seen), severity="warning")
 

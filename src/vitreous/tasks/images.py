@@ -396,10 +396,9 @@ def check_data_settings(command: str, settings: Tree) -> None:
 
 def overruled(settings: Tree) -> tuple[str, ...]:
     """Return a sentence about what the user set, where something was."""
-    own = [
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in leaves(settings).items()
-    ]
+    own = []
+    for name, value in leaves(settings).items():
+        own.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
     if not own:
         return ()
     named, more = ", ".join(own[:MOST_NAMED]), len(own) - MOST_NAMED

@@ -395,10 +395,10 @@ def tried(
     measured_on, parts = "validation", [data]
     if not has_validation(data):
         measured_on = "cross-fitted"
-        parts = [
-            data._replace(train=data.train.subset(rows), validation=data.train.subset(others), test=None)
-            for rows, others in folds_of(data.train.targets.strata())
-        ]
+        parts = []
+        for rows, others in folds_of(data.train.targets.strata()):
+            learned, left = data.train.subset(rows), data.train.subset(others)
+            parts.append(data._replace(train=learned, validation=left, test=None))
     config = shortened(config, SHARE)
     if steps is not None:
         config = with_training(config, length=length_of(steps=steps))

@@ -105,10 +105,10 @@ class RegressionEvaluation(Evaluation):
         samples = [scores_of(self.targets[row], self.predictions[row]) for row in rows]
         intervals = [quantile_interval(sample) for sample in zip(*samples, strict=True)]
         labels = {"r2": "R2", "mean_absolute_error": "mean absolute error", "rmse": "RMSE"}
-        return {
-            name: Metric(value, label, interval, rate=False)
-            for (name, label), value, interval in zip(labels.items(), values, intervals, strict=True)
-        }
+        found = {}
+        for (name, label), value, interval in zip(labels.items(), values, intervals, strict=True):
+            found[name] = Metric(value, label, interval, rate=False)
+        return found
 
     def findings(self) -> Iterator[Finding]:
         """The predicted numbers are all about the same, or explain nothing of the true ones."""
@@ -138,18 +138,16 @@ class RegressionEvaluation(Evaluation):
     def details(self) -> dict[str, Any]:
         worst = np.argsort(-np.abs(self.targets - self.predictions), kind="stable")[:12]
         targets, predictions = self.targets.tolist(), self.predictions.tolist()
-        return {
-            "mistakes": [
-                {"name": self.names[row], "actual": targets[row], "predicted": predictions[row]}
-                for row in worst
-            ]
-        }
+        mistakes = []
+        for row in worst:
+            numbers = {"actual": targets[row], "predicted": predictions[row]}
+            mistakes.append({"name": self.names[row], **numbers})
+        return {"mistakes": mistakes}
 
     def tables(self) -> list[TextTable]:
-        rows = [
-            (each["name"], f"{each['predicted']:.4g}", f"{each['actual']:.4g}")
-            for each in self.details()["mistakes"][:5]
-        ]
+        rows = []
+        for each in self.details()["mistakes"][:5]:
+            rows.append((each["name"], f"{each['predicted']:.4g}", f"{each['actual']:.4g}"))
         headers = tuple(map(word, ("image", "predicted", "true")))
         return [TextTable(said("largest errors"), headers, rows)]
 

@@ -130,8 +130,10 @@ class Checkpointer:
         except OSError as error:
             failure = in_words(error)
         parts = world.gather((failure, found))
-        reason = next((failure for failure, _ in parts if failure), "")
-        digests = {name: digest for _, found in parts for name, digest in found.items()}
+        reason, digests = "", dict[str, str]()
+        for failed, theirs in parts:
+            reason = reason or failed
+            digests |= theirs
         if world.first and not reason:
             reason = self.complete(step, state.facts, partial, digests)
         reason = world.broadcast(reason)
@@ -305,12 +307,12 @@ def read_tensors(files: Sequence[Path], learner: Learner | None) -> dict[str, Te
 
     reader = HuggingFaceStorageReader(str(folder))
     stored: dict[str, Any] = reader.read_metadata().state_dict_metadata
-    tensors = {
-        name: learner.empty_like(name, each.size, each.properties.dtype)
-        if learner
-        else torch.empty(each.size, dtype=each.properties.dtype)
-        for name, each in stored.items()
-    }
+    tensors = {}
+    for name, each in stored.items():
+        if learner:
+            tensors[name] = learner.empty_like(name, each.size, each.properties.dtype)
+        else:
+            tensors[name] = torch.empty(each.size, dtype=each.properties.dtype)
     with warnings.catch_warnings(action="ignore"):  # that one process loads alone
         try:
             load(tensors, storage_reader=reader, no_dist=not (learner and learner.shards))

@@ -179,9 +179,8 @@ def causes_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def frozen_encoder(training: TrainingConfig, init: str | None) -> Iterator[Finding]:
     """Weights that were never trained, and will not be."""
-    layers = [
-        part for part in training.freeze if part == "backbone" or part.split(".")[0] in ("stem", "blocks")
-    ]
+    learned = "backbone", "stem", "blocks"
+    layers = [part for part in training.freeze if part.split(".")[0] in learned]
     if init is None and layers:
         yield from finding("frozen encoder", layers=layers)
 

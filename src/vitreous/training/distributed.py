@@ -319,10 +319,9 @@ class Shards:
     def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
         from torch.distributed.device_mesh import init_device_mesh
 
-        meta = {
-            id(parameter): nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-            for parameter in model.parameters()
-        }
+        meta = {}
+        for parameter in model.parameters():
+            meta[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
         self.architecture = copy.deepcopy(model, meta)  # without weights
         self.config, self.device = config, device
         processes = dist.get_world_size()

@@ -199,12 +199,12 @@ class LowRank(nn.Module):
 def add_lora(model: nn.Module, config: LoRAConfig, *, seed: int) -> None:
     """Freeze everything but the head; matrices of the configured parts of each layer get low-rank changes,
     unless they are frozen already. Raises InputError: there are none."""
-    chosen = [
-        module
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and any(f".{part}." in name for part in config.parts)
-    ]
-    if not (chosen := [module for module in chosen if module.weight.requires_grad]):
+    chosen = []
+    for name, module in model.named_modules():
+        changes = any(f".{part}." in name for part in config.parts)
+        if changes and isinstance(module, nn.Linear) and module.weight.requires_grad:
+            chosen.append(module)
+    if not chosen:
         raise InputError(
             f"training.lora changes the matrices of {' and '.join(config.parts)} in each layer, of which the "
             "model has none that may learn: set training.lora=none, or look at training.freeze"

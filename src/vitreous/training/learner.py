@@ -58,9 +58,11 @@ def exponential(decay: float, *, warmup: bool = True) -> AverageWeight:
 def move_towards(model: nn.Module, target: nn.Module, weight: float | Tensor) -> None:
     """w <- (1 - weight) w + weight t for every parameter of two models of one architecture, sharded alike."""
     # Of shards each process moves its own.
-    weights, targets = (
-        [p.to_local() if hasattr(p, "to_local") else p for p in each.parameters()] for each in (model, target)
-    )
+    weights: list[Tensor] = []
+    targets: list[Tensor] = []
+    for found, each in ((weights, model), (targets, target)):
+        for p in each.parameters():
+            found.append(p.to_local() if hasattr(p, "to_local") else p)
     shares: Any = [weight] * len(weights) if isinstance(weight, Tensor) else weight
     torch._foreach_lerp_(weights, targets, shares)  # nothing public moves a list: swa_utils calls this, too
 
@@ -212,13 +214,11 @@ class Learner:
         """Raise InputError for another model's checkpoint: fused optimizers would read past its end."""
         wanted = [f"model/{name}" for name, _ in self.model.named_parameters()]
         missing = [name for name in wanted if name not in tensors]
-        unexpected = [
-            name
-            for name, weight in self.weights_of(tensors).items()
-            if tensors[name].ndim > 0  # not a count of steps
-            and not name.endswith(FACTORED)
-            and tensors[name].shape != weight.shape
-        ]
+        unexpected = []
+        for name, weight in self.weights_of(tensors).items():
+            other = tensors[name].ndim == 0 or name.endswith(FACTORED)  # a count of steps; parts of moments
+            if not other and tensors[name].shape != weight.shape:
+                unexpected.append(name)
         if missing or unexpected:
             raise InputError(
                 f"the checkpoint does not fit the run's model ({(missing + unexpected)[0]} for one): it was "
@@ -241,9 +241,9 @@ class Learner:
         for name in self.COUNTS:
             setattr(self, name, facts.get(name, getattr(self, name)))
         for number, optimizer in enumerate(self.optimizers):
-            moments: dict[int, dict[str, Any]] = {
-                int(index): dict(slots) for index, slots in facts["optimizers"][number].items()
-            }
+            moments: dict[int, dict[str, Any]] = {}
+            for index, slots in facts["optimizers"][number].items():
+                moments[int(index)] = dict(slots)
             for name, tensor in below(tensors, f"optimizer/{number}/").items():
                 index, key = name.split("/")
                 moments.setdefault(int(index), {})[key] = tensor

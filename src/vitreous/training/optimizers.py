@@ -108,11 +108,12 @@ def orthogonalized(matrix: Tensor) -> Tensor:
 
 def packed_weights(model: nn.Module) -> dict[int, int]:
     """Return how many matrices are stacked in a weight, by its id."""
-    return {
-        id(module.weight): PACKED[name.rpartition(".")[2]]
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and name.rpartition(".")[2] in PACKED
-    }
+    found = {}
+    for name, module in model.named_modules():
+        last = name.rpartition(".")[2]
+        if isinstance(module, nn.Linear) and last in PACKED:
+            found[id(module.weight)] = PACKED[last]
+    return found
 
 
 def adamw(groups: list[Group], config: AdamWConfig | MuonConfig) -> torch.optim.AdamW:
@@ -162,13 +163,16 @@ def layer_of(name: str, layers: int) -> int:
 def split_for_muon(model: nn.Module, groups: list[Group]) -> tuple[list[Group], list[Group]]:
     """Return Muon's groups, the matrices of linear maps in the layers of encoders and decoders, and those of
     everything else: embeddings, projections, heads, tables of positions."""
-    matrices = {
-        id(parameter)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Linear) and IN_A_LAYER.search(name)
-        for parameter in module.parameters()
-        if parameter.ndim == 2
-    }
-    hidden = [{**g, "params": [p for p in g["params"] if id(p) in matrices]} for g in groups]
-    rest = [{**g, "params": [p for p in g["params"] if id(p) not in matrices]} for g in groups]
-    return [g for g in hidden if g["params"]], [g for g in rest if g["params"]]
+    matrices = set()
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and IN_A_LAYER.search(name):
+            matrices |= {id(parameter) for parameter in module.parameters() if parameter.ndim == 2}
+    hidden, rest = [], []
+    for group in groups:
+        inside = [p for p in group["params"] if id(p) in matrices]
+        outside = [p for p in group["params"] if id(p) not in matrices]
+        if inside:
+            hidden.append({**group, "params": inside})
+        if outside:
+            rest.append({**group, "params": outside})
+    return hidden, rest

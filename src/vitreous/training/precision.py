@@ -174,14 +174,12 @@ def with_int8_products(model: nn.Module) -> nn.Module:
     bf16. Raises InputError: it has none before the head."""
     copied = copy.deepcopy(model)
     numbers = gives_numbers(copied)
-    layers = [
-        (module, name, child)
-        for path, module in copied.named_modules()
-        for name, child in module.named_children()
-        if type(child) is nn.Linear
-        and not parametrize.is_parametrized(child)
-        and not (numbers and "head" in (*path.split("."), name))
-    ]
+    layers = []
+    for path, module in copied.named_modules():
+        for name, child in module.named_children():
+            of_numbers = numbers and "head" in (*path.split("."), name)
+            if type(child) is nn.Linear and not parametrize.is_parametrized(child) and not of_numbers:
+                layers.append((module, name, child))
     if len(layers) + numbers < 2:
         raise InputError(
             "int8 is of linear layers, and the model has none before its head: use `precision` fp32"

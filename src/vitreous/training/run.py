@@ -187,9 +187,8 @@ class Run(Generic[ConfigT]):
             run.write_config()
         if per_epoch is None or old.minutes or new.minutes:
             return run, ""
-        before, after = (
-            learning_rate(done, each.total_steps(per_epoch), each.schedule) for each in (old, new)
-        )
+        before = learning_rate(done, old.total_steps(per_epoch), old.schedule)
+        after = learning_rate(done, new.total_steps(per_epoch), new.schedule)
         return run, (
             f"schedule: from step {done} on the learning rate follows the curve of the new length: it is "
             f"{percent(after)} of its peak there instead of {percent(before)}"

@@ -94,10 +94,13 @@ def with_model_of_its_kind(tree: Tree, override: Tree, run: type[RunConfig]) -> 
 
 def without_none_words(tree: Tree) -> dict[str, Any]:
     """Return a tree of TOML, which has no null, with None for the word "none"."""
-    return {
-        key: without_none_words(value) if isinstance(value, Mapping) else None if value == "none" else value
-        for key, value in tree.items()
-    }
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            found[key] = without_none_words(value)
+        else:
+            found[key] = None if value == "none" else value
+    return found
 
 
 def to_toml(config: CommandConfig) -> str:

@@ -294,10 +294,9 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             return trained, []
         measure, begun = feature_measure(data), self.build(config, data, steps=1)
         workers = loading_workers(config.data.read.workers)
-        before, after = (
-            measure.right(encoder_of(each).to(device).eval(), device=device, workers=workers, world=world)
-            for each in (begun, trained.model)
-        )
+        right = partial(measure.right, device=device, workers=workers, world=world)
+        before = right(encoder_of(begun).to(device).eval())
+        after = right(encoder_of(trained.model).to(device).eval())
         trained.model.cpu()
         count = (
             f"{measure.name}: {percent(float(before.mean()))} before, {percent(float(after.mean()))} after"

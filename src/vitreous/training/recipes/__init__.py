@@ -149,8 +149,11 @@ def measured(name: str) -> list[dict[str, Any]]:
     """Return what was found beside the code of the source: for each `quantity` the largest `difference`,
     `where` it is, the `source` that ran, the `limit` that chance and rounding explain, and `why` where it is
     more."""
-    rows = executed()["rows"]
-    return [{key: row[key] for key in row if key != "recipe"} for row in rows if row["recipe"] == name]
+    found = []
+    for row in executed()["rows"]:
+        if row["recipe"] == name:
+            found.append({key: row[key] for key in row if key != "recipe"})
+    return found
 
 
 def sourced(chosen: Recipe[RunConfig]) -> list[Sourced]:
