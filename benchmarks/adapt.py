@@ -37,7 +37,7 @@ def probes(encoder: Any, data: Path) -> dict[str, float]:
     classes, count = len(splits.train.classes), len(asked.targets)
     few = fewshot(learned, asked, classes=classes, shots=[SHOTS], seeds=range(5))[SHOTS].mean
     neighbors = knn_hits(learned, asked, classes=classes) / count
-    linear = linear_hits(learned, asked, classes=classes) / count
+    linear = linear_hits(learned, asked) / count
     found = {"5-shot": few, "k-NN": neighbors, "linear": linear}
     return {name: round(100 * value, 2) for name, value in found.items()}
 

@@ -119,7 +119,7 @@ def test_more_neighbors_than_images_are_all_of_them() -> None:
 
 def test_probes_find_what_is_there() -> None:
     train, test = clusters(200, spread=0.3), clusters(80, spread=0.3, seed=1)
-    assert linear_hits(train, test, classes=4) == 80
+    assert linear_hits(train, test) == 80
     results = fewshot(train, test, classes=4)
     assert list(results) == [1, 5, 10, 25]
     assert results[25].mean == 1
@@ -127,7 +127,7 @@ def test_probes_find_what_is_there() -> None:
 
 def test_a_single_class_to_fit_is_the_answer() -> None:
     train, test = Features(np.eye(3, dtype=np.float32), np.zeros(3, dtype=np.int64)), clusters(8, spread=0.1)
-    assert linear_hits(train, test, classes=4) == 2
+    assert linear_hits(train, test) == 2
 
 
 @pytest.mark.parametrize("counts", [(2, 1), (4, 1), (1, 1), (30, 2)])
@@ -135,7 +135,7 @@ def test_few_images_leave_no_class_out_of_the_fitting(counts: tuple[int, int]) -
     targets = np.repeat([0, 1], counts)
     train = Features(np.eye(2, dtype=np.float32)[targets], targets)
     for seed in range(12):
-        assert linear_hits(train, train, classes=2, seed=seed) == len(targets)
+        assert linear_hits(train, train, seed=seed) == len(targets)
 
 
 def test_shots_that_a_class_has_not_are_left_out() -> None:

@@ -112,7 +112,10 @@ def predict(
     if out is not None:
         writes_files = bool(use.task.about.answer_folder)
         if is_folder(out) and not writes_files:
-            return answers_of_parts(predictor, images, Path(out), engine, actors, progress)
+            done = answer_parts.answer_parts(
+                predictor, images, Path(out), engine=engine, actors=actors, progress=progress
+            )
+            return Predictions(use.task.name, (), done.reasons, done.images, out=Path(out))
         if writes_files and Path(out).suffix not in WRITERS:
             folder = Path(out)
         else:
@@ -162,11 +165,3 @@ def model_engine(use: ModelUse, images: ImageList, folder: Path | None) -> engin
     if folder is None and use.task.about.answer_folder and isinstance(use.model, str | Path):
         folder = runs.default_path(Path(use.model).name, root=Path(use.task.about.answer_folder))
     return engines.AnswerEngine(use, images, folder=folder, reused=False)
-
-
-def answers_of_parts(
-    predictor: Predictor, data: object, folder: Path, engine: str | None, actors: int | None, progress: bool
-) -> Predictions:
-    """Answer DATA into a folder, a file for each part."""
-    done = answer_parts.answer_parts(predictor, data, folder, engine=engine, actors=actors, progress=progress)
-    return Predictions(predictor.use.task.name, (), done.reasons, done.images, out=folder)

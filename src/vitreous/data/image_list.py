@@ -184,13 +184,11 @@ def images_below(folder: Path, seen: set[tuple[int, int]] | None = None) -> Iter
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if is_visible_folder(entry):
             yield from images_below(Path(entry.path), seen)
-        elif is_image_name(entry.name) and os.path.isfile(entry.path):
+            continue
+        suffix = os.path.splitext(entry.name)[1].lower()
+        named = suffix in (*EXTENSIONS, *UNREADABLE) and not entry.name.startswith(".")
+        if named and os.path.isfile(entry.path):
             yield Path(entry.path)
-
-
-def is_image_name(name: str) -> bool:
-    """Return whether a file's name is that of an image, and not hidden."""
-    return name[0] != "." and os.path.splitext(name)[1].lower() in (*EXTENSIONS, *UNREADABLE)
 
 
 def is_url(path: str) -> bool:

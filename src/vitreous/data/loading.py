@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vitreous.data.dataset import Indices
@@ -127,7 +126,14 @@ class BatchLoader(Generic[BatchT]):
             in_memory = self.prepare is not None and self.prepare(self.bad, executor)
             steps = self.sampler.epoch(number, start)
             if self.processes and not in_memory:
-                yield from self.from_processes(steps)
+                made = in_order(self.worker_processes, in_worker, steps, ahead=self.workers + AHEAD)
+                for batch, reasons, repaired in made:
+                    self.bad.reasons |= reasons
+                    self.bad.repaired |= repaired
+                    if reasons and not self.sampler.exact:
+                        self.bad.check(self.sampler.count)
+                    if batch is not None:
+                        yield batch
                 return
             with pool(0 if executor is None or in_memory else ASSEMBLERS) as assemblers:
                 if assemblers is None:
@@ -146,17 +152,6 @@ class BatchLoader(Generic[BatchT]):
         weakref.finalize(self, executor.shutdown, wait=False, cancel_futures=True)
         return executor
 
-    def from_processes(self, steps: Iterable[Rows]) -> Iterator[BatchT]:
-        """Yield batches that worker processes make."""
-        made = in_order(self.worker_processes, in_worker, steps, ahead=self.workers + AHEAD)
-        for batch, reasons, repaired in made:
-            self.bad.reasons |= reasons
-            self.bad.repaired |= repaired
-            if reasons and not self.sampler.exact:
-                self.bad.check(self.sampler.count)
-            if batch is not None:
-                yield batch
-
     def batch_and_bad(self, rows: Rows) -> tuple[BatchT | None, dict[str, str], set[str]]:
         """Return a batch, and what could not be read or had to be repaired in this process up to now."""
         return self.batch(rows), self.bad.reasons, self.bad.repaired
@@ -170,11 +165,14 @@ class BatchLoader(Generic[BatchT]):
             if isinstance(sample, BadImage):
                 good[place] = False
                 self.bad.add(sample)
-        if self.sampler.exact:
-            places = np.flatnonzero(good)
-        else:
+        places = np.flatnonzero(good)
+        if not self.sampler.exact:  # for each one that is bad the next good one; after the last, the first
             self.bad.check(self.sampler.count)
-            places = stand_ins(good)
+            if not len(places):
+                raise InputError(
+                    "no image of a whole batch can be read: see the list with `vitreous data check`"
+                )
+            places = places[np.searchsorted(places, np.arange(len(good))) % len(places)]
         if not len(places):
             return None
         return self.collate([samples[place] for place in places], indices[places], rows)
@@ -198,15 +196,6 @@ class BatchLoader(Generic[BatchT]):
             return self.read_sample(index, rng)
         except BadImage as bad:
             return bad
-
-
-def stand_ins(good: NDArray[np.bool_]) -> Indices:
-    """Return for each place of a batch itself if it is good, or the next good one; after the last, the
-    first."""
-    places = np.flatnonzero(good)
-    if not len(places):
-        raise InputError("no image of a whole batch can be read: see the list with `vitreous data check`")
-    return places[np.searchsorted(places, np.arange(len(good))) % len(places)]
 
 
 class DevicePrefetcher(Generic[BatchT]):

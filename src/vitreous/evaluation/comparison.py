@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vitreous.evaluation.result import Answered, Answers, Evaluation, Metric
+from vitreous.evaluation.result import Answered, Answers, Evaluation
 from vitreous.evaluation.scores import ExampleScores, Interval, quantile_interval
 from vitreous.languages import percentage, phrase, words
 from vitreous.results import Result
@@ -257,7 +257,14 @@ def metric_lines(compared: Sequence[Evaluation]) -> list[list[str]]:
         line = [words("metrics").get(name, label)]
         for each in compared:
             metric = each.metrics.get(name)
-            line.append("–" if metric is None else metric_text(metric))
+            if metric is None:
+                line.append("–")
+                continue
+            written = percentage if metric.rate else metric.text
+            text = written(metric.value)
+            if metric.interval:
+                text += f" ({written(metric.interval.low)} … {written(metric.interval.high)})"
+            line.append(text)
         lines.append(line)
     return lines
 
@@ -271,13 +278,6 @@ def loss_lines(runs: Sequence[ComparedRun]) -> list[list[str]]:
             shown = ["–" if value is None else f"{value:.4f}" for value in values]
             lines.append([phrase(f"facts.{name.replace('_', '-')}"), *shown])
     return lines
-
-
-def metric_text(metric: Metric) -> str:
-    """Return a metric with its interval."""
-    written = percentage if metric.rate else metric.text
-    bounds = f" ({written(metric.interval.low)} … {written(metric.interval.high)})" if metric.interval else ""
-    return f"{written(metric.value)}{bounds}"
 
 
 def in_words(value: Answered, classes: Sequence[str]) -> str:

@@ -157,7 +157,7 @@ def probe(
     extracted = time.perf_counter()
     few = fewshot(train, test, classes=classes, shots=shots, seeds=range(seed, seed + draws))
     neighbors = knn_hits(train, test, classes=classes)
-    linear = linear_hits(train, test, classes=classes, seed=seed)
+    linear = linear_hits(train, test, seed=seed)
     count = len(test.targets)
     return Probe(
         data=splits.name,
@@ -198,7 +198,7 @@ def knn_answers(
     return np.concatenate(found)
 
 
-def linear_hits(train: Features, test: Features, *, classes: int, seed: int = 0) -> int:
+def linear_hits(train: Features, test: Features, *, seed: int = 0) -> int:
     """Return how many of `test` are classified correctly by logistic regression with an l2 penalty, which is
     chosen on a fifth of the training images: of each class, where the others would lack one."""
     if len(np.unique(train.targets)) == 1:

@@ -59,15 +59,11 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, wi
         check_float8(device)
     if wanted != "auto":
         return wanted
-    return "bf16" if is_faster_in_bf16(device) and (device.type != "cpu" or width >= WIDE) else "fp32"
-
-
-def is_faster_in_bf16(device: torch.device) -> bool:
-    """Return whether products in bf16 are faster than in fp32: on a GPU with instructions for them; on a CPU
-    if a product was, the first time that this is asked."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= FIRST_BF16
-    return time_of_bf16() < FASTER
+    if device.type == "cuda":  # it has instructions for them
+        faster = torch.cuda.get_device_capability(device) >= FIRST_BF16
+    else:  # a product was, the first time that this is asked
+        faster = time_of_bf16() < FASTER and (device.type != "cpu" or width >= WIDE)
+    return "bf16" if faster else "fp32"
 
 
 @cache
