@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union
 
 import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps
 from pydantic import BeforeValidator, Field, model_validator
-from torch import Tensor
 
 from vitreous.errors import InputError, LazyModule
 from vitreous.models.bands import MOST, Range, checked, read_bands, to_bytes
@@ -468,7 +466,7 @@ class NativePreprocessing(Preprocessing):
 
     def __call__(
         self, images: ImageLike | Iterable[ImageLike]
-    ) -> Float[Tensor, "C H W"] | Float[Tensor, "B C H W"]:
+    ) -> Float[torch.Tensor, "C H W"] | Float[torch.Tensor, "B C H W"]:
         """Turn one image into (C, H, W), or several into a padded batch (B, C, H, W)."""
         several: Any = images
         given: Any = list(several) if getattr(images, "ndim", 0) == 4 else several
@@ -480,7 +478,7 @@ class NativePreprocessing(Preprocessing):
         return self.normalize(padded(pixels))
 
 
-def padded(images: Sequence[Tensor]) -> Float[Tensor, "B C H W"]:
+def padded(images: Sequence[torch.Tensor]) -> Float[torch.Tensor, "B C H W"]:
     """Return images of any sizes as one batch, each in the upper left corner, with NaN around it."""
     height = max(image.shape[1] for image in images)
     width = max(image.shape[2] for image in images)
@@ -490,7 +488,7 @@ def padded(images: Sequence[Tensor]) -> Float[Tensor, "B C H W"]:
     return batch
 
 
-def unpadded(batch: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "C h w"]]:
+def unpadded(batch: Float[torch.Tensor, "B C H W"]) -> list[Float[torch.Tensor, "C h w"]]:
     """Return the images of a batch that `padded` gave."""
     there = ~batch[:, 0].isnan()
     heights, widths = there[:, :, 0].sum(dim=1).tolist(), there[:, 0].sum(dim=1).tolist()

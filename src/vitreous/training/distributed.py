@@ -312,7 +312,19 @@ def groups_of(config: TrainingConfig) -> int | None:
 
 
 class Shards:
-    """Shards a learner's weights over all processes, and gathers them."""
+    """Shards a learner's weights over all processes, and gathers them: data parallelism for models that do
+    not fit into one process.
+
+    Sharding (ZeRO, 1910.02054; FSDP, 2304.11277) is PyTorch's `fully_shard` (FSDP2), applied to a model from
+    outside. The weights of an encoder layer are gathered when it is computed and freed after it; all other
+    weights are one more group, which stays gathered between the forward and the backward pass. What a process
+    stores is divided by the number of processes, or by that of a group (`training.machine.shard=N`), with a
+    copy in each (hybrid sharding).
+
+    An objective can have two attributes for it: `gathered_at_once`, if it uses weights outside their layers,
+    so that all are one group; `kept_whole`, parameters that it changes itself, which every process has in
+    full.
+    """
 
     root: Any  # computes the model that learns, once it is sharded
 

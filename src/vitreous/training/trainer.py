@@ -390,7 +390,8 @@ FEW_EPOCHS, FEW_STEPS = 3, 300  # below both a time is too short to learn in
 
 
 class TimeBudget:
-    """The time of a training over all of its sessions: its steps, validations and saved checkpoints.
+    """The time of a training over all of its sessions: its steps, validations and saved checkpoints. How many
+    steps it will have is estimated again after each step, and the learning rate follows the estimate.
 
     Args:
         learner: at the beginning of this session.
