@@ -1,9 +1,9 @@
 """What a model does and costs, measured on the model itself, without a single weight.
 
-A copy on torch's meta device, where tensors have a shape but no numbers, runs one input. The
-layers name in `described` which of their parts are a step of the paper, and by which equation; hooks record
-them in the order in which they run, with the parameters and the operations since the step before. The memory is measured on that
-device, too: nothing is allocated.
+A copy on torch's meta device, where tensors have a shape but no numbers, runs one input. The layers name in
+`described` which of their parts are a step of the paper, and by which equation; hooks record them in the
+order in which they run, with the parameters and the operations since the step before. The memory is measured
+on that device, too: nothing is allocated.
 """
 
 from __future__ import annotations
