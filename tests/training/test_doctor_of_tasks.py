@@ -64,7 +64,9 @@ def segmentation(tmp_path: Path) -> Run:
     config = SegmenterConfig(**SMALL, num_classes=2)
     run = Run.create(
         tmp_path / "segmentation",
-        SegmentationConfig(source=str(folder), model=config, preprocessing=GRAY, data=DataConfig(workers=1)),
+        SegmentationConfig(
+            source=str(folder), model=config, preprocessing=GRAY, data=DataConfig(reading={"workers": 1})
+        ),
     )
     save_native(wrong(Segmenter(config, preprocessing=GRAY)), run.path / "model")
     return run
