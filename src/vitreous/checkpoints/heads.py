@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -83,7 +83,11 @@ def with_head(converted: Converted) -> Converted:
     for name in beside:
         if match := LAYERS.search(f".{name}"):
             networks.add(name[: match.start()].partition(".")[0] + ".")
-    perhaps = perhaps_heads(beside)
+    # parts of pre-training that are all that is there: a decoder or a predictor, or one projector, which of
+    # several layers compares views
+    perhaps = set(beside) if all(PERHAPS_HEADS.search(name) for name in beside) else set()
+    if any(re.match(r"projector\.\w+\.", name) for name in perhaps):
+        perhaps = set()
     inside = source.inside.split(".")
     maps: set[str] = set()  # the parts that are decoders of maps
     for name in beside:
@@ -120,19 +124,6 @@ def with_head(converted: Converted) -> Converted:
     left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
     tensors = Tensors(source.tensors.entries | rest)  # which are refused with what is missing
     return converted._replace(source=replace(source, tensors=tensors, left_out=left_out))
-
-
-def perhaps_heads(names: Iterable[str]) -> set[str]:
-    """The weights outside of an encoder that are named as parts of pre-training, and are all that is there: a
-    decoder or a predictor, or one projector, which of several layers compares views.
-
-    Args:
-        names: of all weights outside of the encoder.
-    """
-    outside = set(names)
-    if not all(PERHAPS_HEADS.search(name) for name in outside):
-        return set()
-    return set() if any(re.match(r"projector\.\w+\.", name) for name in outside) else outside
 
 
 def part_of(name: str, inside: Sequence[str]) -> str:

@@ -85,8 +85,13 @@ def capture_attention(
         raise InputError(
             "attention of a compiled model cannot be captured: capture the model that it was compiled from"
         )
-    if kind is not None or type(model).__module__.startswith("vitreous.models."):
-        check_attention(model, kind or Attention)
+    own, wanted = type(model).__module__.startswith("vitreous."), kind or Attention
+    known = kind is not None or type(model).__module__.startswith("vitreous.models.")
+    if known and not any(isinstance(module, wanted) for module in model.modules()):
+        reason = f"it has no {wanted.__name__}; leave out kind to see what it has"
+        if own and wanted in (Attention, CrossAttention):
+            reason = "it is a convolutional network; use a ViT or a hybrid such as R50+ViT-B/16"
+        raise InputError(f"{type(model).__name__} has no attention to capture: {reason}")
     watch = Watch(model, kind, reduce)
     hooks = [
         register_module_forward_pre_hook(watch.enter),
@@ -196,16 +201,6 @@ class Watch(DispatchMode):
     def forget(self) -> None:
         """Start with no maps; those of the last pass stay with the caller."""
         self.captured.maps, self.captured.names, self.calls = [], [], {}
-
-
-def check_attention(model: nn.Module, kind: type[nn.Module]) -> None:
-    """Raise InputError for a model without a module of a kind."""
-    if any(isinstance(module, kind) for module in model.modules()):
-        return
-    reason = f"it has no {kind.__name__}; leave out kind to see what it has"
-    if type(model).__module__.startswith("vitreous.") and kind in (Attention, CrossAttention):
-        reason = "it is a convolutional network; use a ViT or a hybrid such as R50+ViT-B/16"
-    raise InputError(f"{type(model).__name__} has no attention to capture: {reason}")
 
 
 Operands = Mapping[str, Any]  # the arguments of an operator by their names in its schema

@@ -278,7 +278,10 @@ def matrix(
         axes.grid(False)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        label_ticks(axes, row_names, column_names)
+        every = max(1, -(-len(columns) // 30))  # where they would not fit
+        axes.set_yticks(range(0, len(rows), every), row_names[::every])
+        rotation = 90 if max(map(len, column_names), default=0) > 3 else 0
+        axes.set_xticks(range(0, len(columns), every), column_names[::every], rotation=rotation)
         axes.set_title(title)
         axes.set_ylabel(axes_names[0])
         axes.set_xlabel(axes_names[1])
@@ -291,15 +294,3 @@ def matrix(
 def shortened(name: str) -> str:
     """Return a name as it fits beside a chart."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1].rstrip() + "…"
-
-
-def label_ticks(axes: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Label rows and columns, every n-th where they would not fit; long column names are rotated."""
-    every = max(1, -(-len(columns) // 30))
-    axes.set_yticks(range(0, len(rows), every), [rows[i] for i in range(0, len(rows), every)])
-    longest = max((len(name) for name in columns), default=0)
-    axes.set_xticks(
-        range(0, len(columns), every),
-        [columns[i] for i in range(0, len(columns), every)],
-        rotation=90 if longest > 3 else 0,
-    )

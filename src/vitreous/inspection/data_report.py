@@ -36,15 +36,22 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
         actions: the CSV beside it.
     """
     seen = evidence.survey
-    parts: list[Exhibit | LeftOut] = [
-        *(pairs_figure(evidence, kind) for kind in KINDS if evidence.pairs[kind]),
-        *([suspects_figure(evidence)] if evidence.suspects else []),
-    ]
+    parts: list[Exhibit | LeftOut] = []
+    for kind in KINDS:
+        if pairs := evidence.pairs[kind]:
+            rows = []
+            for pair in pairs[:SHOWN]:
+                images = [small_image(evidence, index) for index in pair]
+                rows.append((images, [where(evidence, index) for index in pair]))
+            shown = HTML.beside(rows)
+            parts.append(exhibit(f"pairs.{kind}", shown, kind=kind, count=len(pairs), shown=len(rows)))
+    if evidence.suspects:
+        parts.append(suspects_figure(evidence))
     if report.unreadable:
-        rows = []
+        lines = []
         for file, reason in list(seen.bad.reasons.items())[: 4 * SHOWN]:
-            rows.append((Path(file).name, unreadable(reason)))
-        parts.append(exhibit("unreadable", HTML.lines(rows), count=len(report.unreadable)))
+            lines.append((Path(file).name, unreadable(reason)))
+        parts.append(exhibit("unreadable", HTML.lines(lines), count=len(report.unreadable)))
     parts.append(classes_figure(report))
     if seen.names:
         parts += [*distributions(evidence), extremes_figure(evidence)]
@@ -79,16 +86,6 @@ def where(evidence: Evidence, index: int) -> str:
     seen = evidence.survey
     part = phrase(f"data.parts.{list(seen.images)[int(seen.parts[index])]}")
     return f"{utf8_name(seen.keys[index])} ({part})"
-
-
-def pairs_figure(evidence: Evidence, kind: str) -> Exhibit:
-    """Show pairs of images side by side."""
-    pairs = evidence.pairs[kind]
-    rows = []
-    for first, second in pairs[:SHOWN]:
-        images = [small_image(evidence, first), small_image(evidence, second)]
-        rows.append((images, [where(evidence, first), where(evidence, second)]))
-    return exhibit(f"pairs.{kind}", HTML.beside(rows), kind=kind, count=len(pairs), shown=len(rows))
 
 
 def suspects_figure(evidence: Evidence) -> Exhibit:

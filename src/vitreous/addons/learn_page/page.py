@@ -351,13 +351,11 @@ def code_of(model: ViT) -> dict[str, dict[str, str | int]]:
         "features": (ViT.features, "self.pool"),
         "head": (ViT.forward, "self.head"),
     }
-    return {key: line_of(*where) for key, where in lines.items()}
-
-
-def line_of(function: Callable[..., object], part: str) -> dict[str, str | int]:
-    """Return the line of a function's source that contains `part`, its file and its number."""
-    source, first = inspect.getsourcelines(function)
-    number = next(number for number, line in enumerate(source) if part in line.partition("#")[0])
     root = Path(vitreous.__file__).parent
-    file = Path(inspect.unwrap(function).__code__.co_filename).relative_to(root).as_posix()
-    return {"file": file, "line": first + number, "text": source[number].strip()}
+    code: dict[str, dict[str, str | int]] = {}
+    for key, (function, part) in lines.items():
+        source, first = inspect.getsourcelines(function)
+        number = next(number for number, line in enumerate(source) if part in line.partition("#")[0])
+        file = Path(inspect.unwrap(function).__code__.co_filename).relative_to(root).as_posix()
+        code[key] = {"file": file, "line": first + number, "text": source[number].strip()}
+    return code

@@ -93,7 +93,15 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
             raise InputError(f"{DIGIT_PAGES} has other classes than the model, which knows {listed(classes)}")
         return open_digit_pages(config)
     root = existing_folder(spec)
-    parts = {part: pairs_of(*folders) for part, folders in layout(root).items()}
+    parts: dict[str, list[tuple[Path, Path]]] = {}  # each image with its mask
+    for part, (images, masks) in layout(root).items():
+        parts[part], without, _ = matched(images, masks)
+        if without:
+            more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+            wanted = without[0].relative_to(images).with_suffix(".png")
+            raise InputError(
+                f"the image {without[0]}{more} has no mask: put {wanted} into {masks}, or remove the image"
+            )
     given = legend_of(root)
     everything = list(chain.from_iterable(parts.values()))
     sizes = check_files(everything, given)
@@ -150,18 +158,6 @@ def image_and_mask_folders(root: Path, pattern: str) -> tuple[Path, Path] | None
     images = [root / pattern.format(name) for name in IMAGES if (root / pattern.format(name)).is_dir()]
     masks = [root / pattern.format(name) for name in MASKS if (root / pattern.format(name)).is_dir()]
     return (images[0], masks[0]) if images and masks else None
-
-
-def pairs_of(images: Path, masks: Path) -> list[tuple[Path, Path]]:
-    """Each image with its mask, by their paths without ending."""
-    pairs, without, _ = matched(images, masks)
-    if without:
-        more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-        wanted = without[0].relative_to(images).with_suffix(".png")
-        raise InputError(
-            f"the image {without[0]}{more} has no mask: put {wanted} into {masks}, or remove the image"
-        )
-    return pairs
 
 
 def matched(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:

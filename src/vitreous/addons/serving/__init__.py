@@ -1,8 +1,8 @@
 """`vitreous serve`: one model of images over HTTP, in one process, with a web page.
 
-A request passes through the modules in this order: `limits` (who may ask, how much, how fast), `uploads` (the
-images in its body), `app` (its address, and the way through it), `batching` (what arrives together
-is computed together), `models` (the answers). `page` makes the web page; `run` starts and stops all of it,
+A request passes through the modules in this order: `limits` (who may ask, how much, how fast), `app` (its
+address, the images in its body, and the way through it), `batching` (what arrives together is computed
+together), `models` (the answers). `page` makes the web page; `run` starts and stops all of it,
 and loads the model again.
 """
 

@@ -203,7 +203,11 @@ def write_sequence_page(
         head["kind"] = found.task
         parts = [results_table(found), *parts]
         if found.mistakes:
-            parts = [mistaken_texts(found, by_word=interactive), *parts]
+            rows = []  # wrong texts, aligned with the right ones
+            for source, wanted, text in found.mistakes[:MOST_TEXTS]:
+                rows.append((source, differences(wanted, text, interactive)))
+            shown, wrong, count = HTML.differences(rows), len(found.mistakes), found.count
+            parts = [exhibit("wrong-texts", shown, shown=len(rows), wrong=wrong, count=count), *parts]
     folder.mkdir(parents=True, exist_ok=True)
     arrays = dict[str, NDArray[np.float32]]()
     for number, seen in enumerate(maps):
@@ -223,15 +227,6 @@ def write_sequence_page(
     )
     written = [{key: example[key] for key in ("source", "text")} for example in examples]
     return Inspection(page, numbers, (), {"written": written})
-
-
-def mistaken_texts(evaluation: TextEvaluation, *, by_word: bool) -> Exhibit:
-    """Show wrong texts aligned with the right ones."""
-    rows = []
-    for source, wanted, text in evaluation.mistakes[:MOST_TEXTS]:
-        rows.append((source, differences(wanted, text, by_word)))
-    wrong, count = len(evaluation.mistakes), evaluation.count
-    return exhibit("wrong-texts", HTML.differences(rows), shown=len(rows), wrong=wrong, count=count)
 
 
 def differences(wanted: str, text: str, by_word: bool) -> list[tuple[str, str]]:

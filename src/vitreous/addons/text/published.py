@@ -135,15 +135,23 @@ def read_trocr(source: Source) -> Converted:
     check_no_overrides(source)
     where, described = f"{source.where}/config.json", source.config
     with understood(where):
-        if (
-            described.get("model_type") != "vision-encoder-decoder"
-            or part_of(described, "decoder", where).get("model_type") != "trocr"
-        ):
+        theirs: Mapping[str, Any] = part_of(described, "decoder", where)
+        if described.get("model_type") != "vision-encoder-decoder" or theirs.get("model_type") != "trocr":
             raise InputError(
                 f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise; pass "
                 "format='huggingface' for the encoder alone"
             )
-        decoder, encoder_config = decoder_config(source), part_of(described, "encoder", where)
+        decoder = DecoderConfig(
+            vocabulary=theirs["vocab_size"],
+            position="learned" if theirs["use_learned_position_embeddings"] else "sinusoidal-fairseq",
+            position_offset=OFFSET,
+            embedding_norm=theirs["layernorm_embedding"],
+            pad=source.config.get("pad_token_id", theirs["pad_token_id"]),
+            start=source.config.get("decoder_start_token_id", theirs["decoder_start_token_id"]),
+            end=source.config.get("eos_token_id", theirs["eos_token_id"]),
+            **decoder_fields(source, theirs),
+        )
+        encoder_config = part_of(described, "encoder", where)
         if not encoder_config:
             raise KeyError("encoder")
     # the pooler is not read by the decoder
@@ -166,20 +174,6 @@ def read_trocr(source: Source) -> Converted:
         # a trace of computed positions in older files
         ignored=(*encoder.ignored, f"{DECODER}embed_positions._float_tensor"),
         task="captioning",
-    )
-
-
-def decoder_config(source: Source) -> DecoderConfig:
-    decoder: Mapping[str, Any] = part_of(source.config, "decoder", source.where)
-    return DecoderConfig(
-        vocabulary=decoder["vocab_size"],
-        position="learned" if decoder["use_learned_position_embeddings"] else "sinusoidal-fairseq",
-        position_offset=OFFSET,
-        embedding_norm=decoder["layernorm_embedding"],
-        pad=source.config.get("pad_token_id", decoder["pad_token_id"]),
-        start=source.config.get("decoder_start_token_id", decoder["decoder_start_token_id"]),
-        end=source.config.get("eos_token_id", decoder["eos_token_id"]),
-        **decoder_fields(source, decoder),
     )
 
 

@@ -101,6 +101,13 @@ def read_huggingface(source: Source) -> Converted:
     if family is families.SIGLIP and config.pooling.kind == "mean":
         # SiglipForImageClassification does not use its pooling head
         unused += [name for name in source.tensors if name.startswith("head.")]
+    interpolation = None  # where a family does not resample its positions as the others do
+    if naflex or family is families.TIPS:
+        interpolation = "flexivit"
+    elif config.position.kind == "relative-bias":
+        interpolation = "timm-npz"
+    elif family is families.DINOV2 and config.registers:
+        interpolation = "timm"
     return Converted(
         source,
         config,
@@ -109,7 +116,7 @@ def read_huggingface(source: Source) -> Converted:
         labels_of(source),
         tuple(unused),
         None if family is families.CLIP else task_of(source),
-        interpolation="flexivit" if naflex else own_interpolation(family, config),
+        interpolation=interpolation,
         used_size=used_size(source, family, config),
     )
 
@@ -125,15 +132,6 @@ def used_size(source: Source, family: families.Family, config: ViTConfig) -> tup
         f"images of {size}, as preprocessor_config.json makes them, for positions of {config.image_size}"
     )
     return size
-
-
-def own_interpolation(family: families.Family, config: ViTConfig) -> str | None:
-    """How a family resamples its positions, where not as the others do."""
-    if config.position.kind == "relative-bias":
-        return "timm-npz"
-    if family is families.TIPS:
-        return "flexivit"
-    return "timm" if family is families.DINOV2 and config.registers else None
 
 
 def of_one_size(source: Source) -> Source:

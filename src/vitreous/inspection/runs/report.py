@@ -6,7 +6,7 @@ Each kind of run has its own exhibits; `write_run_report` makes the page of all 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -175,11 +175,14 @@ def write_pretraining_report(
     batch, names = sample_batch(encoder, images)
     rows = read_metrics(run / "metrics.jsonl")
     measured = {"loss": "loss", "validation-loss": "validation_loss", "k-nn": "validation_knn"}
-    parts = [
-        *objective_figure(illustrate(batch, torch.Generator().manual_seed(0)), encoder, names),
-        figures.curves_figure(run, kind=panels),
-        *model_exhibits(encoder, batch, names),
-    ]
+    parts: list[Exhibit | LeftOut] = []
+    shown = illustrate(batch, torch.Generator().manual_seed(0))
+    if shown is not None:  # masked and reconstructed images, or views of them
+        kinds = [phrase(f"images.{kind}") for kind in shown.columns]
+        columns = [map(rgb, encoder.preprocessing.denormalize(each)) for each in shown.columns.values()]
+        triples = list(zip(zip(*columns, strict=True), names, strict=True))
+        parts.append(exhibit(shown.exhibit, HTML.image_triples(triples, kinds), target=shown.target))
+    parts += [figures.curves_figure(run, kind=panels), *model_exhibits(encoder, batch, names)]
     how = phrase(f"models.objectives.{objective}")
     return write_run_report(
         run,
@@ -192,16 +195,6 @@ def write_pretraining_report(
         findings=findings,
         command="pretrain",
     )
-
-
-def objective_figure(shown: Illustration | None, encoder: Model, names: Sequence[str]) -> Iterator[Exhibit]:
-    """Show what the objective asks: masked and reconstructed images, or views of them."""
-    if shown is None:
-        return
-    kinds = [phrase(f"images.{kind}") for kind in shown.columns]
-    columns = [map(rgb, encoder.preprocessing.denormalize(images)) for images in shown.columns.values()]
-    triples = list(zip(zip(*columns, strict=True), names, strict=True))
-    yield exhibit(shown.exhibit, HTML.image_triples(triples, kinds), target=shown.target)
 
 
 def sample_batch(model: Model, images: ImageDataset) -> tuple[Float[Tensor, "B C H W"], list[str]]:
