@@ -108,23 +108,20 @@ class Server:
     def use(self, loaded: Loaded) -> None:
         """Answer new requests with this model; those that were accepted keep the one before."""
         self.loaded = loaded
-        self.batchers = {
-            endpoint.name: Batcher[Question, Answer](
+        self.batchers: dict[str, Batcher[Question, Answer]] = {}
+        for endpoint in loaded.model.endpoints:
+            self.batchers[endpoint.name] = Batcher(
                 endpoint.answer,
                 executor=self.model_thread,
                 max_batch=self.limits.max_batch if endpoint.together else 1,
                 max_wait=self.limits.max_wait if endpoint.together else 0.0,
                 observe=partial(self.metrics.batch, f"/v1/{endpoint.name}"),
             )
-            for endpoint in loaded.model.endpoints
-        }
 
     def replace(self, loaded: Loaded) -> None:
         """As `use`. Raises InputError: the model has other addresses."""
-        before, now = (
-            {each.name: each.item for each in one.model.endpoints} for one in (self.loaded, loaded)
-        )
-        if before != now:
+        before = {each.name: each.item for each in self.loaded.model.endpoints}
+        if before != {each.name: each.item for each in loaded.model.endpoints}:
             raise InputError("the new model answers other questions: start another server for it")
         self.use(loaded)
 
