@@ -323,10 +323,10 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     assert "cannot write /proc/nowhere: No such file or directory; choose another --out" in error
     assert error.strip().count("\n") == 0
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("vitreous.inspection.model_report.save_arrays", full)
+    monkeypatch.setattr(np, "savez_compressed", full)
     assert run([*asked, str(tmp_path / "out")]) == 2
     assert "No space left on device; choose another --out" in capsys.readouterr().err
 
