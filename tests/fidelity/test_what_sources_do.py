@@ -11,14 +11,19 @@ from PIL import Image
 from scipy import stats
 from torch import nn
 
+from vitreous.data.batch_augmentation import BatchRandom, mix
 from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.image_augmentation import BIG_VISION, Strength
 from vitreous.data.sampling import repeated, shuffled
 from vitreous.data.transforms import crop_pixels, random_crop
+from vitreous.layers.embedding import sincos_2d, sincos_of_mae
+from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import SinCosPositionConfig
 from vitreous.models.names import build_model, config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator
-from vitreous.training.objectives import several_labels_loss
+from vitreous.tasks.pretraining.rules import find_recipe
+from vitreous.training.objectives import several_labels_loss, sigmoid_loss
 from vitreous.training.recipes import NAMES, recipe
 
 INCEPTION = RandomResizedCropConfig(scale=(0.05, 1.0), ratio=(0.75, 1.33), sampler="tensorflow")
@@ -158,3 +163,49 @@ def test_the_representation_layer_is_drawn_as_a_dense_layer_of_flax() -> None:
     weight = build_model(config).representation.linear.weight.detach()
     assert weight.std().item() == pytest.approx(384**-0.5, rel=0.01)
     assert weight.abs().max().item() == pytest.approx(2 * 384**-0.5 / 0.87962566, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["deit3", "vit5"])
+def test_gradients_of_a_sigmoid_loss_are_clipped_as_those_of_its_mean_over_the_classes(name: str) -> None:
+    """DeiT III and ViT-5 clip at 1 what `BCEWithLogitsLoss` gives, the mean over classes and images."""
+    training, classes = recipe(name).config.training, recipe(name).config.model.num_classes
+    assert classes
+    labels = torch.arange(8)
+    targets = nn.functional.one_hot(labels, classes).float()
+    torch.manual_seed(0)
+    gradients = []
+    for scale in (1.0, 1000.0):  # within their limit, and beyond it
+        ours, theirs = (nn.Linear(4, classes) for _ in range(2))
+        theirs.load_state_dict(ours.state_dict())
+        features = scale * torch.randn(8, 4)
+        sigmoid_loss(ours(features), labels, 0.0).backward()
+        nn.functional.binary_cross_entropy_with_logits(theirs(features), targets).backward()
+        norms = []
+        for layer, limit in ((ours, training.optimizer.clip_norm), (theirs, 1.0)):
+            norms.append(float(nn.utils.clip_grad_norm_(layer.parameters(), limit)))
+        gradients.append(norms[1])
+        # Adam is blind to a factor that is the same in every step.
+        assert torch.allclose(ours.weight.grad, classes * theirs.weight.grad, rtol=1e-3, atol=1e-6)
+    assert gradients[0] < 1 < gradients[1]
+
+
+def test_positions_of_the_mae_recipe_are_those_of_its_authors() -> None:
+    """pos_embed.py divides i by D / 4, so that the lowest frequency stops short of 1/10000."""
+    config = find_recipe("mae").config.model
+    assert isinstance(config, ViTConfig)
+    assert isinstance(config.position, SinCosPositionConfig)
+    ours = sincos_2d(config.grid, config.width, config.position.temperature)
+    assert torch.allclose(ours, sincos_of_mae(config.grid, config.width), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["deit3", "vit5"])
+def test_both_classes_of_a_mixed_image_count_in_full_for_a_sigmoid_loss(name: str) -> None:
+    """engine.py of DeiT and ViT-5 sets every target above zero to one."""
+    config = recipe(name).config.augmentation.mix
+    assert config
+    targets = torch.eye(8)
+    for step in range(4):
+        random = BatchRandom(0, 0, step, size=8)
+        _, mixed = mix(torch.rand(8, 3, 8, 8), targets, config, random)
+        partners = targets[torch.arange(8) ^ 1]
+        assert torch.equal(mixed, targets + partners)

@@ -245,7 +245,8 @@ def mix(
         own = 1 - (bottom - top) * (right - left) / (height * width)
     else:
         mixed = torch.lerp(images[partner], images, own)
-    return mixed, torch.lerp(targets[partner], targets, own)
+    shares = torch.lerp(targets[partner], targets, own)
+    return mixed, (shares > 0).to(shares) if config.whole_targets else shares
 
 
 def span(center: int, length: float, limit: int) -> tuple[int, int]:

@@ -258,6 +258,9 @@ class MixConfig(Config):
     mixup: NotNegative = setting(0.0, "alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
     cutmix: NotNegative = setting(0.0, "alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
     probability: Fraction = setting(1.0, "of a batch being mixed at all")
+    whole_targets: bool = setting(
+        False, "the classes of both images count in full, and not by their shares (DeiT III)"
+    )
 
     @model_validator(mode="after")
     def _something(self) -> MixConfig:
