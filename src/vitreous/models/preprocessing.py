@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Real, UInt8
 from PIL import Image, ImageOps
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -151,8 +151,9 @@ class Preprocessing(ImagePreparation):
             return (tall - height) // 2, (wide - width) // 2
         return round((tall - height) / 2), round((wide - width) / 2)
 
-    def normalize(self, pixels: UInt8[torch.Tensor, "*B C H W"]) -> Float[torch.Tensor, "*B C H W"]:
-        """Compute (pixel / 255 - mean) / std, channel by channel."""
+    def normalize(self, pixels: Real[torch.Tensor, "*B C H W"]) -> Float[torch.Tensor, "*B C H W"]:
+        """Compute (pixel / 255 - mean) / std, channel by channel, of bytes or of numbers from 0 to 255; NaN
+        where there is no pixel stays."""
         factor, shift = (each.to(pixels.device) for each in self.factor_and_shift())
         numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
         return torch.mul(pixels, factor, out=numbers).add_(shift)
