@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from vitreous.training.recipes import MEASURED, NAMES
+from vitreous.tasks.pretraining.rules import recipe_names
+from vitreous.training.recipes import MEASURED
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,7 +22,7 @@ ROWS = json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]
 def program(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     yield import_module("provenance")
-    for name in ("provenance", "peers", "record"):
+    for name in [name for name in sys.modules if name.startswith("provenance")] + ["peers", "record"]:
         sys.modules.pop(name, None)
 
 
@@ -31,14 +32,22 @@ def test_a_recipe_does_what_its_source_does_or_the_reason_is_known(row: dict[str
 
 
 def test_recipes_that_were_run_are_recipes() -> None:
-    assert {row["recipe"] for row in ROWS} <= {*NAMES, "mae", "dino", "paper-masked-patch"}
+    assert {row["recipe"] for row in ROWS} <= set(recipe_names())
     assert {row["quantity"] for row in ROWS} >= {"weights", "crops", "colors", "batch", "angle", "loss"}
 
 
+def test_every_cell_has_a_number_or_the_reason_why_there_is_none(program: Any) -> None:
+    found = {(row["recipe"], row["quantity"]) for row in ROWS if not row["peer"]}
+    cells = {(name, quantity) for name in program.RECIPES for quantity in program.QUANTITIES}
+    assert found | set(program.NONE) == cells
+    assert not found & set(program.NONE)
+
+
 def test_the_numbers_of_tensorflow_are_those_of_the_recipes_today(program: Any) -> None:
-    """Operations and pixels, computed again here; boxes are in test_what_sources_do.py and below."""
-    kept = {(row["recipe"], row["quantity"]): row["difference"] for row in ROWS}
-    for row in (*program.colors_of_big_vision(), *program.resizing_of_tensorflow(), *program.copies(None)):
+    """Operations, pixels and epochs, computed again here; boxes are in test_what_sources_do.py and below."""
+    kept = {(row["recipe"], row["quantity"]): row["difference"] for row in ROWS if not row["peer"]}
+    pixels = (*program.colors_of_big_vision(), *program.resizing_of_tensorflow())
+    for row in (*pixels, *program.epochs_of_tensorflow(), *program.epochs_of_torch(), *program.copies(None)):
         assert row.difference == pytest.approx(kept[row.recipe, row.quantity], abs=0.02), row
 
 
@@ -49,10 +58,28 @@ def test_crops_are_those_that_tensorflow_drew(program: Any) -> None:
 
 
 @pytest.mark.slow
+def test_images_look_as_after_the_draws_of_big_vision_and_timm(program: Any) -> None:
+    pytest.importorskip("timm")
+    for row in (*program.draws_of_big_vision(), *program.draws_of_timm()):
+        assert row.difference <= row.limit or program.reason(row), row
+
+
+@pytest.mark.slow
+def test_a_recipe_trains_as_timm_does(program: Any) -> None:
+    pytest.importorskip("timm")
+    for row in program.from_timm(None):
+        assert row.difference <= row.limit, row
+
+
+@pytest.mark.slow
 def test_crops_and_operations_are_those_of_torchvision_and_timm(program: Any) -> None:
     pytest.importorskip("torchvision")
     pytest.importorskip("timm")
-    for row in (*program.crops_of_torchvision(), *program.colors_of_timm()):
+    for row in (
+        *program.crops_of_torchvision(),
+        *program.colors_of_timm(),
+        *program.resizing_of_torchvision(None),
+    ):
         assert row.difference <= row.limit, row
 
 

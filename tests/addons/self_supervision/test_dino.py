@@ -19,6 +19,7 @@ from vitreous.addons.self_supervision.dino import (
     signs_of_collapse,
 )
 from vitreous.addons.self_supervision.views import MultiCrop, ViewReader, ViewsConfig, multi_crop
+from vitreous.checkpoints.resizing import resize
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ArrayImages
@@ -156,6 +157,22 @@ def test_small_crops_go_through_the_models_own_weights(tiny, overrides):
             model.position if overrides["position"].get("where") is None else model.blocks[0].position
         ).table
         assert table.grad.abs().sum() > 0
+
+
+def test_small_crops_have_positions_as_in_the_authors_code(tiny):
+    """`interpolate_pos_encoding` of vision_transformer.py asks for 0.1 patches more than there are."""
+    model = tiny().eval()
+    table = model.position.table
+    torch.nn.init.normal_(table)
+    images = torch.randn(2, 3, 16, 24)
+    rows, columns = model.config.grid
+    grid = table[1:].T.reshape(1, -1, rows, columns)
+    scale = (2.1 / rows, 3.1 / columns)
+    patches = torch.nn.functional.interpolate(grid, scale_factor=scale, mode="bicubic")
+    resized = resize(model, image_size=(16, 24))
+    with torch.no_grad():
+        resized.position.table.copy_(torch.cat([table[:1], patches.flatten(2)[0].T]))
+    assert torch.allclose(FeaturesAt(model, (16, 24))(model, images), resized.features(images), atol=1e-5)
 
 
 def test_at_its_own_size_the_features_are_the_models(tiny, images):

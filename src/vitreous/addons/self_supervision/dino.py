@@ -262,7 +262,7 @@ class FeaturesAt(nn.Module):
             name: weight for name, weight in model.named_parameters() if name in self.names
         }
         (shape,) = self.shape
-        if isinstance(model, ViT) and isinstance(shape, ViT):  # bicubic, as in DINO's code
-            weights |= resized_positions(weights, model.config, shape.config, "huggingface")
+        if isinstance(model, ViT) and isinstance(shape, ViT):  # DINO's code moves the sample points, too
+            weights |= resized_positions(weights, model.config, shape.config, "dinov2")
         buffers = {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
         return functional_call(shape.train(model.training), weights | buffers, (images,))

@@ -1,0 +1,247 @@
+"""What `provenance.py` and its parts have in common: the rows that they find, distances of distributions, and
+two trainings of the same weights on the same data."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from vitreous.data.image_samples import Batch
+from vitreous.tasks.pretraining.rules import find_recipe
+from vitreous.training.config import TrainingConfig
+from vitreous.training.learner import Learner
+from vitreous.training.objectives import Objective, classification
+from vitreous.training.step import LossOf, TrainStep
+
+DRAWS, STEPS, SHORT = 20_000, 200, 20
+# Of what is computed and not drawn: pixels are rounded, and float32 adds up in another order.
+LIMITS = {"colors": 0.5, "resizing": 0.5, "batch": 0.01, "gradient": 1e-4, "angle": 1.0, "loss": 0.02}
+
+
+class Row(NamedTuple):
+    """A quantity of a recipe, beside the code that was run."""
+
+    recipe: str
+    quantity: str
+    difference: float
+    where: str  # the tensor, operation or size of the largest difference
+    source: str  # what was run
+    limit: float  # what chance or rounding explains
+    why: str = ""  # the reason where it is more
+    peer: str = ""  # another library with the same model, for which the recipe was not written
+
+
+def ks(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The largest distance of two empirical distributions."""
+    places = np.unique(np.concatenate([ours, theirs]))
+    shares = [np.searchsorted(np.sort(each), places, side="right") / len(each) for each in (ours, theirs)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def largest(found: Mapping[str, float]) -> tuple[float, str]:
+    where = max(found, key=lambda name: found[name])
+    return found[where], where
+
+
+def chance(draws: int) -> float:
+    """The KS distance of two samples that one comparison in a thousand exceeds by chance."""
+    return 1.95 * math.sqrt(2 / draws)
+
+
+def load(path: Path, *folders: Path) -> Any:
+    """Import a file of a clone."""
+    sys.path[:0] = [str(path.parent), *map(str, folders)]
+    try:
+        spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where timm's registry looks for it
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        del sys.path[: 1 + len(folders)]
+
+
+def initial(ours: nn.Module, theirs: nn.Module, names: Callable[[str], bool] = lambda name: True) -> Any:
+    """The KS distance of the tensor of two models for which it is largest beside what chance explains, where
+    that is, and what chance explains."""
+    others, found, limits = theirs.state_dict(), {}, {}
+    for name, tensor in ours.state_dict().items():
+        if names(name) and tensor.is_floating_point() and tensor.numel() >= 100:
+            mine, other = (
+                each.detach().double().flatten().numpy()[:: max(each.numel() // DRAWS, 1)][:DRAWS]
+                for each in (tensor, others[name])
+            )
+            found[name], limits[name] = ks(np.round(mine, 5), np.round(other, 5)), chance(len(mine))
+    _, where = largest({name: found[name] / limits[name] for name in found})
+    return found[where], where, limits[where]
+
+
+def with_source(found: tuple[float, str, float], source: str) -> tuple[float, str, str, float]:
+    return found[0], found[1], source, found[2]
+
+
+class Follower(NamedTuple):
+    """What a training did: its first gradient and its weights after some steps, by tensor, and its losses."""
+
+    gradient: dict[str, torch.Tensor]
+    before: dict[str, torch.Tensor]
+    after: dict[str, torch.Tensor]
+    losses: list[float]
+
+
+def angles(follower: Follower) -> dict[str, float]:
+    """Degrees by which each tensor that learns was turned."""
+    found = {}
+    for name in follower.gradient:
+        before, after = follower.before[name], follower.after[name]
+        # Biases that begin at 1e-6 or 0 have no direction to turn from.
+        if before.norm() > 1e-4 * math.sqrt(before.numel()) and before.numel() >= 100:
+            cosine = torch.cosine_similarity(before.flatten().double(), after.flatten().double(), dim=0)
+            found[name] = math.degrees(math.acos(min(float(cosine), 1.0)))
+    return found
+
+
+def compared(recipe: str, source: str, ours: Follower, theirs: Follower) -> Iterator[Row]:
+    gradients = {
+        name: float((own - theirs.gradient[name]).norm() / theirs.gradient[name].norm().clamp(min=1e-12))
+        for name, own in ours.gradient.items()
+        if theirs.gradient[name].norm() > 1e-6
+    }
+    yield Row(recipe, "gradient", *largest(gradients), source, LIMITS["gradient"])
+    mine, other = angles(ours), angles(theirs)
+    turned = {name: abs(angle - other[name]) for name, angle in mine.items() if name in other}
+    size, where = largest(turned)
+    text = f"{where}: {mine[where]:.2f}, {other[where]:.2f} there"
+    yield Row(recipe, "angle", size, text, source, LIMITS["angle"])
+    losses = {str(i): abs(a - b) for i, (a, b) in enumerate(zip(ours.losses, theirs.losses, strict=True))}
+    size, where = largest(losses)
+    yield Row(recipe, "loss", size, f"step {where}", source, LIMITS["loss"])
+
+
+def copied(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+
+
+def batches(size: int, steps: int = STEPS) -> list[Batch]:
+    """Images whose class is the place of a bright square."""
+    generator, found = torch.Generator().manual_seed(0), []
+    for _ in range(steps):
+        labels = torch.randint(10, (16,), generator=generator)
+        images = torch.randn(16, 3, size, size, generator=generator) * 0.5
+        for image, label in zip(images, labels.tolist(), strict=True):
+            image[:, 3 * label : 3 * label + 3, :8] += 2.0
+        found.append(Batch(images, labels, torch.ones(16, dtype=torch.bool)))
+    return found
+
+
+def follow(
+    model: nn.Module,
+    config: TrainingConfig,
+    data: Sequence[Any],
+    objective: Objective | None = None,
+    steps: int = STEPS,
+) -> Follower:
+    """Train a model as `vitreous train` does, with the recipe's optimizer.
+
+    Args:
+        objective: None for the classification of the configuration.
+        steps: of the whole training, of which `data` are the first.
+    """
+    learner = Learner.begin(model, config)
+    step = TrainStep(learner, LossOf(model, objective or classification(config)), config, seed=0)
+    before, after, gradient, losses = copied(model), {}, {}, []
+    for number, batch in enumerate(data):
+        learner.set_learning_rate(config, steps)
+        step.prepare(batch)
+        if number == 0:
+            gradient = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        losses.append(float(step.measured[0][1]["loss"]))
+        step.take()
+        step.outcome()
+        if number + 1 == SHORT:
+            after = copied(model)
+    return Follower(gradient, before, after, losses)
+
+
+def small(recipe: str, **options: Any) -> tuple[Any, TrainingConfig]:
+    """The recipe's model with two layers for images of 32 pixels, and its training in STEPS steps of 16,
+    without warm-up."""
+    config = find_recipe(recipe).config
+    sizes = {"depth": 2, "image_size": (32, 32), "patch_size": (8, 8), "num_classes": 10}
+    model = config.model.model_dump() | sizes | options
+    # Warm-up begins at 0 in big_vision, and at one part here: of 10,000 steps that is one.
+    schedule = config.training.schedule.model_copy(update={"warmup": 0.0})
+    training = config.training.model_copy(
+        update={"schedule": schedule, "batch_size": 16, "lr_batch_size": None, "label_smoothing": 0.0}
+    )
+    return type(config.model).model_validate(model), training
+
+
+def build(config: Any, training: TrainingConfig) -> nn.Module:
+    """Our model with the initial weights of a recipe."""
+    from vitreous.layers.initialization import init_weights
+    from vitreous.models.names import build_model
+    from vitreous.rng import torch_generator
+
+    model = build_model(config)
+    init_weights(model, torch_generator(0, "weights"), training.initialization)
+    return model
+
+
+def follow_peer(
+    peer: nn.Module,
+    loaded: Callable[[nn.Module], nn.Module],
+    optimizer: torch.optim.Optimizer,
+    data: Sequence[Any],
+    loss_of: Callable[[Any], torch.Tensor],
+    *,
+    begin: Callable[[int], object],
+    clip: Callable[[], object] = lambda: None,
+    end: Callable[[int], object] = lambda number: None,
+) -> Follower:
+    """Train a model of PyTorch with an optimizer of its own.
+
+    Args:
+        loaded: makes our model of it.
+        begin: called with the number of a step before it: the rates.
+        clip: called between the gradient and the step.
+        end: called after a step.
+    """
+    before, losses, gradient, after = copied(loaded(peer)), [], {}, {}
+    for number, batch in enumerate(data):
+        begin(number)
+        optimizer.zero_grad()
+        loss = loss_of(batch)
+        loss.backward()
+        clip()
+        if number == 0:
+            gradient = gradient_of(peer, loaded)
+        losses.append(float(loss))
+        optimizer.step()
+        end(number)
+        if number + 1 == SHORT:
+            after = copied(loaded(peer))
+    return Follower(gradient, before, after, losses)
+
+
+def gradient_of(peer: nn.Module, loaded: Callable[[nn.Module], nn.Module]) -> dict[str, torch.Tensor]:
+    """Return a peer's gradient by the names of our tensors: it is loaded in the place of the weights."""
+    kept = {key: value.clone() for key, value in peer.state_dict().items()}
+    gradients = {
+        name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in peer.named_parameters()
+    }
+    peer.load_state_dict(kept | gradients)
+    found = copied(loaded(peer))
+    peer.load_state_dict(kept)
+    return found

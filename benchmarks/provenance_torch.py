@@ -1,0 +1,488 @@
+"""Recipes beside code in PyTorch: timm, transformers and vit-pytorch as they are installed, and clones of the
+authors' code of MAE, DINO, DeiT and ViT-5. `provenance.py` runs it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest.mock import MagicMock, patch
+
+import numpy as np
+import torch
+from peers import import_timm
+from provenance_rows import (
+    SHORT,
+    STEPS,
+    Row,
+    batches,
+    build,
+    compared,
+    follow,
+    follow_peer,
+    initial,
+    load,
+    small,
+    with_source,
+)
+from provenance_settings import inside
+from torch import nn
+
+import vitreous as vt
+from vitreous.data.image_samples import Batch
+from vitreous.tasks.pretraining.rules import find_recipe
+from vitreous.training.config import TrainingConfig
+from vitreous.training.learner import learning_rate
+from vitreous.training.objectives import classification
+
+
+class Peer(NamedTuple):
+    """What a recipe is beside, where its own source is not the only one."""
+
+    recipe: str
+    name: str
+    source: str
+
+
+def beside(
+    about: Peer,
+    peer: nn.Module,
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    loaded: Callable[[nn.Module], nn.Module],
+    optimizer: torch.optim.Optimizer,
+    training: TrainingConfig,
+    steps: int = STEPS,
+    criterion: Callable[..., torch.Tensor] = nn.functional.cross_entropy,
+    clip: Callable[[], object] = lambda: None,
+) -> Iterator[Row]:
+    """Train a peer with its optimizer from its weights, at the recipe's rates, and ours from the same.
+
+    Args:
+        forward: gives its logits.
+        loaded: makes our model of it.
+        steps: of the whole training; the losses of a short one are not compared.
+        criterion: of its logits and the labels.
+        clip: called between the gradient and the step.
+    """
+    data = batches(32, steps)
+    ours = follow(loaded(peer), training, data, steps=steps)
+
+    def begin(number: int) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = training.peak_lr * learning_rate(number, steps, training.schedule)
+
+    def loss_of(batch: Batch) -> torch.Tensor:
+        return criterion(forward(batch.images), batch.targets)
+
+    theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin, clip=clip)
+    for row in compared(about.recipe, about.source, ours, theirs):
+        if row.quantity != "loss" or steps == STEPS:
+            yield row._replace(peer=about.name)
+
+
+def from_timm(sources: Path | None) -> Iterator[Row]:
+    """`deit` beside timm's model and optimizer, as DeiT's main.py puts them together."""
+    timm = import_timm()
+    name, source = "deit", f"timm {timm.__version__}"
+    config, training = small(name, drop_path=0.0)
+    torch.manual_seed(0)
+    options = {"embed_dim": 384, "depth": 2, "num_heads": 6, "num_classes": 10}
+    peer = timm.models.vision_transformer.VisionTransformer(img_size=32, patch_size=8, **options)
+    yield Row(name, "weights", *with_source(initial(build(config, training), vt.load(peer)), source))
+    nn.init.normal_(peer.head.weight, std=0.02)
+    factory = importlib.import_module("timm.optim")
+    optimizer = factory.create_optimizer_v2(peer, opt="adamw", lr=1e-3, weight_decay=0.05)
+    yield from beside(Peer(name, "", source), peer, peer, vt.load, optimizer, training, STEPS)
+
+
+def from_transformers(sources: Path | None) -> Iterator[Row]:
+    """`deit` beside the ViT of transformers, with AdamW as its Trainer groups parameters: no decay of biases
+    and of LayerNorm, but of positions and the class token; and with the decay of the recipe."""
+    import_timm()  # declares the operators that torchvision asks for
+    transformers = importlib.import_module("transformers")
+    trainer = importlib.import_module("transformers.trainer_pt_utils")
+    about = Peer("deit", "transformers", f"transformers {transformers.__version__}")
+    config, training = small(about.recipe, drop_path=0.0)
+    sizes = {"hidden_size": 384, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 1536}
+
+    def drawn() -> nn.Module:
+        torch.manual_seed(0)
+        return transformers.ViTForImageClassification(  # type: ignore[no-any-return]
+            transformers.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=10, layer_norm_eps=1e-6)
+        )
+
+    found = initial(build(config, training), vt.load(drawn()))
+    yield Row(about.recipe, "weights", *with_source(found, about.source), peer=about.name)
+    for name, others in ((about.name, ()), ("transformers, decay of the recipe", ("position", "cls_token"))):
+        peer = drawn()
+        decayed = trainer.get_parameter_names(peer, [nn.LayerNorm], ["bias", "layernorm", *others])
+        optimizer = adamw(peer, decayed)
+        yield from beside(
+            about._replace(name=name), peer, partial(logits, peer), vt.load, optimizer, training, STEPS
+        )
+
+
+def logits(peer: nn.Module, images: torch.Tensor) -> torch.Tensor:
+    """What a classifier of transformers gives."""
+    found: torch.Tensor = peer(images).logits
+    return found
+
+
+def adamw(peer: nn.Module, decayed: list[str]) -> torch.optim.Optimizer:
+    """AdamW with the decay of `deit` for the parameters of these names."""
+    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for name, parameter in peer.named_parameters():
+        groups[name in decayed].append(parameter)
+    return torch.optim.AdamW(
+        [{"params": groups[True], "weight_decay": 0.05}, {"params": groups[False], "weight_decay": 0.0}]
+    )
+
+
+def from_vit_pytorch(sources: Path | None) -> Iterator[Row]:
+    """`deit` beside the ViT of vit-pytorch and plain AdamW, as its README trains."""
+    import_timm()
+    vit_pytorch = importlib.import_module("vit_pytorch")
+    about = Peer("deit", "vit-pytorch", f"vit-pytorch {version('vit-pytorch')}")
+    config, training = small(about.recipe, drop_path=0.0)
+    sizes = {"image_size": 32, "patch_size": 8, "num_classes": 10, "dim": 384, "depth": 2, "heads": 6}
+    torch.manual_seed(0)
+    peer = vit_pytorch.ViT(**sizes, mlp_dim=1536)
+
+    def loaded(model: nn.Module) -> nn.Module:
+        return vt.load(model.state_dict(), heads=6)
+
+    found = initial(build(config, training), loaded(peer), lambda name: "qkv.bias" not in name)
+    yield Row(about.recipe, "weights", *with_source(found, about.source), peer=about.name)
+    optimizer = torch.optim.AdamW(peer.parameters(), weight_decay=0.05)
+    yield from beside(about, peer, peer, loaded, optimizer, training, SHORT)
+
+
+SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 192, "depth": 2, "num_heads": 3, "num_classes": 10}
+OURS = {"width": 192, "heads": 3, "mlp_dim": 768}  # the same for `small`
+NORM = partial(nn.LayerNorm, eps=1e-6)
+
+
+def from_vit5(sources: Path) -> Iterator[Row]:
+    """`vit5` beside the authors' model, of two layers, with AdamW in the place of their LAMB."""
+    from vitreous.training.initial_model import freeze
+
+    import_timm()
+    code = load(sources / "ViT-5" / "models_vit5.py")
+    options = {"num_registers": 4, "rope": True, "reg_theta": 100, "qk_norm": True, "flash": False}
+    torch.manual_seed(0)
+    peer = code.vit_models(norm_layer=partial(code.RMSNorm, eps=1e-6), **SMALL, **options)
+
+    def loaded(model: nn.Module) -> nn.Module:
+        ours = vt.load(model.state_dict())
+        freeze(ours, training.freeze)
+        return ours
+
+    config, training = small("vit5", drop_path=(0.0, 0.0), **OURS)
+    ours, source = build(config, training), "ViT-5, models_vit5.py"
+    yield Row("vit5", "weights", *with_source(initial(ours, vt.load(peer.state_dict())), source))
+    factory = importlib.import_module("timm.optim")
+    decay = training.optimizer.weight_decay
+    optimizer = factory.create_optimizer_v2(peer, opt="adamw", lr=training.peak_lr, weight_decay=decay)
+    # Theirs is the mean over the classes, ours the sum, and the recipe's limit is that of its 1,000 classes.
+    classes, whole = SMALL["num_classes"], find_recipe("vit5").config.model.num_classes
+    limit = training.optimizer.clip_norm
+    assert isinstance(limit, float)
+    assert whole
+    training = training.model_copy(
+        update={"optimizer": training.optimizer.model_copy(update={"clip_norm": limit * classes / whole})}
+    )
+
+    def clip() -> None:  # at 1 of the mean, as apex's FusedLAMB does
+        torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0 * classes)
+
+    def criterion(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        targets = nn.functional.one_hot(labels, classes).float()
+        return nn.functional.binary_cross_entropy_with_logits(logits, targets) * classes
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        with patch.object(torch.Tensor, "cuda", lambda tensor: tensor):  # rope.py moves its angles itself
+            found: torch.Tensor = peer(images)
+        return found
+
+    about = Peer("vit5", "", f"{source}, and AdamW of timm")
+    yield from beside(about, peer, forward, loaded, optimizer, training, criterion=criterion, clip=clip)
+
+
+def from_deit(sources: Path) -> Iterator[Row]:
+    """`deit-distilled` beside the authors' model with two heads and their loss."""
+    timm = import_timm()
+    code = load(sources / "deit" / "models.py")
+    losses = load(sources / "deit" / "losses.py")
+    torch.manual_seed(0)
+    peer = code.DistilledVisionTransformer(**SMALL, qkv_bias=True, norm_layer=NORM)
+    loaded = with_heads(3)
+    name, source = "deit-distilled", f"deit, models.py and losses.py, timm {timm.__version__}"
+    config, training = small(name, drop_path=0.0, **OURS)
+    yield Row(name, "weights", *with_source(initial(build(config, training), loaded(peer)), source))
+    distillation = training.distillation
+    assert distillation
+    linear = nn.Linear(3 * 32 * 32, 10).requires_grad_(False)
+    teacher = LinearTeacher(linear)
+    data = batches(32)
+    ours = follow(loaded(peer), training, data, classification(training, teacher))
+    optimizer = importlib.import_module("timm.optim").create_optimizer_v2(
+        peer, opt="adamw", lr=1e-3, weight_decay=training.optimizer.weight_decay
+    )
+    objective = losses.DistillationLoss(
+        nn.CrossEntropyLoss(),
+        lambda images: linear(images.flatten(1)),
+        distillation.kind,
+        distillation.weight,
+        tau=1.0,
+    )
+
+    def begin(number: int) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = training.peak_lr * learning_rate(number, STEPS, training.schedule)
+
+    def loss_of(batch: Batch) -> torch.Tensor:
+        found: torch.Tensor = objective(batch.images, peer(batch.images), batch.targets)
+        return found
+
+    theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin)
+    yield from compared(name, source, ours, theirs)
+
+
+class LinearTeacher:
+    """A teacher that is a linear layer."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        self.layer = layer
+
+    def of(self, batch: Batch) -> torch.Tensor:
+        found: torch.Tensor = self.layer(batch.images.flatten(1))
+        return found
+
+
+def with_heads(count: int) -> Callable[[nn.Module], nn.Module]:
+    """Return what makes our model of a state dict under timm's names."""
+    return lambda model: vt.load(model.state_dict(), heads=count)
+
+
+def from_mae_fine_tuning(sources: Path) -> Iterator[Row]:
+    """`mae-fine-tuning` beside the authors' model, their layer-wise rates and their schedule."""
+    from vitreous.training.initial_model import init_head
+
+    timm = import_timm()
+    folder = sources / "mae"
+    code = load(folder / "models_vit.py")
+    groups = load(folder / "util" / "lr_decay.py").param_groups_lrd
+    adjust = load(folder / "util" / "lr_sched.py").adjust_learning_rate
+    torch.manual_seed(0)
+    peer = code.VisionTransformer(global_pool=True, **SMALL, qkv_bias=True, norm_layer=NORM)
+    (line,) = re.findall(
+        r"^ *(trunc_normal_\(model\.head\.weight.*\))$",
+        (folder / "main_finetune.py").read_text(),
+        re.MULTILINE,
+    )
+    exec(line, {"model": peer, "trunc_normal_": timm.layers.trunc_normal_})
+    loaded = with_heads(3)
+    name, source = "mae-fine-tuning", f"mae, models_vit.py, timm {timm.__version__}"
+    config, training = small(name, drop_path=0.0, **OURS)
+    ours: Any = build(config, training)
+    init_head(ours, find_recipe(name).config)
+    yield Row(name, "weights", *with_source(initial(ours, loaded(peer)), source))
+    nn.init.normal_(peer.head.weight, std=0.02)  # as small as it is, it hides the gradients below it
+    decays = {"weight_decay": training.optimizer.weight_decay, "layer_decay": training.optimizer.layer_decay}
+    optimizer = torch.optim.AdamW(
+        groups(peer, no_weight_decay_list=peer.no_weight_decay(), **decays), lr=training.peak_lr
+    )
+    least = training.peak_lr * training.schedule.end
+    rates = SimpleNamespace(lr=training.peak_lr, min_lr=least, warmup_epochs=0, epochs=STEPS)
+    data = batches(32)
+    follower = follow(loaded(peer), training, data)
+
+    def begin(number: int) -> None:
+        adjust(optimizer, number, rates)
+
+    def loss_of(batch: Batch) -> torch.Tensor:
+        logits = peer.head(peer.forward_features(batch.images))
+        return nn.functional.cross_entropy(logits, batch.targets)
+
+    theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin)
+    yield from compared(name, source, follower, theirs)
+
+
+def from_dino(sources: Path) -> Iterator[Row]:
+    """`dino` beside the authors' student, teacher and head, of two layers."""
+    from vitreous.addons.self_supervision.dino import DINO
+    from vitreous.addons.self_supervision.tasks import of_views
+
+    with inside(sources / "dino"), patch.object(torch.hub, "list", lambda name: []):
+        program = importlib.import_module("main_dino")
+        code, tools = map(importlib.import_module, ("vision_transformer", "utils"))
+    source, config = "dino, main_dino.py", find_recipe("dino").config
+    own: Any = config.own  # type: ignore[attr-defined]
+    sizes = {"prototypes": 512, "head_hidden": 256, "views": own.views.model_copy(update={"small_size": 16})}
+    settings = own.model_copy(update=sizes)
+    torch.manual_seed(0)
+
+    def network() -> Any:
+        backbone = code.VisionTransformer(
+            img_size=[32],
+            patch_size=8,
+            embed_dim=192,
+            depth=2,
+            num_heads=3,
+            qkv_bias=True,
+            norm_layer=partial(nn.LayerNorm, eps=1e-6),
+        )
+        return tools.MultiCropWrapper(backbone, code.DINOHead(192, 512, hidden_dim=256))
+
+    student, teacher = network(), network()
+    teacher.load_state_dict(student.state_dict())
+
+    def loaded(peer: Any) -> DINO:
+        ours = DINO(vt.load(peer.backbone.state_dict(), heads=3, image_size=(32, 32)), settings, steps=STEPS)
+        weights = peer.head.state_dict()
+        weights = {n: t for n, t in weights.items() if n.startswith("mlp")} | {
+            "prototypes.weight": weights["last_layer.weight_v"]
+        }
+        ours.head.load_state_dict(weights)
+        ours.teacher_head.load_state_dict(weights)
+        return ours
+
+    model, training = small("dino", num_classes=None, drop_path=0.0, width=192, heads=3, mlp_dim=768)
+    found = initial(DINO(build(model, training), settings, steps=STEPS), loaded(student), of_the_student)
+    yield Row("dino", "weights", *with_source(found, source))
+
+    data = views(32, 16)
+    ours = follow(loaded(student), training, data, of_views)
+    epochs = 100  # of two steps each: the prototypes are frozen in the first
+    objective = program.DINOLoss(
+        512, 4, settings.teacher_temperature_start, settings.teacher_temperature, 0, epochs
+    )
+    optimizer = torch.optim.AdamW(tools.get_params_groups(student))
+    end, decays = training.schedule.end, training.optimizer.weight_decay
+    schedule = partial(tools.cosine_scheduler, epochs=epochs, niter_per_ep=STEPS // epochs)
+    rates, decay = schedule(training.peak_lr, training.peak_lr * end), schedule(*decays)
+    momentum = schedule(settings.teacher_momentum, 1)
+    step = [0]
+
+    def begin(number: int) -> None:
+        step[0] = number
+        for group, decayed in zip(optimizer.param_groups, (True, False), strict=True):
+            group["lr"] = rates[number]
+            if decayed:
+                group["weight_decay"] = decay[number]
+
+    def loss_of(batch: Any) -> torch.Tensor:
+        crops = [*batch.images.unbind(1), *batch.small.unbind(1)]
+        found: torch.Tensor = objective(student(crops), teacher(crops[:2]), step[0] // 2)
+        return found
+
+    def clip() -> None:
+        tools.clip_gradients(student, training.optimizer.clip_norm.each)  # type: ignore[union-attr]
+        tools.cancel_gradients_last_layer(step[0] // 2, student, 1)
+
+    @torch.no_grad()
+    def follow_student(number: int) -> None:
+        for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+            slow.mul_(momentum[number]).add_((1 - momentum[number]) * fast)
+
+    with patch.multiple(torch.distributed, all_reduce=MagicMock(), get_world_size=lambda: 1):
+        theirs = follow_peer(
+            student, loaded, optimizer, data, loss_of, begin=begin, clip=clip, end=follow_student
+        )
+    yield from compared("dino", source, ours, theirs)
+
+
+def of_the_student(name: str) -> bool:
+    return name.startswith(("model.", "head."))
+
+
+def views(large: int, small: int) -> list[Any]:
+    """Two large views and two small ones of each image, with noise of their own."""
+    from vitreous.addons.self_supervision.views import Views
+
+    found, generator = [], torch.Generator().manual_seed(1)
+    for batch in batches(large):
+        whole = batch.images.unsqueeze(1).repeat(1, 2, 1, 1, 1)
+        whole += 0.3 * torch.randn(whole.shape, generator=generator)
+        parts = torch.stack([batch.images[:, :, :small, :small], batch.images[:, :, -small:, -small:]], dim=1)
+        found.append(Views(whole, parts))
+    return found
+
+
+def from_mae(sources: Path) -> Iterator[Row]:
+    """`mae` beside the authors' model of two layers, with their optimizer's groups and rates."""
+    from vitreous.tasks.pretraining.mae import MAE
+    from vitreous.tasks.pretraining.rules import MAEConfig
+    from vitreous.tasks.pretraining.task import self_supervised
+
+    timm = import_timm()
+    blocks = timm.models.vision_transformer
+    sizes = {"embed_dim": 192, "depth": 2, "num_heads": 3, "decoder_embed_dim": 128}
+    sizes |= {"decoder_depth": 1, "decoder_num_heads": 4}
+    torch.manual_seed(0)
+    with inside(sources / "mae"), patch.object(np, "float", float, create=True):  # of NumPy until 1.23
+        # Of timm it takes two classes, which today's timm has with one argument less.
+        sys.modules["timm.models.vision_transformer"] = MagicMock(
+            PatchEmbed=blocks.PatchEmbed,
+            Block=lambda *words, qk_scale=None, **options: blocks.Block(*words, **options),
+        )
+        peer = importlib.import_module("models_mae").MaskedAutoencoderViT(
+            img_size=32, patch_size=8, norm_layer=partial(nn.LayerNorm, eps=1e-6), norm_pix_loss=True, **sizes
+        )
+        adjust = importlib.import_module("util.lr_sched").adjust_learning_rate
+    found = find_recipe("mae").config
+    decoder = {"decoder_width": 128, "decoder_depth": 1, "decoder_heads": 4, "decoder_mlp_dim": 512}
+    settings = found.own.model_copy(update=decoder)  # type: ignore[attr-defined]
+    noises = torch.rand(STEPS, 16, 16, generator=torch.Generator().manual_seed(0))
+
+    def loaded(model: nn.Module) -> MAE:
+        """With the noise of the masks from a list."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "mae.pth")
+            torch.save({"model": model.state_dict()}, path)
+            known = {"mask_ratio": settings.mask_ratio, "normalize_pixels": settings.normalize_pixels}
+            mae = MAE.load(path, image_size=(32, 32), heads=3, decoder_heads=4, **known)
+        mae.model.position.requires_grad_(False)
+        numbers = iter(noises)
+        mae.draw = lambda batch, generator: next(numbers)  # type: ignore[method-assign]
+        return mae
+
+    model, training = small("mae", num_classes=None, width=192, heads=3, mlp_dim=768)
+    source = "mae, models_mae.py"
+    mine = MAE(build(model, training), MAEConfig(**decoder))
+    yield Row("mae", "weights", *with_source(initial(mine, loaded(peer), no_position), source))
+
+    data = batches(32)
+    ours = follow(loaded(peer), training, data, self_supervised)
+    groups = importlib.import_module("timm.optim").param_groups_weight_decay(  # add_weight_decay, since 2022
+        peer, training.optimizer.weight_decay
+    )
+    optimizer = torch.optim.AdamW(groups, lr=training.peak_lr, betas=training.optimizer.betas)
+    rates = SimpleNamespace(lr=training.peak_lr, min_lr=0.0, warmup_epochs=0, epochs=STEPS)
+    numbers = iter(noises)
+
+    def loss_of(batch: Batch) -> torch.Tensor:
+        with patch.object(torch, "rand", lambda *shape, device=None: next(numbers)):
+            found: torch.Tensor = peer(batch.images, mask_ratio=settings.mask_ratio)[0]
+        return found
+
+    def begin(number: int) -> None:
+        adjust(optimizer, number, rates)
+
+    theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin)
+    yield from compared("mae", f"mae, and AdamW's groups of timm {timm.__version__}", ours, theirs)
+
+
+def no_position(name: str) -> bool:
+    return "position" not in name
+
+
+ALWAYS = (from_timm, from_transformers, from_vit_pytorch)
+WITH_SOURCES = (from_deit, from_mae_fine_tuning, from_mae, from_dino, from_vit5)
