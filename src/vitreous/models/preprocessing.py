@@ -476,7 +476,7 @@ class NativePreprocessing(Preprocessing):
         pixels = [self.pixels(as_stored(image)) for image in given]
         if not pixels:
             raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
-        return self.normalize(padded(pixels))
+        return padded([self.normalize(each) for each in pixels])
 
 
 def padded(images: Sequence[torch.Tensor]) -> Float[torch.Tensor, "B C H W"]:
