@@ -36,7 +36,7 @@ from vitreous.addons.self_supervision.views import Views, ViewsConfig
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.sources import open_data
-from vitreous.models.names import build_model
+from vitreous.models.model import build_model
 from vitreous.tasks import task_named
 from vitreous.training.learner import Learner
 from vitreous.training.settings import configure

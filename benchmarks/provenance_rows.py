@@ -191,7 +191,7 @@ def small(recipe: str, **options: Any) -> tuple[Any, TrainingConfig]:
 def build(config: Any, training: TrainingConfig) -> nn.Module:
     """Our model with the initial weights of a recipe."""
     from vitreous.layers.initialization import init_weights
-    from vitreous.models.names import build_model
+    from vitreous.models.model import build_model
     from vitreous.rng import torch_generator
 
     model = build_model(config)

@@ -16,7 +16,7 @@ import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model
+from vitreous.models.model import build_model
 from vitreous.models.vit import ViT
 
 

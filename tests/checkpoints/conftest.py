@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, build_model
 from vitreous.models.vit import ViT
 
 TINY = {

@@ -15,7 +15,7 @@ from vitreous.data.image_list import image_list
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
 from vitreous.models.bands import measured_range, read_bands, to_bytes
-from vitreous.models.names import build_model
+from vitreous.models.model import build_model
 from vitreous.training.initial_model import for_channels
 
 tifffile = pytest.importorskip("tifffile")

@@ -24,7 +24,7 @@ from vitreous.deployment.programs import format_named, open_image_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, build_model
 from vitreous.models.preprocessing import Preprocessing
 
 TINY: dict[str, Any] = {

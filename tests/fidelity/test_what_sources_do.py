@@ -19,7 +19,8 @@ from vitreous.data.transforms import crop_pixels, random_crop
 from vitreous.layers.embedding import sincos_2d, sincos_of_mae
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import SinCosPositionConfig
-from vitreous.models.names import build_model, config_of
+from vitreous.models.model import build_model
+from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator
 from vitreous.tasks.pretraining.rules import find_recipe

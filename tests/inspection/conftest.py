@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import vitreous as vt
-from vitreous.models.names import build_model
+from vitreous.models.model import build_model
 
 
 def noisy(*, std: float, **fields: Any) -> vt.ViT:

@@ -26,7 +26,7 @@ from vitreous.inspection.model_report import InspectionRequest, class_number, wr
 from vitreous.inspection.page import Inspection
 from vitreous.languages import words as words_at
 from vitreous.models.bit import BiTConfig
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, build_model
 
 LABELS = ("cat", "dog", "</script><b>bird</b>")
 TINY: dict[str, Any] = {

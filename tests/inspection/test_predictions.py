@@ -25,7 +25,7 @@ from vitreous.inspection.page import Exhibit
 from vitreous.inspection.runs import predictions
 from vitreous.inspection.runs.predictions import predictions_figure
 from vitreous.inspection.runs.report import write_run_report
-from vitreous.models.names import build_model
+from vitreous.models.model import build_model
 
 CLASSES = ("cat", "dog", "<b>owl</b>")
 

@@ -37,7 +37,7 @@ from vitreous.inspection.runs.head import comparisons_of, head_of, twice_as_long
 from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.languages import phrase, speaking
 from vitreous.models.bit import BiTConfig
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, build_model
 from vitreous.tasks.regression import RegressionEvaluation
 from vitreous.training.callbacks import read_metrics
 

@@ -16,7 +16,8 @@ from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.description import Description, describe
-from vitreous.models.names import build_model, config_of
+from vitreous.models.model import build_model
+from vitreous.models.names import config_of
 from vitreous.models.vit import ViT
 
 # Written by the second implementation of each architecture that `describe` was until version 0.2.

@@ -14,7 +14,8 @@ from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.layers.block import LayerScale
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model, create
+from vitreous.models.model import build_model
+from vitreous.models.names import create
 from vitreous.rng import torch_generator
 
 SMALL: dict[str, Any] = {

@@ -17,7 +17,8 @@ import vitreous as vt
 from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model, config_of, create
+from vitreous.models.model import build_model
+from vitreous.models.names import config_of, create
 from vitreous.models.preprocessing import check_channels
 
 SMALL: dict[str, Any] = {

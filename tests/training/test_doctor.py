@@ -22,7 +22,8 @@ from vitreous.data.findings import Finding
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.evaluation.model_diagnosis import model_findings
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model, create
+from vitreous.models.model import build_model
+from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.course import at_chance, course_of, is_noise, other_looks
 from vitreous.tasks.doctor import answers_to, examine_data, examine_run

@@ -14,7 +14,7 @@ import vitreous as vt
 from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model
+from vitreous.models.model import build_model
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named, training_run
 from vitreous.tasks.recipe_choice import choose_recipe

@@ -18,7 +18,7 @@ from vitreous.deployment.answers import Columns, answer_columns
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import automatic_precision, prepared_batches
-from vitreous.models.names import Program, Runnable
+from vitreous.models.model import Program, Runnable
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of

@@ -36,7 +36,7 @@ from vitreous.deployment.programs import check_weights
 from vitreous.errors import InputError, LazyModule, require_packages, writing_to
 from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
-from vitreous.models.names import modes_restored
+from vitreous.models.model import modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.results import Result

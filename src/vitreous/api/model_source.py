@@ -15,7 +15,7 @@ from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
 from vitreous.errors import InputError
 from vitreous.evaluation.native_aspect import NativeAspect
-from vitreous.models.names import Runnable
+from vitreous.models.model import Runnable
 from vitreous.training.memory import keep_freed_memory
 from vitreous.training.precision import pick_device
 

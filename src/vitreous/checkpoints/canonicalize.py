@@ -14,7 +14,7 @@ from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 
 

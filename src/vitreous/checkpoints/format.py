@@ -22,7 +22,7 @@ from vitreous.layers.block import GATES
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.layers.pooling import DistilledHead
-from vitreous.models.names import Model, modes_restored
+from vitreous.models.model import Model, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 

@@ -27,7 +27,8 @@ from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_m
 from vitreous.errors import InputError, nearest
 from vitreous.models.bit import BiT
 from vitreous.models.config import Origin
-from vitreous.models.names import Model, create
+from vitreous.models.model import Model
+from vitreous.models.names import create
 from vitreous.models.vit import ViT
 from vitreous.outside import local_path, read_text
 

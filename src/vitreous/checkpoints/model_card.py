@@ -11,7 +11,7 @@ from vitreous import __version__
 from vitreous.errors import InputError
 from vitreous.extensions import added_tasks
 from vitreous.models.config import Origin
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 
 if TYPE_CHECKING:
     from vitreous.checkpoints.format import Format

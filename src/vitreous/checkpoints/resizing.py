@@ -22,8 +22,8 @@ from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.extensions import HEADED
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
-from vitreous.models.vit import ViT, WithEncoder
+from vitreous.models.model import Model, WithEncoder
+from vitreous.models.vit import ViT
 
 Size = int | tuple[int, int]
 Resized = TypeVar("Resized", bound=Model)

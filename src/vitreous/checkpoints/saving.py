@@ -23,8 +23,7 @@ from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
-from vitreous.models.names import Model
-from vitreous.models.vit import WithEncoder
+from vitreous.models.model import Model, WithEncoder
 from vitreous.outside import read_text
 from vitreous.whole_files import take_new_name, unfinished
 

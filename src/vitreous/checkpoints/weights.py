@@ -24,7 +24,7 @@ from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
-from vitreous.models.names import Model, model_of
+from vitreous.models.model import Model, model_of
 from vitreous.models.vit import ViT
 
 DEEPEST = 4096  # layers

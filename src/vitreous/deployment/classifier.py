@@ -20,8 +20,7 @@ from vitreous.evaluation.classification import MultiLabelEvaluation
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.evaluation.result import LabelEvaluation
 from vitreous.evaluation.scores import best_threshold
-from vitreous.models.names import Runnable
-from vitreous.models.vit import WithEncoder
+from vitreous.models.model import Runnable, WithEncoder
 from vitreous.outside import read_text, sha256_of
 from vitreous.whole_files import write_text
 

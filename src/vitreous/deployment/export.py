@@ -31,9 +31,8 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.programs import PIXELS, format_named, formats
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.extensions import contributed
-from vitreous.models.names import Model
+from vitreous.models.model import Model, WithEncoder
 from vitreous.models.preprocessing import Preprocessing, upright
-from vitreous.models.vit import WithEncoder
 from vitreous.results import Result
 from vitreous.training.precision import evaluation_mode, with_int8_products
 from vitreous.whole_files import whole

@@ -21,7 +21,7 @@ from vitreous.models.preprocessing import Preprocessing
 if TYPE_CHECKING:
     import torch
 
-    from vitreous.models.names import Program
+    from vitreous.models.model import Program
 else:  # exported models answer without it
     torch = LazyModule("torch")
 
@@ -165,7 +165,7 @@ def open_program(path: Path) -> Program:
     """Open an exported file as a module. Raises InputError: as `open_exported`, or its model is of another
     kind."""
     from vitreous.checkpoints.native import CONFIGS
-    from vitreous.models.names import Program
+    from vitreous.models.model import Program
 
     found = open_exported(path)
     if found.about["inputs"] == PIXELS:

@@ -18,7 +18,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.evaluation.result import LabelEvaluation
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.training.distributed import ALONE
 
 FEWEST = 10  # images that a temperature can be fitted on

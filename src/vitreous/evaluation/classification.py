@@ -42,7 +42,7 @@ from vitreous.evaluation.scores import (
     wilson_interval,
 )
 from vitreous.languages.terminal import said, word
-from vitreous.models.names import Runnable
+from vitreous.models.model import Runnable
 from vitreous.results import percent
 from vitreous.training.distributed import ALONE
 

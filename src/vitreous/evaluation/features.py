@@ -19,7 +19,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError, cache_folder
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
-from vitreous.models.names import Runnable
+from vitreous.models.model import Runnable
 from vitreous.training.precision import answering_precision, computing
 from vitreous.whole_files import whole
 

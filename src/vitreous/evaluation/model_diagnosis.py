@@ -17,7 +17,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 
 SAMPLE = 128  # images that are looked at
 FEWEST_TOKENS = 4

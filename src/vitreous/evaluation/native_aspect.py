@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.resizing import check_interpolation, resize_table
 from vitreous.errors import InputError
-from vitreous.models.names import Runnable
+from vitreous.models.model import Runnable
 from vitreous.models.preprocessing import NativePreprocessing, unpadded
 from vitreous.models.vit import ViT
 

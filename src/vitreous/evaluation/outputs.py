@@ -26,7 +26,7 @@ from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import gives_numbers
 from vitreous.languages.terminal import said
 from vitreous.models.bit import BiT
-from vitreous.models.names import Runnable
+from vitreous.models.model import Runnable
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.outside import read_text, same_name

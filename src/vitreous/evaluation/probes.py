@@ -24,7 +24,7 @@ from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.scores import Interval, half_width, wilson_interval
 from vitreous.models.bit import BiT
-from vitreous.models.names import Runnable, build_model
+from vitreous.models.model import Runnable, build_model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.results import Result

@@ -25,7 +25,7 @@ from vitreous.inspection.model_figures import first_filters, position_rows
 from vitreous.inspection.relevance import Backward, class_score, go_back
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AttentionPoolingConfig, TokenPoolingConfig
-from vitreous.models.names import Model, modes_restored
+from vitreous.models.model import Model, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 

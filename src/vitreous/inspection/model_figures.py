@@ -26,8 +26,8 @@ from vitreous.layers.embedding import AddedPositions, ConvolutionStem, LinearPat
 from vitreous.layers.resnet import ResNet
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import Stage, describe
-from vitreous.models.names import Model
-from vitreous.models.vit import ViT, WithEncoder
+from vitreous.models.model import Model, WithEncoder
+from vitreous.models.vit import ViT
 from vitreous.results import si
 
 MOST_TILES = 16  # position maps along one side of the sheet

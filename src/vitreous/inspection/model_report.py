@@ -33,7 +33,7 @@ from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, sav
 from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.survey import Lens, Prepared, layer_features, relevances, survey
 from vitreous.languages import phrase, speaking
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.whole_files import folder_for, whole
 

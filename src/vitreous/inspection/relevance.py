@@ -32,7 +32,7 @@ from vitreous.inspection.measures import (
     readout_weights,
     to_grid,
 )
-from vitreous.models.names import modes_restored
+from vitreous.models.model import modes_restored
 from vitreous.models.vit import ViT
 
 

@@ -27,7 +27,7 @@ from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.embedding import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
-from vitreous.models.names import model_of
+from vitreous.models.model import model_of
 from vitreous.results import Result, byte_size, si, text_table
 
 

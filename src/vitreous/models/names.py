@@ -1,76 +1,20 @@
-"""From a name as the paper writes it, "ViT-B/16" or "R50+ViT-B/16", to a configuration, and to a model;
-and what counts as a model."""
+"""From a name as the paper writes it, "ViT-B/16" or "R50+ViT-B/16", to a configuration, and to a model."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Mapping
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
 
 from vitreous.errors import InputError, nearest
-from vitreous.extensions import imported, kind_of, kinds
-from vitreous.models.bit import BiT, BiTConfig
+from vitreous.extensions import imported, kinds
+from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.model import Model, build_model
 from vitreous.models.settings import merged
-from vitreous.models.vit import ViT, WithEncoder
-
-Compute = Callable[..., list[np.ndarray]]
-
-
-class Program(nn.Module):
-    """An exported model: its logits and its features, without weights to look at or to train.
-
-    Args:
-        path: the file.
-        compute: returns logits and features of images, as arrays; or the logits alone, `compute(images, 1)`.
-        config, preprocessing, labels, task: of the model that was exported.
-        digest: of the file, in place of weights for whatever is cached by them.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        compute: Compute,
-        config: Any,
-        preprocessing: Preprocessing,
-        labels: list[str] | None,
-        task: str | None,
-        digest: bytes,
-    ) -> None:
-        super().__init__()
-        self.path, self.compute = path, compute
-        self.config, self.preprocessing, self.labels, self.task = config, preprocessing, labels, task
-        self.temperature = 1.0  # what calibration has changed is in the program
-        self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
-
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
-        return self.outputs(images, 1)[0]
-
-    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
-        """Return what the head of the model sees."""
-        return self.outputs(images, 2)[1]
-
-    def outputs(self, images: Float[Tensor, "B C H W"], count: int = 2) -> list[Tensor]:
-        """Return the logits and the features. Raises InputError for another precision than the file's."""
-        if torch.is_autocast_enabled("cpu"):
-            raise InputError(f"{self.path} computes in the precision it was written in: use `precision` fp32")
-        found = self.compute(images.float().cpu().numpy(), count)
-        return [torch.tensor(each, device=images.device) for each in found]
-
-
-Model = ViT | BiT | WithEncoder
-Runnable = Model | Program  # gives logits and features
-
 
 # Width, depth, MLP dimension, heads. Ti and S: DeiT (2012.12877). B, L, H: Table 1 of the paper. M:
 # big_vision. g, G: 2106.04560, Table 2.
@@ -293,40 +237,3 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: obj
     if seed < 0:
         raise InputError(f"the seed is {seed}: give a number from 0")
     return build_model(config_of(name, **overrides), seed=seed)
-
-
-def build_model(config: ViTConfig | BiTConfig, **attributes: object) -> Model:
-    """Build the model of a configuration with fresh weights.
-
-    Args:
-        attributes: its `preprocessing`, `labels`, `task`, `origin` and `seed`. Without a task, that of a ViT
-            or BiT with a head is classification.
-    """
-    if kind_of(config) is None:
-        attributes.setdefault("task", None if config.num_classes is None else "classification")
-    model: Model = model_of(config, **attributes)
-    return model
-
-
-def model_of(config: Config, **attributes: Any) -> Any:
-    """Build the model of any configuration, of models that see no images too, with fresh weights."""
-    if kind := kind_of(config):
-        return imported(kind.build)(config, **attributes)
-    if isinstance(config, BiTConfig):
-        return BiT(config, **attributes)
-    assert isinstance(config, ViTConfig)
-    return ViT(config, **attributes)
-
-
-@contextmanager
-def modes_restored(*models: object) -> Iterator[None]:
-    """Give modules back in training or evaluation mode, as they were."""
-    modes: list[tuple[nn.Module, bool]] = []
-    for model in models:
-        if isinstance(model, nn.Module):
-            modes += [(part, part.training) for part in model.modules()]
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode

@@ -27,7 +27,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import save_confusion
 from vitreous.extensions import task_of_folders
 from vitreous.languages.terminal import said
-from vitreous.models.names import Model, Runnable
+from vitreous.models.model import Model, Runnable
 from vitreous.results import Answer, percent
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice, Reason

@@ -32,7 +32,7 @@ from vitreous.evaluation.model_diagnosis import (
 from vitreous.evaluation.result import FEWEST
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.layers.pooling import DistilledHead
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.tasks import task_of_run
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.course import FINDINGS, SAMPLE, AnyRun, at_chance, course, other_looks

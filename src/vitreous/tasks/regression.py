@@ -28,7 +28,7 @@ from vitreous.evaluation.scores import ExampleScores, quantile_interval
 from vitreous.languages import phrase
 from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
-from vitreous.models.names import Model, Runnable
+from vitreous.models.model import Model, Runnable
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice
 from vitreous.tasks.task import IMAGES, About, Card, Material, Trained, Tree

@@ -20,10 +20,9 @@ from vitreous.checkpoints.runs import check_finished
 from vitreous.data.config import BUNDLED
 from vitreous.errors import InputError, nearest
 from vitreous.layers.initialization import init_weights
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, WithEncoder, build_model
 from vitreous.models.preprocessing import ImagePreparation
 from vitreous.models.settings import merged
-from vitreous.models.vit import WithEncoder
 from vitreous.rng import torch_generator
 from vitreous.training.config import DrawnHeadConfig, LoRAConfig, RunConfig
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.layers.embedding import LearnedPositions
-from vitreous.models.vit import WithEncoder
+from vitreous.models.model import WithEncoder
 from vitreous.training.config import AnySchedule, OptimizerConfig, TrainingConfig
 from vitreous.training.distributed import Shards, sharded_as
 from vitreous.training.optimizers import make_optimizers

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.layers.pooling import DistilledHead
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import same_name
 from vitreous.training.config import AnyDistillation, TrainingConfig

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.models.vit import encoder_of
+from vitreous.models.model import encoder_of
 from vitreous.training.config import AdamWConfig, AnyOptimizer, MuonConfig, OptimizerConfig
 from vitreous.training.distributed import sharded_as, whole_tensor
 

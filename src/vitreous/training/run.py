@@ -19,7 +19,7 @@ from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, re
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.held_out import SPLIT, write_split
 from vitreous.errors import InputError, check_free, check_utf8, writing_to
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.results import percent
 from vitreous.training.callbacks import (
     TRACKERS,

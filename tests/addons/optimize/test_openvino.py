@@ -20,7 +20,7 @@ from vitreous.addons.optimize.quantization import exact_nodes, exact_operations
 from vitreous.deployment.export import export
 from vitreous.deployment.programs import open_exported, open_image_model
 from vitreous.errors import InputError
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, build_model
 
 TINY: dict[str, Any] = {
     "image_size": 16,

@@ -53,7 +53,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.scores import half_width
 from vitreous.languages import speaking
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import build_model
+from vitreous.models.model import build_model
 from vitreous.models.vit import ViT
 
 SHORT = 0.004  # of the steps: one

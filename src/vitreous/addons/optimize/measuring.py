@@ -30,7 +30,7 @@ from vitreous.deployment.programs import open_program
 from vitreous.errors import InputError, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.outside import sha256_of
 from vitreous.results import Result, percent

@@ -23,9 +23,10 @@ from vitreous.layers.initialization import fresh_weights
 from vitreous.models import parts
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Pooling, Positive, TokenPoolingConfig, setting
+from vitreous.models.model import WithEncoder
 from vitreous.models.names import sizes, unknown_name
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.vit import Images, ViT, WithEncoder
+from vitreous.models.vit import Images, ViT
 
 MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 

@@ -24,7 +24,7 @@ from vitreous.addons.self_supervision.views import PairConfig, Views, multi_crop
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, Positive, setting
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
 from vitreous.training.objectives import Illustration

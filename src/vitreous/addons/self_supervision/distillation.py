@@ -15,7 +15,7 @@ from vitreous.addons.self_supervision.dino import feature_width
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, setting
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.rng import torch_generator
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import TeachersImages

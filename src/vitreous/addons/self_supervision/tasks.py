@@ -27,7 +27,7 @@ from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.tasks.pretraining.task import ABOUT, Pretraining, PretrainingT
 from vitreous.tasks.task import Tree
 from vitreous.training.config import RunConfig

@@ -23,7 +23,7 @@ from vitreous.data.transforms import random_crop
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Probability, setting
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 Share = tuple[float, float]

@@ -25,7 +25,7 @@ from vitreous.inspection.measures import readout_attention, readout_of, rollout_
 from vitreous.inspection.relevance import relevance
 from vitreous.languages import phrase
 from vitreous.models.config_parts import Config
-from vitreous.models.names import Runnable
+from vitreous.models.model import Runnable
 from vitreous.models.settings import explain
 from vitreous.models.vit import ViT
 from vitreous.tasks.regression import PredictedNumber

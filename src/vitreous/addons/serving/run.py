@@ -29,7 +29,7 @@ from vitreous.data.workers import one_core
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import automatic_precision
 from vitreous.languages import speaking
-from vitreous.models.names import Program
+from vitreous.models.model import Program
 from vitreous.outside import local_path
 from vitreous.tasks.answerer import has_weights, open_answerer
 from vitreous.training.precision import pick_device

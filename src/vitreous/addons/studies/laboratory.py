@@ -33,7 +33,7 @@ from vitreous.errors import InputError, writing_to
 from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, build_model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.outside import read_text

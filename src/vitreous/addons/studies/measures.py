@@ -19,7 +19,7 @@ from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.measures import attention_distance, patch_distances
 from vitreous.inspection.model_figures import position_rows, position_similarity
 from vitreous.layers.embedding import from_patches, to_patches
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
 

@@ -18,7 +18,7 @@ from vitreous.training.settings import Tree, leaves, merged
 if TYPE_CHECKING:
     import torch
 
-    from vitreous.models.names import Model
+    from vitreous.models.model import Model
 
 WORLD = "world:textures:6000@16,clutter=1,scale=0.8,test=1600"
 VIT_PAPER, TRANSFORMER_PAPER = "2010.11929", "1706.03762"

@@ -40,7 +40,7 @@ from vitreous.errors import InputError
 from vitreous.layers.block import GATES
 from vitreous.layers.embedding import sincos_of_mae
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 
 PREFIXES = ("", "vision_model.", "aimv2.")
 

@@ -25,7 +25,7 @@ from vitreous.checkpoints.tensors import write_npz
 from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 
 LIMITS: Limits = {
     "order": ("pre-activation",),

@@ -33,7 +33,7 @@ from vitreous.checkpoints.weights import Row, packed, pairs, same, stacked, with
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 ROTARY = {"pairs": "halves", "axes": "yx", "coordinates": "centered"}

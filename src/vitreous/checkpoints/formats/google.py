@@ -42,7 +42,7 @@ from vitreous.checkpoints.weights import Row, converted, same, stored, write_row
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 
 LIMITS = PLAIN_VIT | {
     "edge": ("refuse", "drop"),

@@ -12,7 +12,7 @@ from vitreous.checkpoints.format import as_pair, assumed_preprocessing
 from vitreous.checkpoints.formats.huggingface_configs import registry, towers
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
 log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from vitreous.checkpoints.weights import Row, linear_kernel, with_unused, write_
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig, TokenPoolingConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 
 log = logging.getLogger(__name__)

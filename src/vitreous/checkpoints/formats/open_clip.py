@@ -24,7 +24,7 @@ from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, converted, no_head_bias, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 
 TOWER = "visual."

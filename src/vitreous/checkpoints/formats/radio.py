@@ -34,7 +34,7 @@ from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import Row, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 
 BODY = "radio_model.model."

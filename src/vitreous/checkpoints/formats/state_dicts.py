@@ -28,7 +28,7 @@ from vitreous.checkpoints.formats.timm import FUSED, Layers
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, write_rows
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 

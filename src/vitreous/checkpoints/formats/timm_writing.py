@@ -18,7 +18,7 @@ from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import ResNetStemConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 

@@ -15,7 +15,7 @@ from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, same, write_rows
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
 TORCHVISION_LIMITS = PLAIN_VIT | {"channels": (3,), "representation_size": None}

@@ -27,7 +27,8 @@ from vitreous.checkpoints.weights import Row, pairs, write_rows
 from vitreous.errors import InputError
 from vitreous.layers.rotary import decreasing
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE, Model
+from vitreous.models.model import Model
+from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 PATCH_WAVES, REGISTER_WAVES = "blocks.{}.attn.rope.freqs", "blocks.{}.attn.rope_reg.freqs"

@@ -32,7 +32,7 @@ from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, converted, fixed, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 
 LIMITS = PLAIN_VIT | {

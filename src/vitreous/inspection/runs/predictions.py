@@ -26,7 +26,7 @@ from vitreous.inspection.images import inferno, rgb, to_scale
 from vitreous.inspection.measures import readout_attention, readout_of, to_grid
 from vitreous.inspection.page import HTML, Exhibit, exhibit
 from vitreous.languages import phrase, words
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 

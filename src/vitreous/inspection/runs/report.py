@@ -31,7 +31,7 @@ from vitreous.inspection.runs import evaluation_figures as figures
 from vitreous.inspection.runs.head import head_of
 from vitreous.inspection.runs.predictions import predictions_figure
 from vitreous.languages import phrase
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.objectives import Illustration
 

@@ -21,7 +21,7 @@ from vitreous.evaluation.classical import distances, shape_and_color, shown
 from vitreous.evaluation.features import extract, feature_outputs
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.probes import knn_answers
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 
 LARGEST = 2000  # images that are asked about, and that vote
 FEWEST = 100  # validation images; of fewer, training images are asked about, each without itself

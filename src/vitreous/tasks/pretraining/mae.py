@@ -24,7 +24,7 @@ from vitreous.checkpoints.saving import OVERWRITE, check_equal, no_warnings, rep
 from vitreous.checkpoints.torch_files import write_state_dict, write_torch
 from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError, check_free
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.mae_decoder import (

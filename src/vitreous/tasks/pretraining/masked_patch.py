@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from vitreous.data.batch_augmentation import on_device
 from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, random_places, take

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.layers.embedding import ConvolutionStem, from_patches, to_patches
 from vitreous.models.config_parts import ConvolutionStemConfig
-from vitreous.models.names import Model
+from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.training.objectives import Illustration
 

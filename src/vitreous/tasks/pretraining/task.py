@@ -30,7 +30,7 @@ from vitreous.languages import phrase
 from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import Model, build_model
+from vitreous.models.model import Model, build_model
 from vitreous.models.settings import merged
 from vitreous.outside import local_path
 from vitreous.results import percent
