@@ -385,23 +385,26 @@ def test_labels_of_other_images_than_those_that_are_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    ("training", "accuracy", "name"),
+    ("training", "accuracy", "labels_fit", "name"),
     [
-        (0.46, 0.357, "not learning.early"),  # 1.8 standard errors above guessing
-        (0.46, 0.26, "labels at random"),
-        (0.95, 0.357, "labels at random"),  # learned by heart
+        (0.46, 0.357, False, "not learning.early"),  # 1.8 standard errors above guessing
+        (0.46, 0.26, False, "labels at random"),
+        (0.95, 0.357, False, "labels at random"),  # learned by heart
+        (0.46, 0.26, True, "not learning.early"),  # an SVM tells the classes apart
+        (0.95, 0.357, True, "overfitting"),
     ],
 )
 def test_labels_are_to_blame_only_where_others_are_guessed(
     training: float,
     accuracy: float,
+    labels_fit: bool,
     name: str,
     tiny: RunConfig,
     splits: Splits,
     tmp_path: Path,
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 174, "accuracy": training}) + "\n")
-    (finding,) = at_chance(Run(tmp_path, tiny), splits, accuracy, 0.238, 42)
+    (finding,) = at_chance(Run(tmp_path, tiny), splits, accuracy, 0.238, 42, labels_fit=labels_fit)
     assert finding.name == name
     assert "35.7 %" in finding.problem or accuracy != 0.357
 

@@ -58,7 +58,11 @@ def course_of(
     if isinstance(evaluation, ClassificationEvaluation):
         low, count = evaluation.interval.low, evaluation.count
         if count >= FEWEST and low <= evaluation.most_frequent:
-            found += at_chance(run, data, evaluation.accuracy, evaluation.most_frequent, count)
+            best = max((each["interval"][0] for each in baselines), default=0.0)
+            fit = best > evaluation.most_frequent
+            found += at_chance(
+                run, data, evaluation.accuracy, evaluation.most_frequent, count, labels_fit=fit
+            )
         elif not data.validation:
             found += overfitting(run.metrics(), evaluation.accuracy)
         if baselines:
@@ -116,10 +120,13 @@ def below_baseline(accuracy: float, baselines: Baselines) -> Iterator[Finding]:
         )
 
 
-def at_chance(run: AnyRun, splits: Splits, accuracy: float, majority: float, count: int) -> Iterator[Finding]:
+def at_chance(
+    run: AnyRun, splits: Splits, accuracy: float, majority: float, count: int, *, labels_fit: bool = False
+) -> Iterator[Finding]:
     """Yield why nothing was learned that holds for other images, where the training itself is as usual. The
     labels are to blame where the model has learned its images by heart, or where the accuracy on `count`
-    others is within its standard error of guessing; it may be too early to tell where that is higher."""
+    others is within its standard error of guessing; it may be too early to tell where that is higher.
+    labels_fit: a classical method is better than guessing, so that the labels are not to blame."""
     rows = [row for row in run.metrics() if "accuracy" in row]
     memorized = bool(rows) and rows[-1]["accuracy"] - accuracy > GAP
     if is_noise(splits.train):
@@ -128,7 +135,10 @@ def at_chance(run: AnyRun, splits: Splits, accuracy: float, majority: float, cou
         return
     if rows and rows[-1]["step"] >= ENOUGH_STEPS:
         learned = rows[-1]["accuracy"]
-        if memorized or accuracy - majority < math.sqrt(majority * (1 - majority) / count):
+        guessing = accuracy - majority < math.sqrt(majority * (1 - majority) / count)
+        if memorized and labels_fit:
+            yield from overfitting(rows, accuracy)
+        elif (memorized or guessing) and not labels_fit:
             yield from finding(
                 "labels at random",
                 memorized=memorized,

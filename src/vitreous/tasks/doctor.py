@@ -62,7 +62,7 @@ def examine_run(path: Path) -> list[Finding]:
     run = Run.open(path, task.config).with_data(None)
     at_its_end = read_findings(path / FINDINGS) if is_finished(path) else []  # which the report has as well
     if isinstance(task, Classification):
-        seen = [*bad_file_findings(path), *classifier_findings(task, run)]
+        seen = [*bad_file_findings(path), *classifier_findings(task, run, at_its_end)]
         return causes_first(with_others(seen, at_its_end))
     findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
@@ -87,8 +87,10 @@ def with_others(findings: list[Finding], others: Sequence[Finding]) -> list[Find
     return [*findings, *(each for each in others if each.kind not in kinds)]
 
 
-def classifier_findings(task: Classification, run: Run[RunConfig]) -> Iterator[Finding]:
-    """Yield what is wrong with a classifier's run."""
+def classifier_findings(
+    task: Classification, run: Run[RunConfig], at_its_end: Sequence[Finding]
+) -> Iterator[Finding]:
+    """Yield what is wrong with a classifier's run. at_its_end: what was found at the end of the training."""
     config = run.config
     splits = open_data(config.source, config.data.with_split(run.split))
     usual = usual_config(task, run, splits)
@@ -105,7 +107,11 @@ def classifier_findings(task: Classification, run: Run[RunConfig]) -> Iterator[F
     yield from seen
     found_cause = any(each.kind == "origin of NaN" for each in seen)
     if learned and not found_cause and isinstance(splits.train.targets, ClassTargets):
-        yield from answer_findings(run, model, splits)
+        baseline = 0.0
+        for each in at_its_end:
+            if each.kind == "below baseline" and isinstance(low := each.values["low"], float):
+                baseline = low
+        yield from answer_findings(run, model, splits, baseline)
 
 
 def usual_config(task: Classification, run: Run[RunConfig], splits: Splits) -> RunConfig | None:
@@ -120,8 +126,9 @@ def usual_config(task: Classification, run: Run[RunConfig], splits: Splits) -> R
     return None
 
 
-def answer_findings(run: Run[RunConfig], model: Model, splits: Splits) -> Iterator[Finding]:
-    """Yield what the model's answers tell of the labels, on a sample of images."""
+def answer_findings(run: Run[RunConfig], model: Model, splits: Splits, baseline: float) -> Iterator[Finding]:
+    """Yield what the model's answers tell of the labels, on a sample of images. baseline: what a classical
+    method that is better than the model has at least."""
     held_out = [part for part in (splits.validation, splits.test) if part is not None]
     if not held_out:
         return
@@ -135,7 +142,7 @@ def answer_findings(run: Run[RunConfig], model: Model, splits: Splits) -> Iterat
     looks = list(other_looks(*((int(each.sum()), len(each)) for each in right))) if len(right) > 1 else []
     yield from looks
     if not looks and len(targets) >= FEWEST and low <= majority:
-        yield from at_chance(run, splits, accuracy, majority, len(targets))
+        yield from at_chance(run, splits, accuracy, majority, len(targets), labels_fit=baseline > majority)
     elif not splits.validation:
         yield from overfitting(run.metrics(), accuracy)
     seen = [(part, index) for part in parts for index in answers[id(part)].indices.tolist()]
