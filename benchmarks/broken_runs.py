@@ -268,7 +268,7 @@ def examined(name: str, folder: Path, epochs: int, seed: int) -> dict[str, Any]:
     case, began = CASES[name], time.perf_counter()
     run = trained(name, folder, epochs, seed)
     said = [[each.kind, each.problem, each.fix] for each in vt.doctor(run).findings]
-    alarms = [kind for kind, *_ in said if kind != "below baseline"]  # which is no alarm, but a comparison
+    alarms = [kind for kind, *_ in said if kind != "below baseline"]  # which compares, and is not an alarm
     evaluation = run.evaluation or vt.evaluate(run.path, progress=False)
     return {
         "expected": case.first,
