@@ -154,7 +154,11 @@ def test_a_killed_run_goes_on(folder, tmp_path):
     """kill -9, as a machine that fails: the newest whole state is taken."""
     settings = {
         **TINY,
-        "training": {**TINY["training"], "length": "4000 steps", "records": {"save_every": 0.05}},
+        "training": {
+            **TINY["training"],
+            "length": "4000 steps",
+            "records": {**TINY["training"]["records"], "save_every": 0.05},
+        },
     }
     planned(folder, tmp_path / "run", settings)
     code = f"""
