@@ -87,11 +87,17 @@ class Machine(NamedTuple):
 
 
 def ours(
-    name: str, machine: Machine, *, objective: str | None = None, compiled: bool = True, **training: Any
+    name: str,
+    machine: Machine,
+    *,
+    objective: str | None = None,
+    compiled: bool = True,
+    shard: bool = False,
+    **training: Any,
 ) -> TrainStep:
     """Return the step that `vitreous train` takes, or with an objective `vitreous pretrain`."""
     device = machine.device
-    step = {"compile": compiled and device.type == "cuda"}
+    step = {"compile": compiled and device.type == "cuda", "shard": shard}
     config = TrainingConfig.model_validate({"precision": "bf16", "machine": step, **training})
     model: nn.Module = vt.create(name, num_classes=CLASSES)
     learned: Objective = classification(config)

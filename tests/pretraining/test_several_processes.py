@@ -59,7 +59,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
         (objective, shard): Run.create(
             tmp_path / f"{objective}-{shard}",
             task_named(objective)
-            .plan("digits", settings(processes={"shard": shard}, ema={"decay": 0.5}))
+            .plan("digits", settings(machine={"shard": shard}, ema={"decay": 0.5}))
             .config,
         )
         for objective in ("masked-patch", "mae", "dino", "contrastive")
@@ -86,7 +86,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     runs = []
     for shard in (True, False):
         config = (
-            task_named("dino").plan("digits", settings(processes={"shard": shard}, length="4 steps")).config
+            task_named("dino").plan("digits", settings(machine={"shard": shard}, length="4 steps")).config
         )
         runs.append(Run.create(tmp_path / f"{shard}", config))
     launch(tmp_path, *runs)

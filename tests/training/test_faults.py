@@ -76,7 +76,7 @@ SETTINGS = {
     "training.batch_size": 48,
     "training.length": "40 steps",
     "training.records.save_every": 0,
-    "training.timeout": 0.5,
+    "training.machine.timeout": 0.5,
     "training.records.log_every": 3,
     "evaluation.batch_size": 64,
 }

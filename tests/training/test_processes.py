@@ -157,7 +157,7 @@ def scenarios(world):
         for name, step in (("at-once", TrainStep), ("late", Late)):
             training_loop.TrainStep = step
             yield name, train(world, name, objective=broken(world, 9, 0),
-                              processes={"shard": True})
+                              machine={"shard": True})
         training_loop.TrainStep = TrainStep
     train(world, "damaged", callbacks=[Stop(10)])
     yield "damaged", train(world, "damaged", damaged=world.rank == 1)

@@ -136,7 +136,7 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
         "translation": translation(),
         "digit lines": reading(packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml")),
         "images": images,
-        "shards": translation(processes={"shard": True}),
+        "shards": translation(machine={"shard": True}),
         "images in shards": configure(images, {"training": {"machine": {"shard": True}}}),
     }
     one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
@@ -156,7 +156,7 @@ def test_a_run_goes_on_in_any_number_of_processes(tmp_path: Path) -> None:
     whole = alone(config, tmp_path / "whole")
     begun = {
         "replicas": Run.create(tmp_path / "replicas", config),
-        "shards": Run.create(tmp_path / "shards", translation(length="14 steps", processes={"shard": True})),
+        "shards": Run.create(tmp_path / "shards", translation(length="14 steps", machine={"shard": True})),
         "one": Run.create(tmp_path / "one", config),
     }
     launch(tmp_path, *(f"{begun[name].path}@10" for name in ("replicas", "shards")))
