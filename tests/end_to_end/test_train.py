@@ -172,7 +172,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    arguments = [*SMALL, "--set", "training.length=60 steps", "--set", "training.records.log_every=4"]
+    arguments = [*SMALL, "--set", "training.length=3000 steps", "--set", "training.records.log_every=4"]
     call(capsys, "train", "--out", whole, *arguments)
     process = subprocess.Popen(
         [sys.executable, "-m", "vitreous", "train", "--out", str(stopped), *arguments],
