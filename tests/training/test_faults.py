@@ -275,7 +275,7 @@ for stage, run_folder, *arguments in [line.split() for line in sys.stdin]:
 @pytest.mark.slow
 def test_short_memory_is_one_sentence_at_every_stage(tmp_path: Path) -> None:
     """And nothing that was saved is lost: the run resumes when there is memory again."""
-    training = ("training.records.save_every=0", "training.length=12 steps", "data.validation_fraction=0.2")
+    training = ("training.records.save_every=0", "training.length=12steps", "data.validation_fraction=0.2")
     settings = ("model.width=192", "model.depth=3", *training)
     more = " ".join(f"--set {each}" for each in settings)
     stages = ("data", "model", "step", "checkpoint", "validation", "calibration", "evaluation", "report")
