@@ -313,21 +313,21 @@ def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfi
     if found is None:
         return choice
     plain, sideways, both = (float(each.mean()) for each in found)
-    measured = {"mirrored": percent(sideways), "plain": percent(plain)}
+    measured = {"mirrored": percent(sideways), "plain": percent(plain), "count": len(found.plain)}
     if found.harms(found.sideways, found.plain):
         config = configure(choice.config, {"augmentation": {"flip": 0.0}})
         reason = Reason(
             said(
-                "images are not mirrored: an SVM that learns from mirror images as well has {mirrored} "
-                "instead of {plain}",
+                "images are not mirrored: on {count} training images, an SVM that learns from mirror images "
+                "as well has {mirrored} instead of {plain}",
                 **measured,
             )
         )
         return choice._replace(config=config, reasons=(*choice.reasons, reason))
     reason = Reason(
         said(
-            "mirroring does no harm: an SVM that learns from mirror images as well has {mirrored}, and "
-            "{plain} without",
+            "mirroring does no harm: on {count} training images, an SVM that learns from mirror images as "
+            "well has {mirrored}, and {plain} without",
             **measured,
         )
     )
