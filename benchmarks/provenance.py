@@ -48,6 +48,7 @@ from provenance_data import (
     draws_of_timm,
     epochs_of_tensorflow,
     epochs_of_torch,
+    images_of_bit,
     resizing_of_tensorflow,
     resizing_of_torchvision,
 )
@@ -55,7 +56,9 @@ from provenance_jax import augreg_of_big_vision, from_vit_jax, s16_of_big_vision
 from provenance_rows import Row
 from provenance_settings import settings
 from provenance_torch import (
+    from_bit,
     from_deit,
+    from_deit3,
     from_dino,
     from_mae,
     from_mae_fine_tuning,
@@ -95,10 +98,13 @@ WITH_SOURCES: dict[str, Callable[[Path], Iterator[Row]]] = {
     program.__name__: program
     for program in (
         draws_of_authors,
+        images_of_bit,
         s16_of_big_vision,
         augreg_of_big_vision,
         from_vit_jax,
+        from_bit,
         from_deit,
+        from_deit3,
         from_mae_fine_tuning,
         from_mae,
         from_dino,
@@ -123,6 +129,7 @@ WHY = {
     "color draws": "TensorFlow shears about the center of the first pixel; one image has few outcomes, so "
     "slightly different ones count in full",
     "augreg loss": MOMENT,
+    "deit3 weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
     "dino weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
     "batch": "vit_jax repeats its data before it shuffles them: an image comes again before others come",
     "paper-fine-tuning resizing in evaluation": BILINEAR,
@@ -136,7 +143,7 @@ QUANTITIES += ("weights", "gradient", "angle", "loss")
 MODELS = ("weights", "gradient", "angle", "loss")
 RECIPES = ("s16-baseline", "augreg", "vtab-1k", "paper-jft", "paper-imagenet1k", "paper-imagenet21k")
 RECIPES += ("paper-fine-tuning", "paper-fine-tuning-imagenet", "paper-masked-patch", "deit", "deit-distilled")
-RECIPES += ("mae", "mae-fine-tuning", "dino", "vit5")
+RECIPES += ("deit3", "bit-hyperrule", "mae", "mae-fine-tuning", "dino", "vit5")
 # Cells in which there is nothing to compare: the recipe has no such thing, or its source no code of it.
 PRETRAINED = ("paper-jft", "paper-imagenet1k", "paper-imagenet21k")
 COLORLESS = (
@@ -145,11 +152,12 @@ COLORLESS = (
     "paper-fine-tuning",
     "paper-fine-tuning-imagenet",
     "paper-masked-patch",
+    "bit-hyperrule",
     "mae",
 )
 NONE: dict[tuple[str, str], str] = {}
 NONE |= {(name, each): "changes no colors" for name in COLORLESS for each in ("colors", "color draws")}
-NONE |= {(name, "colors"): "its operations are compared in draws alone" for name in ("dino", "vit5")}
+NONE |= {(name, "colors"): "its operations are compared in draws alone" for name in ("dino", "vit5", "deit3")}
 NONE |= {
     (name, each): "vit_jax has its model, and no code of its pre-training"
     for name in PRETRAINED

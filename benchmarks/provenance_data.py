@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import numpy as np
 import torch
@@ -31,11 +31,12 @@ from vitreous.tasks.pretraining.rules import find_recipe
 TENSORFLOW = Path(__file__).parent / "results" / "provenance_tensorflow.npz"
 GOOGLE = ("s16-baseline", "augreg", "vtab-1k", "paper-jft", "paper-imagenet1k", "paper-imagenet21k")
 GOOGLE += ("paper-fine-tuning", "paper-fine-tuning-imagenet", "paper-masked-patch")
-TORCH = ("vit5", "deit", "deit-distilled", "mae", "mae-fine-tuning")
+TORCH = ("vit5", "deit", "deit-distilled", "deit3", "mae", "mae-fine-tuning")
 # Whose folder of a clone has how evaluation resizes.
 EVALUATIONS = {
     "deit": "deit/datasets.py",
     "deit-distilled": "deit/datasets.py",
+    "deit3": "deit/datasets.py",
     "mae-fine-tuning": "mae/util/datasets.py",
     "vit5": "ViT-5/datasets.py",
 }
@@ -225,27 +226,22 @@ def posterized(posterize: Callable[..., Image.Image], image: Image.Image, bits: 
 
 
 def draws_of_authors(sources: Path) -> Iterator[Row]:
-    """3-Augment with color jitter of ViT-5, and the three kinds of views of DINO."""
+    """3-Augment with color jitter of DeiT III and of ViT-5, and the three kinds of views of DINO."""
     import_timm()
     image = Image.fromarray(noise(DRAWN, DRAWN))
-    random.seed(0)
-    torch.manual_seed(0)
-    jitter: Any = find_recipe("vit5").config.augmentation.color_jitter
-    options = SimpleNamespace(input_size=DRAWN, src=False, color_jitter=jitter.brightness)
     of_timm = importlib.import_module("timm.data.transforms")
-    with patch.multiple(of_timm, create=True, _pil_interp=None, ToTensor=None):  # imported, and not used
-        code = load(sources / "ViT-5" / "augment.py")
-    made = code.new_data_aug_generator(options).transforms
-    changes = [each for each in made if type(each).__name__ in ("RandomChoice", "ColorJitter")]
-
-    def changed(number: int) -> Image.Image:
-        found = image
-        for each in changes:
-            found = each(found)
-        return found
-
-    found = furthest({"": (ours_drawn("vit5"), drawn(changed))})
-    yield Row("vit5", "color draws", *found, "ViT-5, augment.py", chance(DRAWS))
+    for name, folder in (("deit3", "deit"), ("vit5", "ViT-5")):
+        random.seed(0)
+        torch.manual_seed(0)
+        jitter: Any = find_recipe(name).config.augmentation.color_jitter
+        options = SimpleNamespace(input_size=DRAWN, src=False, color_jitter=jitter.brightness)
+        with patch.multiple(of_timm, create=True, _pil_interp=None, ToTensor=None):  # imported, and not used
+            code = load(sources / folder / "augment.py")
+        made = code.new_data_aug_generator(options).transforms
+        changes = [each for each in made if type(each).__name__ in ("RandomChoice", "ColorJitter")]
+        theirs = drawn(partial(one_after_another, changes, image))
+        found = furthest({"": (ours_drawn(name), theirs)})
+        yield Row(name, "color draws", *found, f"{folder}, augment.py", chance(DRAWS))
 
     with inside(sources / "dino"), patch.object(torch.hub, "list", lambda name: []):
         of_dino = importlib.import_module("main_dino")
@@ -402,7 +398,8 @@ def copies(sources: Path | None) -> Iterator[Row]:
         return float((np.unique(rows, return_counts=True)[1] == count).mean())
 
     least = min(share(each) for each in ours)
-    for name, folder in (("deit", "deit"), ("deit-distilled", "deit"), ("vit5", "ViT-5")):
+    folders = {"deit": "deit", "deit-distilled": "deit", "deit3": "deit", "vit5": "ViT-5"}
+    for name, folder in folders.items():
         theirs, where, often_apart = 1 - 2 / (batch / count), "no clone: two images at the edges", 0.0
         if sources:
             sampler = load(sources / folder / "samplers.py").RASampler
@@ -414,3 +411,47 @@ def copies(sources: Path | None) -> Iterator[Row]:
         if often_apart > abs(theirs - least):
             text = times
         yield Row(name, "batch", max(abs(theirs - least), often_apart), text, where, LIMITS["batch"])
+
+
+def images_of_bit(sources: Path) -> Iterator[Row]:
+    """What BiT's training in PyTorch does with the images of a folder: squashed, cropped, shuffled."""
+    with inside(sources / "big_transfer"):
+        program = importlib.import_module("bit_pytorch.train")
+    images, batch = 12_800, 128
+
+    class Folder(list[int]):
+        """Stands for torchvision's ImageFolder: numbers, and what would be done with their images."""
+
+        def __init__(self, root: str, transform: Any) -> None:
+            super().__init__(range(images))
+            self.transform = transform
+
+    options = SimpleNamespace(
+        dataset="imagenet2012", datadir="", examples_per_class=None, batch=batch, batch_split=1, workers=0
+    )
+    with patch.object(program.tv.datasets, "ImageFolder", Folder):
+        train, valid, loader, _ = program.mktrainval(options, MagicMock())
+    name, source = "bit-hyperrule", "big_transfer, bit_pytorch/train.py"
+    config = find_recipe(name).config
+    squash, crop = train.transform.transforms[:2]
+    drawn_boxes = np.array([crop.get_params(Image.new("L", squash.size), crop.size) for _ in range(DRAWS)]).T
+    theirs = [*drawn_boxes, drawn_boxes[2] * drawn_boxes[3]]
+    wanted = config.augmentation.random_resized_crop
+    assert wanted
+    found = {}
+    for column, mine, other in zip(
+        ("top", "left", "height", "width", "area"), boxes(wanted, squash.size), theirs, strict=True
+    ):
+        found[column] = ks(mine, other)
+    yield Row(name, "crops", *largest(found), source, chance(DRAWS))
+
+    image, look = Image.fromarray(noise(512, 1024)), config.prepared
+    cut = squash(image).crop((16, 16, 16 + crop.size[1], 16 + crop.size[0]))
+    ours = crop_pixels(to_tensor(image), (16, 32, 480, 960), (512, 1024), look)
+    apart = mean_difference(ours.permute(1, 2, 0), cut)
+    yield Row(name, "resizing of crops", apart, "512x1024", source, LIMITS["resizing"])
+    seen, mine = valid.transform(image), look.normalize(look.pixels(image))
+    apart = mean_difference(mine * 127.5, seen * 127.5)
+    yield Row(name, "resizing in evaluation", apart, "512x1024", source, LIMITS["resizing"])
+    rows = np.array([*loader.sampler]).reshape(-1, batch)
+    yield Row(name, "batch", *apart_in_an_epoch(name, rows, images), source, LIMITS["batch"])

@@ -180,12 +180,17 @@ def small(recipe: str, **options: Any) -> tuple[Any, TrainingConfig]:
     config = find_recipe(recipe).config
     sizes = {"depth": 2, "image_size": (32, 32), "patch_size": (8, 8), "num_classes": 10}
     model = config.model.model_dump() | sizes | options
+    return type(config.model).model_validate(model), small_training(recipe)
+
+
+def small_training(recipe: str) -> TrainingConfig:
+    """The recipe's training with batches of 16, without warm-up."""
+    training: TrainingConfig = find_recipe(recipe).config.training
     # Warm-up begins at 0 in big_vision, and at one part here: of 10,000 steps that is one.
-    schedule = config.training.schedule.model_copy(update={"warmup": 0.0})
-    training = config.training.model_copy(
+    schedule = training.schedule.model_copy(update={"warmup": 0.0})
+    return training.model_copy(
         update={"schedule": schedule, "batch_size": 16, "lr_batch_size": None, "label_smoothing": 0.0}
     )
-    return type(config.model).model_validate(model), training
 
 
 def build(config: Any, training: TrainingConfig) -> nn.Module:

@@ -30,6 +30,7 @@ from provenance_rows import (
     initial,
     load,
     small,
+    small_training,
     with_source,
 )
 from provenance_settings import inside
@@ -61,6 +62,8 @@ def beside(
     steps: int = STEPS,
     criterion: Callable[..., torch.Tensor] = nn.functional.cross_entropy,
     clip: Callable[[], object] = lambda: None,
+    side: int = 32,
+    dtype: torch.dtype = torch.float32,
 ) -> Iterator[Row]:
     """Train a peer with its optimizer from its weights, at the recipe's rates, and ours from the same.
 
@@ -70,8 +73,9 @@ def beside(
         steps: of the whole training; the losses of a short one are not compared.
         criterion: of its logits and the labels.
         clip: called between the gradient and the step.
+        side, dtype: of the images, in pixels.
     """
-    data = batches(32, steps)
+    data = [batch._replace(images=batch.images.to(dtype)) for batch in batches(side, steps)]
     ours = follow(loaded(peer), training, data, steps=steps)
 
     def begin(number: int) -> None:
@@ -187,11 +191,51 @@ def from_vit5(sources: Path) -> Iterator[Row]:
     config, training = small("vit5", drop_path=(0.0, 0.0), **OURS)
     ours, source = build(config, training), "ViT-5, models_vit5.py"
     yield Row("vit5", "weights", *with_source(initial(ours, vt.load(peer.state_dict())), source))
+
+    def forward(images: torch.Tensor) -> torch.Tensor:
+        with patch.object(torch.Tensor, "cuda", lambda tensor: tensor):  # rope.py moves its angles itself
+            found: torch.Tensor = peer(images)
+        return found
+
+    yield from beside_binary("vit5", source, peer, forward, loaded, training)
+
+
+def from_deit3(sources: Path) -> Iterator[Row]:
+    """`deit3` beside the authors' model, of two layers, with AdamW in the place of their LAMB."""
+    from vitreous.training.initial_model import freeze
+
+    import_timm()
+    code = load(sources / "deit" / "models_v2.py")
+    torch.manual_seed(0)
+    peer = code.vit_models(
+        **SMALL, qkv_bias=True, norm_layer=NORM, block_layers=code.Layer_scale_init_Block, init_scale=1e-4
+    )
+
+    def loaded(model: nn.Module) -> nn.Module:
+        ours = vt.load(model.state_dict(), heads=3, like="timm:deit3_small_patch16_224")
+        freeze(ours, training.freeze)
+        return ours
+
+    config, training = small("deit3", drop_path=(0.0, 0.0), **OURS)
+    ours, source = build(config, training), "deit, models_v2.py"
+    yield Row("deit3", "weights", *with_source(initial(ours, loaded(peer)), source))
+    yield from beside_binary("deit3", source, peer, peer, loaded, training)
+
+
+def beside_binary(
+    recipe: str,
+    source: str,
+    peer: nn.Module,
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    loaded: Callable[[nn.Module], nn.Module],
+    training: TrainingConfig,
+) -> Iterator[Row]:
+    """Train a peer with binary cross-entropy and timm's AdamW, clipped as DeiT III and ViT-5 are."""
     factory = importlib.import_module("timm.optim")
     decay = training.optimizer.weight_decay
     optimizer = factory.create_optimizer_v2(peer, opt="adamw", lr=training.peak_lr, weight_decay=decay)
     # Theirs is the mean over the classes, ours the sum, and the recipe's limit is that of its 1,000 classes.
-    classes, whole = SMALL["num_classes"], find_recipe("vit5").config.model.num_classes
+    classes, whole = SMALL["num_classes"], find_recipe(recipe).config.model.num_classes
     limit = training.optimizer.clip_norm
     assert isinstance(limit, float)
     assert whole
@@ -206,12 +250,7 @@ def from_vit5(sources: Path) -> Iterator[Row]:
         targets = nn.functional.one_hot(labels, classes).float()
         return nn.functional.binary_cross_entropy_with_logits(logits, targets) * classes
 
-    def forward(images: torch.Tensor) -> torch.Tensor:
-        with patch.object(torch.Tensor, "cuda", lambda tensor: tensor):  # rope.py moves its angles itself
-            found: torch.Tensor = peer(images)
-        return found
-
-    about = Peer("vit5", "", f"{source}, and AdamW of timm")
+    about = Peer(recipe, "", f"{source}, and AdamW of timm")
     yield from beside(about, peer, forward, loaded, optimizer, training, criterion=criterion, clip=clip)
 
 
@@ -264,6 +303,54 @@ class LinearTeacher:
     def of(self, batch: Batch) -> torch.Tensor:
         found: torch.Tensor = self.layer(batch.images.flatten(1))
         return found
+
+
+def from_bit(sources: Path) -> Iterator[Row]:
+    """`bit-hyperrule` beside BiT's model in PyTorch with one unit in each stage, and plain SGD."""
+    code = load(sources / "big_transfer" / "bit_pytorch" / "models.py")
+    name, source = "bit-hyperrule", "big_transfer, bit_pytorch/models.py"
+    config, training = find_recipe(name).config, small_training(name)
+    sizes = {"layers": (1, 1, 1, 1), "image_size": (64, 64), "num_classes": 10}
+    model: Any = type(config.model).model_validate(config.model.model_dump() | sizes)
+    torch.manual_seed(0)
+    peer = code.ResNetV2([1, 1, 1, 1], 1, head_size=10)
+    ours = build(model, training)
+    with tempfile.TemporaryDirectory() as folder:  # whose tensor is which of ours: the one with its numbers
+        vt.save(drawn_anew(ours), Path(folder) / "bit.npz", format="bit")
+        peer.load_from(np.load(Path(folder) / "bit.npz"))
+    places = {}
+    for theirs, parameter in peer.named_parameters():
+        (places[theirs],) = [
+            own
+            for own, tensor in ours.named_parameters()
+            if tensor.numel() == parameter.numel() and torch.equal(tensor.flatten(), parameter.flatten())
+        ]
+
+    def loaded(peer: nn.Module) -> nn.Module:
+        found, weights = build(model, training).to(peer.head.conv.weight.dtype), peer.state_dict()
+        shapes = {own: tensor.shape for own, tensor in found.named_parameters()}
+        found.load_state_dict(
+            {own: weights[theirs].reshape(shapes[own]) for theirs, own in places.items()}, strict=False
+        )
+        return found
+
+    zero = code.ResNetV2([1, 1, 1, 1], 1, head_size=10, zero_head=True)
+    with tempfile.TemporaryDirectory() as folder:
+        vt.save(ours, Path(folder) / "bit.npz", format="bit")
+        zero.load_from(np.load(Path(folder) / "bit.npz"))
+    fresh = initial(build(model, training), loaded(zero), lambda each: each.startswith("head"))
+    yield Row(name, "weights", *with_source(fresh, f"{source}: the head, the only weights that are new"))
+    peer.double()  # standardized kernels and few numbers in a group: in float32 the gradients differ by 1e-3
+    optimizer = torch.optim.SGD(peer.parameters(), lr=0.003, momentum=0.9)
+    about = Peer(name, "", f"{source}, in float64")
+    yield from beside(about, peer, peer, loaded, optimizer, training, side=64, dtype=torch.float64)
+
+
+def drawn_anew(model: nn.Module) -> nn.Module:
+    """Weights of which no two tensors are equal, about as large as in a ResNet that is trained."""
+    for tensor in model.parameters():
+        nn.init.normal_(tensor, 1.0 if tensor.ndim == 1 else 0.0, 0.05)
+    return model
 
 
 def with_heads(count: int) -> Callable[[nn.Module], nn.Module]:
