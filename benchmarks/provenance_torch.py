@@ -316,7 +316,7 @@ def from_bit(sources: Path) -> Iterator[Row]:
     peer = code.ResNetV2([1, 1, 1, 1], 1, head_size=10)
     ours = build(model, training)
     with tempfile.TemporaryDirectory() as folder:  # whose tensor is which of ours: the one with its numbers
-        vt.save(drawn_anew(ours), Path(folder) / "bit.npz", format="bit")
+        vt.save(drawn_again(ours), Path(folder) / "bit.npz", format="bit")
         peer.load_from(np.load(Path(folder) / "bit.npz"))
     places = {}
     for theirs, parameter in peer.named_parameters():
@@ -346,7 +346,7 @@ def from_bit(sources: Path) -> Iterator[Row]:
     yield from beside(about, peer, peer, loaded, optimizer, training, side=64, dtype=torch.float64)
 
 
-def drawn_anew(model: nn.Module) -> nn.Module:
+def drawn_again(model: nn.Module) -> nn.Module:
     """Weights of which no two tensors are equal, about as large as in a ResNet that is trained."""
     for tensor in model.parameters():
         nn.init.normal_(tensor, 1.0 if tensor.ndim == 1 else 0.0, 0.05)
