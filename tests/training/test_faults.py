@@ -228,13 +228,12 @@ import torch
 torch.set_num_threads(1)
 from vitreous.cli import run
 from vitreous.tasks import classification
-from vitreous.tasks.images import ImageTask
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.step import TrainStep
 
 STAGES = {
     "data": (classification, "open_data"),
-    "model": (ImageTask, "build"),
+    "model": (classification.Classification, "build"),
     "step": (TrainStep, "prepare"),
     "checkpoint": (Checkpointer, "write"),
     "validation": (classification.Classification, "validation_scores"),
