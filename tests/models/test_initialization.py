@@ -31,7 +31,7 @@ MODELS = {
     "shared sincos": lambda seed: build_model(
         ViTConfig(**SMALL, position={"kind": "sincos-2d", "where": "every-layer-shared"}), seed=seed
     ),
-    "BiT": lambda seed: create("BiT-R50x1", image_size=(32, 32), num_classes=2, seed=seed),
+    "BiT": lambda seed: create("BiT-R50x1", layers=(1, 1), image_size=(32, 32), num_classes=2, seed=seed),
     "segmenter": lambda seed: create("Seg-Ti-Mask/16", image_size=32, depth=1, num_classes=3, seed=seed),
     "captioner": lambda seed: Captioner(
         CaptionerConfig(encoder=ViTConfig(**{**SMALL, "num_classes": None}), decoder=DECODER), seed=seed
