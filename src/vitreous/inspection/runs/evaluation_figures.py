@@ -201,6 +201,7 @@ def baselines_figure(
             axes.annotate(percentage(accuracy), at, above, textcoords="offset points", ha="center")
         axes.set_yticks(range(len(entries)), [each[0] for each in entries])
         axes.set_ylim(len(entries) - 0.5, -0.7)
+        axes.margins(x=0.1)  # the numbers above the outer dots stay inside
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("charts.test-accuracy"))
     table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")]]
