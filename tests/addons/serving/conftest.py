@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from fastapi import FastAPI
 from PIL import Image
 
-from vitreous.addons.serving.app import Loaded, build_app
+from vitreous.addons.serving.app import Loaded, Server, build_app
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier, Regressor, ServedModel
 from vitreous.addons.serving.run import address_of, bind, server_of
@@ -25,7 +25,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
-THREAD = ThreadPoolExecutor(1)
+THREAD, DECODERS = ThreadPoolExecutor(1), ThreadPoolExecutor(2)
 HOW: dict[str, Any] = {"precision": "fp32", "most_pixels": 100_000}
 CPU = torch.device("cpu")
 ABOUT = {"name": "tiny", "trained": True, "parameters": 1, "device": "cpu", "precision": "fp32"}
@@ -64,8 +64,17 @@ def regressor() -> Regressor:
     return Regressor(make_vit(classes=1), CPU, **HOW)
 
 
-def app_of(served: ServedModel, page: str = "<p>page</p>", **options: Any) -> FastAPI:
-    return build_app(Loaded(served, ABOUT, page), model_thread=THREAD, **options)
+def app_of(
+    served: ServedModel,
+    page: str = "<p>page</p>",
+    limits: Limits = Limits(),  # noqa: B008
+    hosts: Collection[str] | None = None,
+    token: str | None = None,
+) -> FastAPI:
+    server = Server(Loaded(served, ABOUT, page), limits, THREAD, DECODERS)
+    app = build_app(server, hosts=hosts, token=token)
+    app.state.server = server
+    return app
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class Doubler:
 def with_batcher(work: Doubler, conversation: Any, *, max_batch: int = 4, max_wait: float = 0.05) -> Any:
     async def run() -> Any:
         with ThreadPoolExecutor(1) as executor:
-            batcher = Batcher[int, int](work, executor=executor, max_batch=max_batch, max_wait=max_wait)
+            batcher = Batcher[int, int](work, executor, max_batch, max_wait, observe=lambda *found: None)
             return await conversation(batcher)
 
     return asyncio.run(run())

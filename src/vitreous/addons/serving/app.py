@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Never
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -21,17 +20,8 @@ from starlette.exceptions import HTTPException
 from vitreous import __version__
 from vitreous.addons.serving.batching import Batcher
 from vitreous.addons.serving.limits import Guard, Limits, Refused
-from vitreous.addons.serving.models import (
-    Answer,
-    Endpoint,
-    Failed,
-    Question,
-    ServedModel,
-    parse,
-)
+from vitreous.addons.serving.models import Answer, Endpoint, Question, ServedModel, parse
 from vitreous.data.decoding import BadImage
-from vitreous.data.workers import one_core, worker_count
-from vitreous.errors import InputError
 from vitreous.models.config_parts import Config
 
 # The page carries its styles and scripts in itself and asks only the server that it came from.
@@ -84,25 +74,31 @@ class Upload(NamedTuple):
     data: bytes
 
 
-class Server:
-    """What the requests share."""
+class Failed(BaseModel):
+    """An image that has no answer, and why."""
 
-    def __init__(
-        self,
-        loaded: Loaded,
-        limits: Limits,
-        model_thread: Executor,
-        started: Callable[[Server], None] = lambda server: None,
-    ) -> None:
-        self.model_thread, self.started = model_thread, started
+    path: str
+    reason: str
+
+
+class Server:
+    """What the requests share.
+
+    Args:
+        model_thread: one thread, which runs the model. It should be the one that loaded it: OpenMP's threads
+            wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
+            process's threads have computed on all cores.
+        decoders: threads that decode images.
+    """
+
+    def __init__(self, loaded: Loaded, limits: Limits, model_thread: Executor, decoders: Executor) -> None:
+        self.model_thread, self.decoders = model_thread, decoders
         # A request with more images than the queue takes could never be admitted: it is too large.
         self.limits = limits._replace(images=min(limits.images, limits.queue))
         self.metrics = Metrics()
         self.inside = 0  # images that are accepted, and neither answered nor given up
         self.metrics.queue.set_function(lambda: self.inside)
         self.latest = 1.0  # seconds that the last request took: about what a full house needs to empty
-        self.loading = asyncio.Lock()  # while another model is loaded
-        self.work: asyncio.Task[None] | None = None  # the newest that was begun, which may not be collected
         self.use(loaded)
 
     def use(self, loaded: Loaded) -> None:
@@ -118,36 +114,9 @@ class Server:
                 observe=partial(self.metrics.batch, f"/v1/{endpoint.name}"),
             )
 
-    def replace(self, loaded: Loaded) -> None:
-        """As `use`. Raises InputError: the model has other addresses."""
-        before = {each.name: each.item for each in self.loaded.model.endpoints}
-        if before != {each.name: each.item for each in loaded.model.endpoints}:
-            raise InputError("the new model answers other questions: start another server for it")
-        self.use(loaded)
-
-    def begin(self, work: Coroutine[object, None, None]) -> None:
-        """Do some work beside the requests."""
-        self.work = asyncio.get_running_loop().create_task(work)
-
-    def facts(self) -> dict[str, object]:
-        """What GET /v1/model says."""
-        model = self.loaded.model
-        return {
-            **self.loaded.about,
-            **model.facts(),
-            "endpoints": [f"/v1/{each.name}" for each in model.endpoints],
-            "limits": self.limits._asdict(),
-            "version": __version__,
-        }
-
-    @asynccontextmanager
-    async def running(self, app: FastAPI) -> AsyncIterator[None]:
-        """The lifespan of the application: threads that decode images."""
-        with ThreadPoolExecutor(worker_count(None), "vitreous-decode", initializer=one_core) as self.threads:
-            self.started(self)
-            yield
-
-    async def answers(self, endpoint: str, uploads: Sequence[Upload], parameters: Config) -> list[Answer]:
+    async def answers(
+        self, endpoint: str, uploads: Sequence[Upload], parameters: Config
+    ) -> list[Answer | Failed]:
         """The answers to all images of a request, in order. Raises Refused: the queue is full, or it takes
         too long."""
         model, batcher, count = self.loaded.model, self.batchers[endpoint], len(uploads)
@@ -156,12 +125,12 @@ class Server:
             seconds = min(max(math.ceil(self.latest), 1), 60)
             raise Refused(503, f"the server is busy: ask again in {seconds} s", Retry_After=str(seconds))
 
-        async def answer(upload: Upload) -> Answer:
+        async def answer(upload: Upload) -> Answer | Failed:
             try:
-                pixels = await loop.run_in_executor(self.threads, model.prepare, upload.data, upload.name)
+                pixels = await loop.run_in_executor(self.decoders, model.prepare, upload.data, upload.name)
+                return await batcher.ask(Question(upload.name, pixels, parameters))
             except BadImage as bad:
                 return Failed(path=upload.name, reason=bad.reason)
-            return await batcher.ask(Question(upload.name, pixels, parameters))
 
         began = time.monotonic()
         self.inside += count
@@ -176,46 +145,28 @@ class Server:
             self.latest = time.monotonic() - began
 
 
-def build_app(
-    loaded: Loaded,
-    *,
-    model_thread: Executor,
-    limits: Limits = Limits(),  # noqa: B008 - immutable
-    hosts: Collection[str] | None = None,
-    token: str | None = None,
-    started: Callable[[Server], None] = lambda server: None,
-) -> FastAPI:
-    """The application of a model.
-
-    Args:
-        model_thread: one thread, which runs the model. It should be the one that loaded it: OpenMP's threads
-            wait asleep instead of awake, and a small model takes a third longer, as soon as two of a
-            process's threads have computed on all cores.
-        hosts, token: see `Guard`.
-        started: called in the server's loop, when its threads are there.
-    """
-    server = Server(loaded, limits, model_thread, started)
+def build_app(server: Server, *, hosts: Collection[str] | None, token: str | None) -> FastAPI:
+    """The application of a server; of `hosts` and `token` see `Guard`."""
     app = FastAPI(
-        title=f"vitreous serve {loaded.about['name']}",
+        title=f"vitreous serve {server.loaded.about['name']}",
         version=__version__,
         description="Every address, what it takes and what it answers.",
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
-        lifespan=server.running,
     )
-    app.state.server = server
-    for endpoint in loaded.model.endpoints:
+    offered = []
+    for endpoint in server.loaded.model.endpoints:
         add_endpoint(app, server, endpoint)
+        offered.append(f"POST /v1/{endpoint.name}")
     add_facts(app, server)
-    offered = [f"POST /v1/{each.name}" for each in loaded.model.endpoints]
     addresses = ", ".join([*offered, "GET /v1/model", "GET /openapi.json", "GET /"])
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> JSONResponse:
+    async def refuse(request: Request, error: HTTPException) -> Never:
         sentence = str(error.detail)
         if error.status_code in (404, 405):
             sentence = f"{request.method} {request.url.path[:200]} does not exist; available are {addresses}"
-        return Refused(error.status_code, sentence, **dict(error.headers or {})).response()
+        raise Refused(error.status_code, sentence, **dict(error.headers or {}))
 
     app.add_middleware(Guard, limits=server.limits, hosts=hosts, token=token, observe=server.metrics.request)
     return app
@@ -288,7 +239,7 @@ async def read_images(request: Request, limits: Limits) -> tuple[list[Upload], d
     return images, parameters
 
 
-def answered(key: str, answers: Sequence[Answer]) -> Response:
+def answered(key: str, answers: Sequence[Answer | Failed]) -> Response:
     """The answers and the failures; a refusal where there are failures alone, which says the name of the
     first."""
     failed = [each for each in answers if isinstance(each, Failed)]
@@ -305,8 +256,15 @@ def add_facts(app: FastAPI, server: Server) -> None:
     """What is answered without an image: the model, health, counters, the page."""
 
     @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size")
-    async def model() -> dict[str, object]:
-        return server.facts()
+    async def facts() -> dict[str, object]:
+        model = server.loaded.model
+        return {
+            **server.loaded.about,
+            **model.facts(),
+            "endpoints": [f"/v1/{each.name}" for each in model.endpoints],
+            "limits": server.limits._asdict(),
+            "version": __version__,
+        }
 
     @app.get("/healthz", summary="Whether the server is up")
     async def health() -> dict[str, str]:

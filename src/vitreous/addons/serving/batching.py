@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 REMEMBERED = 8  # batches whose sizes predict the next one's
@@ -23,6 +24,7 @@ class Waiting(NamedTuple, Generic[Question, Answer]):
     since: float
 
 
+@dataclass(eq=False)
 class Batcher(Generic[Question, Answer]):
     """Joins questions into batches.
 
@@ -30,28 +32,15 @@ class Batcher(Generic[Question, Answer]):
     question has waited for `max_wait` seconds: who is alone does not wait for company that never comes. A
     question that was given up (its task was cancelled) is left out. When a batch fails, each of its questions
     is tried alone, so that one that cannot be answered fails by itself.
-
-    Args:
-        work: from questions to as many answers; runs in `executor`.
-        max_batch: questions in one batch.
-        max_wait: seconds.
-        observe: called after each batch with its size and its seconds.
     """
 
-    def __init__(
-        self,
-        work: Callable[[Sequence[Question]], Sequence[Answer]],
-        *,
-        executor: Executor,
-        max_batch: int,
-        max_wait: float,
-        observe: Callable[[int, float], None] = lambda size, seconds: None,
-    ) -> None:
-        self.work = work
-        self.executor = executor
-        self.max_batch = max_batch
-        self.max_wait = max_wait
-        self.observe = observe
+    work: Callable[[Sequence[Question]], Sequence[Answer]]  # from questions to as many answers
+    executor: Executor  # where it runs
+    max_batch: int  # questions
+    max_wait: float  # seconds
+    observe: Callable[[int, float], None]  # called after each batch with its size and its seconds
+
+    def __post_init__(self) -> None:
         self.waiting: deque[Waiting[Question, Answer]] = deque()
         self.arrived = asyncio.Event()
         self.sizes: deque[int] = deque([1], maxlen=REMEMBERED)
@@ -68,9 +57,17 @@ class Batcher(Generic[Question, Answer]):
         return await waiting.answer
 
     async def answer_all(self) -> None:
-        """Answer until no question waits."""
+        """Answer until no question waits. Before each batch, wait for as much company as there was lately, or
+        until the first question has waited enough."""
+        loop = asyncio.get_running_loop()
         while self.waiting:
-            await self.gather()
+            begins = self.waiting[0].since + self.max_wait
+            expected = min(max(self.sizes), self.max_batch)
+            while len(self.waiting) < expected and loop.time() < begins:
+                self.arrived.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(begins):
+                        await self.arrived.wait()
             batch: list[Waiting[Question, Answer]] = []
             while self.waiting and len(batch) < self.max_batch:
                 waiting = self.waiting.popleft()
@@ -79,17 +76,6 @@ class Batcher(Generic[Question, Answer]):
             self.sizes.append(len(batch) + len(self.waiting))  # with those that wait after a full batch
             if batch:
                 await self.answer(batch)
-
-    async def gather(self) -> None:
-        """Wait for as much company as there was lately, or until the first question has waited enough."""
-        loop = asyncio.get_running_loop()
-        begins = self.waiting[0].since + self.max_wait
-        expected = min(max(self.sizes), self.max_batch)
-        while len(self.waiting) < expected and loop.time() < begins:
-            self.arrived.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(begins):
-                    await self.arrived.wait()
 
     async def answer(self, batch: list[Waiting[Question, Answer]]) -> None:
         """Compute a batch and hand the answers out."""

@@ -7,6 +7,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -48,37 +49,32 @@ class Refused(Exception):
         self.status = status
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
-    def response(self) -> JSONResponse:
-        """The one form of every error."""
-        return JSONResponse({"error": " ".join(str(self).split())}, self.status, self.headers)
 
-
+@dataclass(eq=False)
 class Guard:
     """ASGI middleware: refuses who may not ask, and bodies that are too large or too slow while they arrive;
     answers all that goes wrong with one sentence (the traceback of an unforeseen error goes to the log).
 
-    Args:
+    Attributes:
         hosts: the names in the Host header that are answered; None: any. Without it a page elsewhere could
             reach a server on this machine by binding a name of its own to its address (DNS rebinding).
         token: what `Authorization: Bearer` has to hold; None: nothing.
         observe: called after each request with its address, the status and the seconds.
+        held: bytes of all bodies that have arrived and are not answered.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        limits: Limits,
-        hosts: Collection[str] | None,
-        token: str | None,
-        observe: Callable[[str, int, float], None],
-    ) -> None:
-        self.app, self.limits, self.hosts, self.token, self.observe = app, limits, hosts, token, observe
-        self.held = 0  # bytes of all bodies that have arrived and are not answered
-        self.large = f"the body is over the {limits.body / 2**20:g} MiB that are allowed"
+    app: ASGIApp
+    limits: Limits
+    hosts: Collection[str] | None
+    token: str | None
+    observe: Callable[[str, int, float], None]
+    held: int = 0
+
+    def __post_init__(self) -> None:
+        self.large = f"the body is over the {self.limits.body / 2**20:g} MiB that are allowed"
         self.slow = (
-            f"the body did not arrive within {limits.seconds:g} s, or stood still for {limits.stalled:g} s: "
-            "send less at once, or over a faster line"
+            f"the body did not arrive within {self.limits.seconds:g} s, or stood still for "
+            f"{self.limits.stalled:g} s: send less at once, or over a faster line"
         )
 
     def check_access(self, scope: Scope, headers: Headers) -> None:
@@ -135,7 +131,8 @@ class Guard:
 
         async def refuse(refused: Refused) -> None:
             if status == LEFT:  # nothing was sent yet
-                await refused.response()(scope, receive, watched)
+                problem = {"error": " ".join(str(refused).split())}  # the one form of every error
+                await JSONResponse(problem, refused.status, refused.headers)(scope, receive, watched)
 
         try:
             self.check_access(scope, headers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
@@ -40,13 +39,6 @@ DIGITS = 6  # significant ones of a weight: more than an eye or a plot can tell
 NOT_FINITE = "the model's answer is not a finite number: its weights are damaged, or too large for bf16"
 
 
-class Failed(BaseModel):
-    """An image that has no answer, and why."""
-
-    path: str
-    reason: str
-
-
 class Question(NamedTuple):
     """One image at the model's size, what it is called, and how it is to be answered."""
 
@@ -55,7 +47,7 @@ class Question(NamedTuple):
     parameters: Any  # of the endpoint
 
 
-Answer = dict[str, object] | bytes | Failed  # bytes: a PNG
+Answer = dict[str, object] | bytes  # bytes: a PNG
 
 
 class Endpoint(NamedTuple):
@@ -144,9 +136,11 @@ def parse(given: Mapping[str, object], kind: type[Config]) -> Config:
         raise InputError(explain(error, "parameter").removeprefix("parameter.")) from None
 
 
-def checked(name: str, numbers: Tensor, answer: Answer) -> Answer:
-    """The answer that the model's numbers for an image make; a failure where they are not finite."""
-    return answer if numbers.isfinite().all() else Failed(path=name, reason=NOT_FINITE)
+def check_numbers(questions: Sequence[Question], numbers: Tensor) -> None:
+    """Raise BadImage for an image for which the model's numbers are not finite."""
+    for question, row in zip(questions, numbers, strict=True):
+        if not row.isfinite().all():
+            raise BadImage(question.name, NOT_FINITE)
 
 
 class ServedModel:
@@ -156,8 +150,6 @@ class ServedModel:
         precision: of predictions and features, "fp32" or "bf16"; attention is computed in float32.
         most_pixels: of an image that is sent.
     """
-
-    page = "classification"  # the words of its page, in the catalog
 
     def __init__(self, model: Runnable, device: torch.device, *, precision: str, most_pixels: int) -> None:
         self.model = model.to(device).eval()
@@ -207,10 +199,10 @@ class ServedModel:
     def features(self, questions: Sequence[Question]) -> list[Answer]:
         with torch.inference_mode(), computing(self.precision, self.device):
             rows = self.answering.features(self.batch(questions)).float().flatten(1).cpu()
+        check_numbers(questions, rows)
         answers: list[Answer] = []
-        for question, row in zip(questions, rows, strict=True):
-            answer: Answer = {"path": question.name, "features": row.tolist()}
-            answers.append(checked(question.name, row, answer))
+        for question, row in zip(questions, rows.tolist(), strict=True):
+            answers.append({"path": question.name, "features": row})
         return answers
 
     def look(self, questions: Sequence[Question]) -> list[Answer]:
@@ -219,8 +211,7 @@ class ServedModel:
         wanted: Look = question.parameters
         assert isinstance(self.model, ViT)  # else it is not offered
         of, values = attention_map(self.model, self.batch(questions), wanted)
-        if not values.isfinite().all():
-            return [Failed(path=question.name, reason=NOT_FINITE)]
+        check_numbers(questions, values[None])
         if wanted.format == "png":
             image = enlarged(rgb(question.pixels), SHOWN)
             return [png(overlay(image, values.float().cpu()))]
@@ -241,12 +232,13 @@ class ServedModel:
     def warm_up(self) -> None:
         """Ask everything once: kernels are chosen and memory is allocated before the first request. Raises
         InputError: the answer is not finite."""
-        gray = np.full((*self.model.preprocessing.size, 3), 128, dtype=np.uint8)
-        pixels = self.prepare(png(gray), "warm-up")
-        for endpoint in self.endpoints:
-            (answer,) = endpoint.answer([Question("warm-up", pixels, parse({}, endpoint.parameters))])
-            if isinstance(answer, Failed):
-                raise InputError(f"the model cannot be served: for a gray image {answer.reason}")
+        preprocessing = self.model.preprocessing
+        gray = torch.full((preprocessing.channels, *preprocessing.size), 128, dtype=torch.uint8)
+        try:
+            for endpoint in self.endpoints:
+                endpoint.answer([Question("warm-up", gray, endpoint.parameters())])
+        except BadImage as bad:
+            raise InputError(f"the model cannot be served: for a gray image {bad.reason}") from None
 
 
 class Classifier(ServedModel):
@@ -267,16 +259,13 @@ class Classifier(ServedModel):
         most = max(each.parameters.top for each in questions)
         choices = self.predictor.most_probable(probabilities, most)
         answers: list[Answer] = []
-        for question, row, found in zip(questions, probabilities.cpu(), choices, strict=True):
-            prediction = Prediction.of(question.name, found[: question.parameters.top])
-            answers.append(checked(question.name, row, prediction.to_json()))
+        for question, found in zip(questions, choices, strict=True):
+            answers.append(Prediction.of(question.name, found[: question.parameters.top]).to_json())
         return answers
 
 
 class Regressor(ServedModel):
     """A number, beside what a model without a head answers."""
-
-    page = NUMBERS
 
     def offered(self) -> list[Endpoint]:
         summary = "The number of each image, as vitreous predict --json gives it"
@@ -288,29 +277,15 @@ class Regressor(ServedModel):
     def predict(self, questions: Sequence[Question]) -> list[Answer]:
         with torch.inference_mode(), computing(self.precision, self.device):
             values = number_outputs(self.answering, self.batch(questions)).flatten().cpu()
+        check_numbers(questions, values)
         answers: list[Answer] = []
-        for question, value in zip(questions, values, strict=True):
-            answers.append(checked(question.name, value, {"path": question.name, "value": value.item()}))
+        for question, value in zip(questions, values.tolist(), strict=True):
+            answers.append({"path": question.name, "value": value})
         return answers
 
 
 # Which tasks can be served, and how.
 KINDS = {"classification": Classifier, "multilabel": Classifier, NUMBERS: Regressor}
-
-
-def served_model(
-    task: str, noun: str, model: Runnable, device: torch.device, *, precision: str, most_pixels: int
-) -> ServedModel:
-    """Return a model of a task as the server asks it. Raises InputError: models of the task are not served.
-
-    Args:
-        noun: what such a model is called in the message.
-        precision, most_pixels: see `ServedModel`.
-    """
-    if task not in KINDS:
-        raise InputError(f"{noun} cannot be served: vitreous predict answers for files")
-    kind = ServedModel if model.config.num_classes is None else KINDS[task]
-    return kind(model, device, precision=precision, most_pixels=most_pixels)
 
 
 def attention_map(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vitreous import __version__
-from vitreous.addons.serving.models import ServedModel
+from vitreous.addons.serving.models import Regressor, ServedModel
+from vitreous.extensions import NUMBERS
 from vitreous.inspection.page import templates_of
 from vitreous.languages import phrase, words
+from vitreous.models.vit import ViT
 
 EXAMPLE = """curl -F files=@image.png ADDRESS/v1/{name}
 
@@ -19,9 +21,6 @@ with open("image.png", "rb") as file:
 def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
     """The page's HTML."""
     facts, model = served.facts(), served.model
-    pooling = getattr(model.config, "pooling", None)
-    # an exported model's configuration is as its file has it
-    kind = pooling["kind"] if isinstance(pooling, dict) else getattr(pooling, "kind", None)
     height, width = model.preprocessing.size
     shown = {
         "parameters": f"{about['parameters']:,}",
@@ -36,18 +35,19 @@ def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
         "main": offered[0],  # predict; embed without a head
         "key": served.endpoints[0].key,
         "exclusive": model.task != "multilabel",  # probabilities add up to 1
-        "readout": kind and phrase(f"readouts.{kind}"),
         "classes": len(served.labels),
         "named": bool(model.labels),  # else the labels are numbers
-        "grid": getattr(model.config, "grid", []),
     }
+    if isinstance(model, ViT):  # it has attention
+        settings["readout"] = phrase(f"readouts.{model.config.pooling.kind}")
+        settings["grid"] = model.config.grid
     return (
         templates_of("vitreous.addons.serving")
         .get_template("serve.html.j2")
         .render(
             title=about["name"],
             about=about,
-            kind=served.page,
+            kind=NUMBERS if isinstance(served, Regressor) else "classification",
             facts=facts,
             offered=offered,
             commands=EXAMPLE.format(name=offered[0]),

@@ -10,7 +10,6 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,12 +19,12 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from vitreous.addons.serving.app import Loaded, Server, build_app
 from vitreous.addons.serving.limits import Limits
-from vitreous.addons.serving.models import served_model
+from vitreous.addons.serving.models import KINDS, ServedModel
 from vitreous.addons.serving.page import page_of
 from vitreous.api.arguments import say
 from vitreous.api.model_source import fastest
 from vitreous.checkpoints.weights import meta_model
-from vitreous.data.workers import one_core
+from vitreous.data.workers import one_core, worker_count
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import automatic_precision
 from vitreous.languages import speaking
@@ -43,23 +42,21 @@ TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-# --- the model ---------------------------------------------------------------------------------------------
-
-
 def load(spec: str, *, device: str, precision: str, limits: Limits, language: str | None) -> Loaded:
     """Open the model that MODEL means, and make its page. Raises InputError: nothing there, damaged, or a
     model of a kind that is not served."""
     place = pick_device(device)
     fast = fastest(spec, precision, device, {})
     task, model = open_answerer(fast, fresh=True)
+    if task.name not in KINDS:
+        raise InputError(f"{task.about.noun} cannot be served: vitreous predict answers for files")
     path = local_path(spec)
     folder = path / "model" if (path / "model").is_dir() else path
     if isinstance(model, Program) and precision == "bf16":
         raise InputError(f"{model.path} computes in the precision it was written in: use fp32")
     chosen = automatic_precision(model, None, precision, place, folder=folder, say=say)
-    served = served_model(
-        task.name, task.about.noun, model, place, precision=chosen, most_pixels=limits.pixels
-    )
+    kind = ServedModel if model.config.num_classes is None else KINDS[task.name]
+    served = kind(model, place, precision=chosen, most_pixels=limits.pixels)
     counted = meta_model(model.config) if isinstance(model, Program) else model
     about = {
         "task": task.name,
@@ -71,9 +68,6 @@ def load(spec: str, *, device: str, precision: str, limits: Limits, language: st
     }
     with speaking(language):
         return Loaded(served, about, page_of(served, about))
-
-
-# --- the server ------------------------------------------------------------------------------------------
 
 
 def serve_model(
@@ -98,43 +92,51 @@ def serve_model(
     Raises:
         InputError: another process took the address meanwhile.
     """
-    with ThreadPoolExecutor(1, "vitreous-model") as model_thread:
+    with (
+        ThreadPoolExecutor(1, "vitreous-model") as model_thread,
+        ThreadPoolExecutor(worker_count(None), "vitreous-decode", initializer=one_core) as decoders,
+    ):
         loaded = model_thread.submit(load_model).result()
         model_thread.submit(loaded.model.warm_up).result()
-
-        def started(server: Server) -> None:
-            if hasattr(signal, "SIGHUP"):  # not on Windows
-                again = partial(load_again, server, load_model)
-                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: server.begin(again()))
-            ready(address_of(opened), dict(loaded.about))
-
-        app = build_app(
-            loaded, model_thread=model_thread, limits=limits, hosts=hosts, token=token, started=started
-        )
+        server = Server(loaded, limits, model_thread, decoders)
+        app = build_app(server, hosts=hosts, token=token)
         try:
             opened.listen(BACKLOG)
         except OSError as error:
             raise InputError(refused(error, *opened.getsockname()[:2])) from None
         logging.getLogger("python_multipart").setLevel(logging.ERROR)  # else a line for each torn form
 
+        async def answer() -> None:
+            again = asyncio.Event()
+            if hasattr(signal, "SIGHUP"):  # not on Windows
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again.set)
+            loading = asyncio.create_task(load_again(server, load_model, again))
+            ready(address_of(opened), dict(loaded.about))
+            await server_of(app, limits).serve([opened])
+            loading.cancel()
+
         # uvicorn stops gracefully and then raises the signal again, for the handler before it.
         before = signal.signal(signal.SIGTERM, lambda number, frame: None)
         try:
-            server_of(app, limits).run([opened])
+            asyncio.run(answer())
         finally:
             signal.signal(signal.SIGTERM, before)
 
 
-async def load_again(server: Server, load_model: Callable[[], Loaded]) -> None:
-    """Load the model beside the one that answers, and let it take its place; that one is kept where the new
-    one cannot be served."""
+async def load_again(server: Server, load_model: Callable[[], Loaded], asked: asyncio.Event) -> None:
+    """Whenever it is asked for, load the model beside the one that answers, and let it take its place; that
+    one is kept where the new one cannot be served."""
     loop = asyncio.get_running_loop()
-    async with server.loading:
+    while await asked.wait():
+        asked.clear()
         try:
             with ThreadPoolExecutor(1, "vitreous-load", initializer=one_core) as thread:
                 loaded = await loop.run_in_executor(thread, load_model)
             await loop.run_in_executor(server.model_thread, loaded.model.warm_up)
-            server.replace(loaded)
+            before = {each.name: each.item for each in server.loaded.model.endpoints}
+            if before != {each.name: each.item for each in loaded.model.endpoints}:
+                raise InputError("the new model answers other questions: start another server for it")
+            server.use(loaded)
         except Exception as error:
             log.error("%s; the model that answers is kept", error, exc_info=not isinstance(error, InputError))
         else:
@@ -215,7 +217,6 @@ class GuardedConnection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self.since = self.loop.time()
         self.late: asyncio.TimerHandle | None = None
         self.expect_headers()
         if len(self.connections) > self.limits.connections:
