@@ -45,7 +45,7 @@ from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.task import self_supervised
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import MachineConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import Teacher, classification
@@ -144,7 +144,7 @@ class NoWaiting(TorchDispatchMode):
 def step(model: nn.Module, objective: Objective, batch: Any, **training: Any) -> None:
     """Compute the clipped gradient of a batch, and take the optimizer's step."""
     training["precision"] = "bf16" if HALF else "fp32"
-    config = TrainingConfig(batch_size=4, grad_accum_steps=2, **training)
+    config = TrainingConfig(batch_size=4, machine=MachineConfig(grad_accum_steps=2), **training)
     learner = Learner.begin(model, config)
     train_step = TrainStep(learner, LossOf(model, objective), config, seed=0)
     train_step.late = skips_on_device(learner)  # as on a GPU

@@ -14,7 +14,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.data.checks import Action, collect, report_of
-from vitreous.data.config import DataConfig
+from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.decoding import BadImage
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
@@ -146,7 +146,7 @@ def test_names_of_images_that_are_not_utf8_are_shown_and_excluded(tmp_path, make
     assert all(name in page.read_text() for name in pair)
     listed = (tmp_path / "r.csv").read_text(encoding="utf-8", errors="surrogateescape")
     assert os.fsdecode(b"dog/\xff.jpg") in listed
-    splits = open_data(str(data), DataConfig(exclude=str(tmp_path / "r.csv")))
+    splits = open_data(str(data), DataConfig(split=SplitByName(exclude=str(tmp_path / "r.csv"))))
     assert len(splits.train) + len(splits.test) == 6
     run(["doctor", str(data), "--json"])
     capsysbinary.readouterr()

@@ -101,8 +101,8 @@ def test_excluded_images_are_in_no_part_and_stay_out(tmp_path, make):
         ["gone", "exclude"],
     ]
     file = table(tmp_path / "findings.csv", [["path", "action"], *rows])
-    splits = open_data(str(photos), DataConfig(exclude=str(file)))
-    keys = set.union(*parts_of(photos, exclude=str(file)).values())
+    splits = open_data(str(photos), DataConfig(split=SplitByName(exclude=str(file))))
+    keys = set.union(*parts_of(photos, split=SplitByName(exclude=str(file))).values())
     assert keys == {f"{kind}/{number}.jpg" for kind in ("cat", "dog") for number in range(10)} - {
         "cat/1.jpg",
         "dog/3.jpg",
@@ -124,13 +124,13 @@ def test_excluded_images_are_in_no_part_and_stay_out(tmp_path, make):
 def test_exclusions_that_cannot_be(tmp_path, make):
     photos, file = make(tmp_path / "photos"), tmp_path / "findings.csv"
     with pytest.raises(InputError, match="give a CSV with the column path"):
-        parts_of(photos, exclude=str(file))
+        parts_of(photos, split=SplitByName(exclude=str(file)))
     table(file, [["name"], ["cat/0.jpg"]])
     with pytest.raises(InputError, match="has no column path"):
-        parts_of(photos, exclude=str(file))
+        parts_of(photos, split=SplitByName(exclude=str(file)))
     table(file, [["path"], ["elsewhere/0.jpg"]])
     with pytest.raises(InputError, match="none of the 1 images to exclude"):
-        parts_of(photos, exclude=str(file))
+        parts_of(photos, split=SplitByName(exclude=str(file)))
     table(file, [["path"], *[[str(path.relative_to(photos))] for path in photos.glob("*/*")]])
     with pytest.raises(InputError, match="excludes every image"):
-        parts_of(photos, exclude=str(file))
+        parts_of(photos, split=SplitByName(exclude=str(file)))

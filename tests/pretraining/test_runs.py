@@ -26,6 +26,7 @@ from vitreous.tasks.pretraining.rules import sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.callbacks import Callback
+from vitreous.training.config import MachineConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import scaled_lr
 from vitreous.training.run import Run
@@ -39,8 +40,8 @@ TINY = {
         "batch_size": 32,
         "ema": {"decay": 0.5},
         "records": {"save_every": 0.0},
+        "machine": {"evaluation_batch_size": 360},
     },
-    "evaluation": {"batch_size": 360},
 }
 DINO = {"pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}}}
 
@@ -87,7 +88,8 @@ def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeyp
     monkeypatch.setattr(training_run, "free_bytes", lambda device: int((16 * weights + 1_000_000) / 0.7))
     parts = training_run.micro_batches(task, run.config, splits, CPU, World())
     assert 1 < parts <= 32
-    learn(run.with_training(grad_accum_steps=parts, length="1 steps"), splits, device=CPU)
+    machine = MachineConfig(grad_accum_steps=parts, evaluation_batch_size=360)
+    learn(run.with_training(machine=machine, length="1 steps"), splits, device=CPU)
 
 
 def test_a_process_without_a_batch_takes_part_in_validation(tmp_path):
@@ -145,7 +147,7 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
 def test_activations_computed_again_change_nothing(tmp_path, objective):
     results = []
     for again in (False, True):
-        training = {**TINY["training"], "machine": {"checkpointing": again}}
+        training = {**TINY["training"], "machine": {"evaluation_batch_size": 360, "checkpointing": again}}
         planned = task_named(objective).plan(
             "digits", {**TINY, **(DINO if objective == "dino" else {}), "training": training}
         )

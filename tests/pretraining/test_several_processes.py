@@ -38,7 +38,7 @@ def launch(folder, *runs):
     run_group(folder / "driver.py", *(run.path for run in runs))
 
 
-def settings(**training):
+def settings(machine, **training):
     """Attention pooling gets no gradient from a masked objective."""
     return {
         "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16, "pooling": "attention"},
@@ -48,8 +48,8 @@ def settings(**training):
             "peak_lr": 1e-3,
             **training,
             "records": {"log_every": 4},
+            "machine": {"evaluation_batch_size": 360, **machine},
         },
-        "evaluation": {"batch_size": 360},
     }
 
 

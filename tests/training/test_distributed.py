@@ -78,7 +78,7 @@ def config(tiny: RunConfig) -> RunConfig:
             "augmentation": {"noise": 0.0},
             "training": {
                 "length": "12 steps",
-                "grad_accum_steps": 2,
+                "machine": {"grad_accum_steps": 2},
                 "records": {"log_every": 1, "save_every": 1e9},
             },
         },

@@ -474,7 +474,8 @@ def test_the_test_is_compared_with_the_validation_of_the_same_model(
 ) -> None:
     """The last model has forgotten half: with early stopping it is another one that is tested."""
     run = Run.create(
-        tmp_path / "run", configure(tiny, {"training": {"early_stopping": {} if keep_best else None}})
+        tmp_path / "run",
+        configure(tiny, {"training": {"records": {"early_stopping": {} if keep_best else None}}}),
     )
     rows = [{"step": 4 * n, "validation_accuracy": share} for n, share in enumerate((0.2, 0.95, 0.45))]
     (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -370,10 +370,10 @@ def test_a_tracker_that_is_not_installed_is_an_input_error(
 
 @pytest.mark.slow
 def test_a_compiled_step_learns_the_same(trained: Fit) -> None:
-    plain = weights(trained({**PLAIN, "training": {"length": "4 steps", "grad_accum_steps": 2}}))
+    plain = weights(trained({**PLAIN, "training": {"length": "4 steps", "machine": {"grad_accum_steps": 2}}}))
     compiled = weights(
         trained(
-            {**PLAIN, "training": {"length": "4 steps", "grad_accum_steps": 2, "machine": {"compile": True}}}
+            {**PLAIN, "training": {"length": "4 steps", "machine": {"grad_accum_steps": 2, "compile": True}}}
         )
     )
     assert plain.keys() == compiled.keys()

@@ -78,7 +78,7 @@ SETTINGS = {
     "training.records.save_every": 0,
     "training.machine.timeout": 0.5,
     "training.records.log_every": 3,
-    "evaluation.batch_size": 64,
+    "training.machine.evaluation_batch_size": 64,
 }
 
 

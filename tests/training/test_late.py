@@ -271,7 +271,7 @@ OPTIMIZERS = ({}, {"sam_radius": 0.05}, {"clip_norm": None}, {"kind": "sgd"})
 
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, "dino"])
 def test_nothing_in_a_step_waits_for_the_device(tiny: RunConfig, dino: DINO, optimizer: Any) -> None:
-    settings = {"grad_accum_steps": 2, "optimizer": {} if optimizer == "dino" else optimizer}
+    settings = {"machine": {"grad_accum_steps": 2}, "optimizer": {} if optimizer == "dino" else optimizer}
     config = configure(tiny, {"training": settings})
     model, objective = starting_model(config, [str(n) for n in range(10)]), classification(config.training)
     batch: Any = Batch(torch.rand(8, 1, 8, 8), torch.arange(8), torch.arange(8))

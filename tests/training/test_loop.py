@@ -46,7 +46,7 @@ class Rows(Callback):
 
 def test_a_batch_in_parts_gives_the_gradient_of_the_whole(trained: Fit) -> None:
     whole = weights(trained({**PLAIN, "training": {"length": "3 steps"}}))
-    parts = weights(trained({**PLAIN, "training": {"length": "3 steps", "grad_accum_steps": 4}}))
+    parts = weights(trained({**PLAIN, "training": {"length": "3 steps", "machine": {"grad_accum_steps": 4}}}))
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-4, atol=2e-5, msg=name)
 
@@ -93,7 +93,7 @@ def scripted(scores: list[float]) -> Any:
 
 def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_path: Path) -> None:
     settings = {
-        "training": {"length": "9 epochs", "early_stopping": {"patience": 2}, "records": {"save_every": 1e9}}
+        "training": {"length": "9 epochs", "records": {"early_stopping": {"patience": 2}, "save_every": 1e9}}
     }
     checkpointer = Checkpointer(tmp_path)
     scores = [0.1, 0.5, 0.4, 0.5, 0.9]
@@ -102,7 +102,7 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
     assert (learner.step, learner.best_step, learner.best_score) == (4 * epoch, 2 * epoch, 0.5)
     assert checkpointer.steps() == [2 * epoch, 4 * epoch]  # best and last
     resumed = trained(
-        {"training": {"length": "4 epochs", "early_stopping": {"patience": 2}}},
+        {"training": {"length": "4 epochs", "records": {"early_stopping": {"patience": 2}}}},
         resume=tmp_path,
         validate=scripted([]),
         checkpointer=Checkpointer(tmp_path),
@@ -116,7 +116,7 @@ def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_p
 def test_a_validation_that_is_not_a_number_is_not_the_best(trained: Fit) -> None:
     scores = scripted([math.nan, 0.5, math.nan, 0.6])
     learner = trained(
-        {"training": {"length": "4 epochs", "early_stopping": {"patience": 3}}}, validate=scores
+        {"training": {"length": "4 epochs", "records": {"early_stopping": {"patience": 3}}}}, validate=scores
     )
     assert (learner.best_score, learner.worse) == (0.6, 0)
     assert score_of({"validation_loss": math.nan}) is None
@@ -146,7 +146,7 @@ def test_the_best_model_is_the_result_if_asked_for(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configure(
-        tiny, {"training": {"length": "3 epochs", "early_stopping": {}, "records": {"save_every": 1e9}}}
+        tiny, {"training": {"length": "3 epochs", "records": {"early_stopping": {}, "save_every": 1e9}}}
     )
     run = Run.create(tmp_path / "run", config)
     told: list[str] = []
@@ -193,7 +193,7 @@ def test_the_best_validation_is_one_that_is_saved(trained: Fit, splits: Splits, 
     """Nothing is saved after a bad step, so the validation behind it cannot be the one that is kept."""
     epoch, states = len(splits.train) // 32, Checkpointer(tmp_path)
     learner = trained(
-        {"training": {"length": "4 epochs", "early_stopping": {}, "records": {"save_every": 1e9}}},
+        {"training": {"length": "4 epochs", "records": {"early_stopping": {}, "save_every": 1e9}}},
         objective=Broken({3 * epoch - 1}),
         validate=scripted([0.1, 0.5, 0.9, 0.3]),
         checkpointer=states,
@@ -210,7 +210,7 @@ def test_the_best_checkpoint_stays_for_each_that_training_may_resume_from(
     """The newest, which is the best, is damaged: the best of the one before it is still there."""
     epoch, settings = (
         len(splits.train) // 32,
-        {"training": {"length": "4 epochs", "early_stopping": {}, "records": {"save_every": 0}}},
+        {"training": {"length": "4 epochs", "records": {"early_stopping": {}, "save_every": 0}}},
     )
     validate = scripted([0.1, 0.5, 0.3, 0.9])
     trained(settings, validate=validate, checkpointer=Checkpointer(tmp_path))
@@ -245,7 +245,7 @@ def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(
         finish(states)
 
     monkeypatch.setattr(Checkpointer, "finish", removing)
-    settings = {"training": {"length": "4 epochs", "early_stopping": {}}}
+    settings = {"training": {"length": "4 epochs", "records": {"early_stopping": {}}}}
     trained(settings, validate=scripted([0.1, 0.2, 0.3, 0.4]), checkpointer=Checkpointer(tmp_path))
     assert len(wanted) > 4
     assert all(wanted)

@@ -98,7 +98,10 @@ def test_one_name_is_a_list_of_one() -> None:
         ({"training": {"length": "0 epochs"}}, "leaves no time to train: give a number above 0"),
         ({"training": {"length": "2.5 steps"}}, "is not a whole number of steps"),
         ({"training": {"epochs": 3}}, "unknown setting training.epochs: did you mean 'training.length'?"),
-        ({"training": {"batch_size": 7, "grad_accum_steps": 2}}, "multiple of training.grad_accum_steps"),
+        (
+            {"training": {"batch_size": 7, "machine": {"grad_accum_steps": 2}}},
+            "multiple of training.machine.grad_accum",
+        ),
         (
             {"preprocessing": {"size": [4, 4]}},
             "unknown setting preprocessing.size: did you mean 'model.image_size'?",
@@ -234,7 +237,7 @@ def test_settings_with_an_effect_or_of_no_change_are_taken() -> None:
         {"lora": {"rank": 2, "alpha": 8}},
         {"lora": {"alpha": 8}},
         {"distillation": {"teacher": "digits", "kind": "soft", "temperature": 2.0}},
-        {"optimizer": {"clip_norm": {"each": 3.0}}, "early_stopping": {"patience": 3}},
+        {"optimizer": {"clip_norm": {"each": 3.0}}, "records": {"early_stopping": {"patience": 3}}},
     ):
         config = plan("digits", {"training": training}).config
         tree = tomllib.loads(to_toml(config))

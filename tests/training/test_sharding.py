@@ -80,7 +80,7 @@ def config(tiny: RunConfig) -> RunConfig:
     """Without dropout and noise, which each process samples; the rest is sampled for the whole batch."""
     training = {
         "length": "8 steps",
-        "grad_accum_steps": 2,
+        "machine": {"grad_accum_steps": 2},
         "peak_lr": 3e-3,
         "records": {"log_every": 1, "save_every": 1e9},
     }

@@ -36,7 +36,7 @@ LEAVES = {
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
     **{name: f"training.machine.{name}" for name in OF_MACHINE},
-    "exclude": "data.exclude",
+    "exclude": "data.split.exclude",
     "workers": "data.reading.workers",
     "group_by": "data.split.group_by",
     "seed": "seed",

@@ -30,7 +30,7 @@ OTHER_NAMES = {
     "--val": "--set data.validation_fraction=0.1",
     "--val-split": "--set data.validation_fraction=0.1",
     "--weight-decay": "--set training.optimizer.weight_decay=0.05",
-    "--patience": "--set training.early_stopping.patience=5",
+    "--patience": "--set training.records.early_stopping.patience=5",
     "--freeze": "--set training.freeze=backbone",
     "--batch": "--batch-size",
     "--imgsz": "--image-size",

@@ -17,7 +17,14 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-class SplitByName(Config):
+class SplitConfig(Config):
+    """Which images are left out, and how some of the others are held out."""
+
+    kind: str
+    exclude: str | None = setting(None, "a CSV with the column path: images that are left out of every part")
+
+
+class SplitByName(SplitConfig):
     """Images are held out by a hash of their names."""
 
     kind: Literal["name"] = setting(
@@ -27,7 +34,7 @@ class SplitByName(Config):
     group_by: str | None = setting(None, "a group is in one part: a manifest's column, or a pattern of names")
 
 
-class SplitByTime(Config):
+class SplitByTime(SplitConfig):
     """The newest images are held out."""
 
     kind: Literal["time"] = setting("time", "the newest are held out")
@@ -118,8 +125,9 @@ class ReadingConfig(Config):
 class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
-    split: Split | None = setting(None, "how images are held out; None: by a hash of each image's name")
-    exclude: str | None = setting(None, "a CSV with the column path: images that are left out of every part")
+    split: Split | None = setting(
+        None, "how images are held out, and which left out; None: by a hash of each image's name"
+    )
     recorded: RecordedSplit | None = setting(None, "parts that a run has recorded; None: they are drawn")
     test_fraction: Probability = setting(0.2, "held out, class by class, of a source without a split")
     validation_fraction: Literal["auto"] | Probability = setting(
@@ -142,7 +150,8 @@ class DataConfig(Config):
         if not file or not file.is_file():
             return self
         recorded = (self.recorded or RecordedSplit()).model_copy(update={"file": str(file)})
-        return self.model_copy(update={"recorded": recorded, "exclude": None})
+        split = self.split and self.split.model_copy(update={"exclude": None})
+        return self.model_copy(update={"recorded": recorded, "split": split})
 
     @property
     def read(self) -> ReadingConfig:
@@ -153,6 +162,11 @@ class DataConfig(Config):
     def split_seed(self) -> int:
         """What samples another split of a source; 0 where the newest images are held out."""
         return self.split.seed if isinstance(self.split, SplitByName) else 0
+
+    @property
+    def exclude(self) -> str | None:
+        """A CSV with the column path: images that are left out of every part."""
+        return self.split.exclude if self.split else None
 
     @property
     def group_by(self) -> str | None:

@@ -47,8 +47,7 @@ else:  # a training seldom needs them
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
-DRAWN = {"split", "exclude"}
-DRAWN |= {"test_fraction", "validation_fraction"}
+DRAWN = {"split", "test_fraction", "validation_fraction"}
 OPENING: frozenset[str] = frozenset({"image_size", "settings"})
 READING: frozenset[str] = OPENING | {"workers"}
 INSPECTING: frozenset[str] = OPENING | {"label", "patch", "compare", "attributions"}
@@ -226,7 +225,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
 
     def validation(self, config: ImageConfigT, data: ImagesT, world: World = ALONE) -> Measure | None:
         """Return what measures the model on the validation part, in the precision of the training."""
-        asked, images = config.evaluation, self.validation_images(data)
+        images, size = self.validation_images(data), config.training.computed.evaluation_batch_size
         more = self.validation_measures(config, data)
         if not images:
             return None
@@ -234,7 +233,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
 
         def measure(model: nn.Module) -> Mapping[str, float]:
             device = next(model.parameters()).device
-            options = Batching(device=device, batch_size=asked.batch_size, workers=workers, world=world)
+            options = Batching(device=device, batch_size=size, workers=workers, world=world)
             with autocast(config.training.precision, device):
                 found = dict(self.validation_scores(config, model, images, **options))
                 for each in more:

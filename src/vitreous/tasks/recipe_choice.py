@@ -348,7 +348,9 @@ def fitted_to_count(config: AnyRun, images: int) -> tuple[AnyRun, tuple[str, ...
     warmup = training.schedule.warmup
     if warmup > WARMUP * total:
         warmup = WARMUP
-    changed = {"batch_size": batch, "peak_lr": rate, "grad_accum_steps": 1, "schedule": {"warmup": warmup}}
+    changed = {"batch_size": batch, "peak_lr": rate, "schedule": {"warmup": warmup}}
+    if training.machine:
+        changed["machine"] = {"grad_accum_steps": 1}
     scaled = configure(config, {"training": changed})
     sentence = said(
         "{images} images: batches of {batch} instead of {size}, at a peak learning rate of {rate:.2g} "

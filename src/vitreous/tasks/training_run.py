@@ -105,13 +105,16 @@ def start_run(
     if fit_memory and config.training.computed.shard and world.size > 1:
         raise InputError(
             "`batch_size` auto measures a whole model, and `shard` is for those that do not fit: give a "
-            "number, and training.grad_accum_steps for micro-batches"
+            "number, and training.machine.grad_accum_steps for micro-batches"
         )
     # All processes measure, or none: an objective may compare the images of all.
-    unsure = config.training.grad_accum_steps == 1 and world.any((may_not_fit(config, device),))[0]
+    unsure = config.training.computed.grad_accum_steps == 1 and world.any((may_not_fit(config, device),))[0]
     if fit_memory or unsure:
         parts = micro_batches(kind, config, data, device, world)
-        config = with_training(config, grad_accum_steps=parts)
+        machine = config.training.computed
+        if parts != machine.grad_accum_steps:
+            machine = machine.model_copy(update={"grad_accum_steps": parts})
+            config = with_training(config, machine=machine)
         if fit_memory or parts > 1:
             notes.append(
                 said(
@@ -209,7 +212,8 @@ def train_run(
 
     batch_size, workers = config.training.batch_size, loading_workers(0)
     if isinstance(config, RunConfig):
-        batch_size, workers = config.evaluation.batch_size, loading_workers(config.data.read.workers)
+        batch_size = config.training.computed.evaluation_batch_size
+        workers = loading_workers(config.data.read.workers)
     options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
     options["progress"] = progress
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
@@ -313,8 +317,10 @@ def learn(
 
     objective, averaging = task.objective(config, data), material.averaging
     validate = validate or task.validation(config, data, world)
-    if not validate and training.early_stopping:
-        raise InputError("training.early_stopping needs a validation part: set data.validation_fraction=0.1")
+    if not validate and training.recorded.early_stopping:
+        raise InputError(
+            "training.records.early_stopping needs a validation part: set data.validation_fraction=0.1"
+        )
 
     with ExitStack() as stack:
         stack.enter_context(
@@ -371,15 +377,16 @@ def learn(
             say(
                 said(
                     "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
-                    "were not better than that at step {best}; a higher training.early_stopping.patience in "
-                    "config.toml goes on",
+                    "were not better than that at step {best}; a higher "
+                    "training.records.early_stopping.patience in config.toml goes on",
                     step=learner.step,
                     total=trainer.total,
                     worse=learner.worse,
                     best=learner.best_step,
                 )
             )
-        if stopped is None and training.early_stopping and learner.best_step not in (None, learner.step):
+        stopping = training.recorded.early_stopping
+        if stopped is None and stopping and learner.best_step not in (None, learner.step):
             run.states.restore_best(learner, world)
             say(said("the model is that of the best validation, at step {step}", step=learner.step))
         if stopped is not None and averaging:  # the mean of the last checkpoints is still to come

@@ -108,8 +108,8 @@ def shortened(config: Any, share: float = SHARE) -> Any:
         steps=training.steps and max(1, round(training.steps * share)),
         minutes=training.minutes and training.minutes * share,
     )
-    records = training.recorded.model_copy(update={"upload": None, "track": ()})
-    config = with_training(config, length=length, early_stopping=None, records=records)
+    records = training.recorded.model_copy(update={"upload": None, "track": (), "early_stopping": None})
+    config = with_training(config, length=length, records=records)
     return config.model_copy(
         update={"evaluation": config.evaluation.model_copy(update={"every_epochs": ENDLESS})}
     )

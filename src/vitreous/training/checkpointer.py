@@ -228,7 +228,7 @@ class Checkpointer:
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise InputError(
                 f"the checkpoint of the best validation, of step {self.best} in {self.folder}, is damaged "
-                f"({error}): set training.early_stopping=none in config.toml to keep the last model"
+                f"({error}): set training.records.early_stopping=none in config.toml to keep the last model"
             ) from error
 
     def newest(

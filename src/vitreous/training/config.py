@@ -228,11 +228,20 @@ class RecordsConfig(Config):
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = setting(
         (), "experiment trackers, besides metrics.jsonl and TensorBoard"
     )
+    early_stopping: EarlyStoppingConfig | None = setting(
+        None, "keep the model of the best validation; None: the last one"
+    )
 
 
 class MachineConfig(Config):
     """How a step is computed, by one process or by several."""
 
+    grad_accum_steps: Positive = setting(1, "micro-batches of a batch, to save memory")
+    evaluation_batch_size: Positive = setting(
+        256,
+        "images in a forward pass without a step; changes no result but a pre-training's: its masks and "
+        "views differ",
+    )
     compile: bool | None = setting(None, "torch.compile; None: on GPUs, long runs with batches of one shape")
     deterministic: bool = setting(False, "only algorithms that give the same bits each time; slower")
     checkpointing: bool = setting(False, "recompute each layer in the backward pass, to save memory")
@@ -287,7 +296,6 @@ class TrainingConfig(Config):
         "with), or minutes over all sessions",
     )
     batch_size: Positive = setting(128, "images in one step, over all processes")
-    grad_accum_steps: Positive = setting(1, "micro-batches of a batch, to save memory")
     peak_lr: float = setting(1e-3, "largest learning rate, after the warm-up", gt=0)
     optimizer: Optimizer = setting(AdamWConfig(), "how gradients become steps")
     schedule: Schedule = setting(FallingScheduleConfig(), "the learning rate over the steps")
@@ -317,21 +325,20 @@ class TrainingConfig(Config):
         "auto", "auto: bf16 on GPUs, and on CPUs that have it for models of some width"
     )
     machine: MachineConfig | None = setting(
-        None, "compiled steps, the same bits, less memory, shards; None: as suits the machine"
-    )
-    early_stopping: EarlyStoppingConfig | None = setting(
-        None, "keep the model of the best validation; None: the last one"
+        None, "micro-batches, compiled steps, the same bits, shards; None: as suits the machine"
     )
     records: RecordsConfig | None = setting(
-        None, "checkpoints, rows of metrics, trackers and how often; None: as suits the length"
+        None,
+        "checkpoints, rows of metrics, trackers and how often, early stopping; None: as suits the length",
     )
 
     @model_validator(mode="after")
     def _parts(self) -> TrainingConfig:
-        if self.batch_size % self.grad_accum_steps:
+        parts = self.computed.grad_accum_steps
+        if self.batch_size % parts:
             raise ValueError(
-                f"a batch of {self.batch_size} cannot be split into {self.grad_accum_steps} equal "
-                "micro-batches: make training.batch_size a multiple of training.grad_accum_steps"
+                f"a batch of {self.batch_size} cannot be split into {parts} equal micro-batches: make "
+                "training.batch_size a multiple of training.machine.grad_accum_steps"
             )
         return self
 
@@ -382,10 +389,6 @@ class EvaluationConfig(Config):
     """When and how the model is measured on images that it does not learn from."""
 
     every_epochs: Positive = setting(1, "on the validation part, where there is one")
-    batch_size: Positive = setting(
-        256,
-        "images in a forward pass; changes no result but a pre-training's: its masks and views differ",
-    )
     fewshot: bool = setting(False, "few-shot accuracy of the features there, too")
     calibrate: bool | Annotated[float, Field(gt=0)] = setting(
         True, "fit a temperature of the probabilities there; a number: the temperature without such a part"

@@ -177,7 +177,7 @@ class TrainStep:
         half: AbstractContextManager[object] = nullcontext()
         if self.config.precision in ("bf16", "fp8"):  # layers in float8 take bf16, too, and return it
             half = torch.autocast(self.device.type, dtype=torch.bfloat16)
-        parts = micro_batches(batch, self.config.grad_accum_steps, self.device)
+        parts = micro_batches(batch, self.config.computed.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.
         with (
             default_generators(self.device, torch_seed(self.seed, "dropout", *key)),

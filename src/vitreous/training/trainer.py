@@ -282,7 +282,7 @@ class Trainer:
     def compare(self, metrics: Row, cheap: bool) -> None:
         """Keep the checkpoint of the best validation, where that is asked for or `cheap`; end training after
         `patience` validations that are not better."""
-        learner, asked = self.learner, self.config.early_stopping is not None
+        learner, asked = self.learner, self.config.recorded.early_stopping is not None
         score = score_of(metrics, losses=asked) if asked or cheap else None
         better = score is not None and (learner.best_score is None or score > learner.best_score)
         if better and not learner.bad_steps:  # weights whose gradient is not finite are not the best

@@ -46,10 +46,12 @@ def test_a_trained_encoder_learns_at_a_part_of_the_rate(patterns, encoder, objec
     adapted = task.plan(str(patterns), {}, init=str(encoder)).config.training
     assert adapted.peak_lr < scratch.peak_lr
     assert adapted.epochs < scratch.epochs
-    assert adapted.early_stopping
-    own = task.plan(str(patterns), {"training": {"peak_lr": 0.5, "early_stopping": None}}, init=str(encoder))
+    assert adapted.recorded.early_stopping
+    own = task.plan(
+        str(patterns), {"training": {"peak_lr": 0.5, "records": {"early_stopping": None}}}, init=str(encoder)
+    )
     assert own.config.training.peak_lr == 0.5
-    assert not own.config.training.early_stopping
+    assert not own.config.training.recorded.early_stopping
 
 
 def test_a_large_encoder_learns_slower_towards_the_image(patterns, tmp_path):
@@ -65,7 +67,14 @@ def test_an_encoder_that_became_worse_is_not_kept(patterns, encoder, tmp_path, s
     """Whatever training does to the weights, with labels and without."""
     out = tmp_path / "run"
     source = str(patterns.parent / source)
-    ruin = ["--set", "training.peak_lr=50", "--set", "training.early_stopping=none", "--batch-size", "8"]
+    ruin = [
+        "--set",
+        "training.peak_lr=50",
+        "--set",
+        "training.records.early_stopping=none",
+        "--batch-size",
+        "8",
+    ]
     run = ["--epochs", "2", "--out", str(out), "--device", "cpu"]
     done = command(["pretrain", source, "--init", str(encoder), *run, *ruin])
     assert done == 0

@@ -21,7 +21,7 @@ from vitreous.addons.self_supervision.views import PairConfig, Views
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.tasks import task_named, training_run
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import MachineConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.step import LossOf, TrainStep
@@ -104,7 +104,9 @@ def test_a_bit_can_learn_and_one_image_is_evaluated_but_not_trained_on(images):
     alone = Contrastive(model, ContrastiveConfig(**SMALL))
     loss, _ = alone.eval()(images[:1], torch.Generator())
     assert loss.item() == 0  # the last one of an evaluation: nothing to compare with
-    with pytest.raises(InputError, match=r"larger training\.batch_size or a smaller training\.grad_accum"):
+    with pytest.raises(
+        InputError, match=r"larger training\.batch_size or a smaller training\.machine\.grad_accum"
+    ):
         alone.train()(images[:1], torch.Generator())
 
 
@@ -160,18 +162,20 @@ def test_validation_compares_as_many_images_as_training():
     task = task_named("contrastive")
 
     def chosen(**settings):
-        return task.plan("digits", settings).config.evaluation.batch_size
+        return task.plan("digits", settings).config.training.computed.evaluation_batch_size
 
     assert chosen() == 64
     assert chosen(training={"batch_size": 32}) == 32
-    assert chosen(training={"batch_size": 32, "grad_accum_steps": 2}) == 16
-    assert chosen(training={"batch_size": 32}, evaluation={"batch_size": 8}) == 8
-    for wrong in ({"batch_size": "many"}, {"grad_accum_steps": 0}):
-        with pytest.raises(InputError, match=next(iter(wrong))):
+    assert chosen(training={"batch_size": 32, "machine": {"grad_accum_steps": 2}}) == 16
+    assert chosen(training={"batch_size": 32, "machine": {"evaluation_batch_size": 8}}) == 8
+    for wrong, name in (
+        ({"batch_size": "many"}, "batch_size"),
+        ({"machine": {"grad_accum_steps": 0}}, "grad"),
+    ):
+        with pytest.raises(InputError, match=name):
             chosen(training=wrong)
-    assert (
-        task_named("mae").plan("digits", {"training": {"batch_size": 32}}).config.evaluation.batch_size == 256
-    )
+    masked = task_named("mae").plan("digits", {"training": {"batch_size": 32}}).config
+    assert masked.training.computed.evaluation_batch_size == 256
 
 
 def test_cosines_are_computed_in_float32(tiny, images):
@@ -188,10 +192,10 @@ def test_cosines_are_computed_in_float32(tiny, images):
 
 def test_micro_batches_of_one_image_are_refused(tiny, images):
     """Before a run is begun; and while it learns, where the memory decided."""
-    for one in ({"batch_size": 1}, {"batch_size": 4, "grad_accum_steps": 4}):
+    for one in ({"batch_size": 1}, {"batch_size": 4, "machine": {"grad_accum_steps": 4}}):
         with pytest.raises(InputError, match="compares the images of a micro-batch"):
             task_named("contrastive").plan("digits", {"training": one})
-    config = TrainingConfig(batch_size=4, grad_accum_steps=4)
+    config = TrainingConfig(batch_size=4, machine=MachineConfig(grad_accum_steps=4))
     learner = Learner.begin(Contrastive(tiny(), ContrastiveConfig(**SMALL)), config)
     pairs = torch.stack([images[:4], images[:4]], dim=1)
     with pytest.raises(InputError, match="compares the images of a micro-batch"):
@@ -217,7 +221,7 @@ def test_either_all_processes_measure_their_memory_or_none(monkeypatch, tmp_path
         out=tmp_path / "run",
     )
     assert asked
-    assert started.run.config.training.grad_accum_steps == 2
+    assert started.run.config.training.computed.grad_accum_steps == 2
 
 
 DRIVER = """

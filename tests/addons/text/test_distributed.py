@@ -61,7 +61,7 @@ TINY = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "dropout": 0.0}
 TRAINING = {
     "length": "8 steps",
     "batch_size": 16,
-    "grad_accum_steps": 2,
+    "machine": {"grad_accum_steps": 2},
     "records": {"log_every": 1, "save_every": 1e9},
 }
 ALIKE = {

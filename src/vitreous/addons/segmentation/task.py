@@ -171,7 +171,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         },
         instead={
             "recipe": "use `settings`",
-            "batch_size auto": "use `settings` training.grad_accum_steps=2",
+            "batch_size auto": "use `settings` training.machine.grad_accum_steps=2",
         },
     )
 

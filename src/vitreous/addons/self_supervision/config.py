@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import model_validator
@@ -41,18 +42,19 @@ class ContrastiveRunConfig(ViewsRunConfig):
     @classmethod
     def following(cls, tree: Tree, override: Tree) -> Tree:
         """The loss grows with the images that are compared: evaluation compares as many."""
-        found, names = dict(super().following(tree, override)), ("batch_size", "grad_accum_steps")
-        batch, parts = (tree["training"][name] for name in names)
-        changed = any(name in override.get("training", {}) for name in names)
-        own = "batch_size" in override.get("evaluation", {})
+        found, asked = dict(super().following(tree, override)), override.get("training", {})
+        batch, machine = tree["training"]["batch_size"], tree["training"]["machine"]
+        parts = machine.get("grad_accum_steps", 1) if isinstance(machine, Mapping) else 1
+        own = asked.get("machine") if isinstance(asked.get("machine"), Mapping) else {}
+        changed = "batch_size" in asked or "grad_accum_steps" in own
         valid = type(batch) is type(parts) is int and batch >= parts > 0  # what is not is refused later
-        if changed and valid and not own:
-            found["evaluation"] = {"batch_size": batch // parts}
+        if changed and valid and "evaluation_batch_size" not in own:
+            found["training"] = {"machine": {"evaluation_batch_size": batch // parts}}
         return found
 
     @model_validator(mode="after")
     def _several_images(self) -> ContrastiveRunConfig:
-        if self.training.batch_size == self.training.grad_accum_steps:
+        if self.training.batch_size == self.training.computed.grad_accum_steps:
             raise ValueError(ONE_IMAGE)
         return self
 

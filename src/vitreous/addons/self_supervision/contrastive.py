@@ -32,7 +32,7 @@ from vitreous.training.objectives import Illustration
 EPS = 1e-5  # added to variances
 ONE_IMAGE = (
     "contrastive learning compares the images of a micro-batch, and this one has only one: use a larger "
-    "training.batch_size or a smaller training.grad_accum_steps"
+    "training.batch_size or a smaller training.machine.grad_accum_steps"
 )
 
 

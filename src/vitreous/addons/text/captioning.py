@@ -78,7 +78,7 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
         options={"train": frozenset({"minutes"}), "predict": frozenset({"out"})},
         instead={
             **dict.fromkeys(("model", "init", "recipe", "image_size"), INSTEAD),
-            "batch_size auto": "give a number, and `settings` training.grad_accum_steps=2 splits it",
+            "batch_size auto": "give a number, and `settings` training.machine.grad_accum_steps=2 splits it",
             "group_by": "give the manifest a column split",
             "strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
         },

@@ -26,7 +26,7 @@ from vitreous.models.settings import merged
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import HeldOut, Material, Parts, Plan, Task, Trained, Tree, config_of_run
 from vitreous.training.callbacks import Loader
-from vitreous.training.config import CommandConfig, length_of
+from vitreous.training.config import CommandConfig, MachineConfig, length_of
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential
@@ -93,6 +93,8 @@ class SequenceConfig(CommandConfig):
         self.check_defaults("training", FOR_OTHERS, f"{where}: leave it out")
         if asked.computed.checkpointing:
             raise ValueError(f"training.machine.checkpointing {where}: leave it out")
+        if asked.computed.evaluation_batch_size != MachineConfig().evaluation_batch_size:
+            raise ValueError(f"training.machine.evaluation_batch_size {where}: leave it out")
         if asked.optimizer.layer_decay:
             raise ValueError(f"training.optimizer.layer_decay {where}: leave it out")
         if asked.precision == "fp8":

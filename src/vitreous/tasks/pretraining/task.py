@@ -207,12 +207,13 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         large = isinstance(encoder, ViTConfig) and weights_of(encoder) >= SMALL_ENCODER
         rate = config.training.peak_lr / rate_factor(config.model) * rate_factor(encoder)
         epochs = min(config.training.epochs or ADAPTING_EPOCHS, ADAPTING_EPOCHS)
-        training = {
+        training: dict[str, object] = {
             "length": length_of(epochs=epochs),
             "peak_lr": self.adapting_rate * rate,
             "optimizer": {"layer_decay": LAYER_DECAY if large else None},
-            "early_stopping": {"patience": PATIENCE} if looks else None,
         }
+        if looks:
+            training["records"] = {"early_stopping": {"patience": PATIENCE}}
         return {"training": training, "evaluation": {"every_epochs": max(1, round(epochs / LOOKS))}}
 
     def rules(self, data: DataSummary, source: str = "", named: str | None = None) -> PretrainingT:
