@@ -192,6 +192,6 @@ def test_large_models_are_stored_on_a_coarser_grid() -> None:
 def test_a_page_holds_the_maps_of_the_first_image_at_least() -> None:
     model = model_of()
     images = images_for(model, 3)
-    assert len(store_for_page(model, images, 1)) == 3
+    assert len(store_for_page(model, images, 1, PAGE_CHARACTERS)) == 3
     assert len(store_for_page(model, images, 1, characters=1)) == 1
     assert PAGE_CHARACTERS < 12e6  # the page stays below 15 MB with its figures

@@ -177,11 +177,13 @@ def resized_positions(
             for name, tensor in weights.items():
                 if BIAS_TABLE.search(name):
                     resized[name] = resize_bias(tensor, one, other, interpolation)
-        case "learned-2d":
+        case "learned-2d":  # (n, D) for each axis, linearly with aligned ends
             axes = {"x": config.grid[1], "y": config.grid[0]}
             for name, tensor in weights.items():
                 if POSITION_TABLE.match(name) and name[-1] in axes:
-                    resized[name] = resize_axis(tensor, axes[name[-1]])
+                    length = axes[name[-1]]
+                    moved = F.interpolate(tensor.T[None], size=length, mode="linear", align_corners=True)
+                    resized[name] = moved[0].T.contiguous()
         case _:  # computed from the grid
             pass
     return resized
@@ -208,11 +210,6 @@ def resize_bias(
     moved = torch.cat([extra, table[:count]])
     resized = resize_table(moved, old, new, interpolation)
     return torch.cat([resized[len(extra) :], extra])
-
-
-def resize_axis(table: Float[Tensor, "n D"], length: int) -> Float[Tensor, "m D"]:
-    """The vectors of one axis of factorised positions, linearly resampled with aligned ends."""
-    return F.interpolate(table.T[None], size=length, mode="linear", align_corners=True)[0].T.contiguous()
 
 
 def resized_patches(model: ViT | WithEncoder, config: ViTConfig) -> dict[str, Tensor]:

@@ -206,7 +206,13 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         low, high = int(numbers.min()), int(numbers.max())
         if low < 0 or high >= len(classes):
             yield from finding("labels", part=name, low=low, high=high, classes=len(classes))
-        yield from sorted_split(splits.train, part, name)
+        # Whole classes on one side, as a split of a list that was sorted by class leaves them.
+        shown, held = splits.train.targets.counts(), part.targets.counts()
+        ours, theirs = shown / max(shown.sum(), 1), held / max(held.sum(), 1)
+        distance = float(np.abs(ours - theirs).sum()) / 2
+        unseen = [splits.train.classes[number] for number in np.flatnonzero((theirs > 0) & (ours == 0))]
+        if unseen or distance > OTHER_CLASSES:
+            yield from finding("split", unseen, 1, share=distance, part=name, unseen=unseen[:5])
 
 
 def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
@@ -224,16 +230,6 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
             largest=largest,
             smallest=smallest,
         )
-
-
-def sorted_split(train: ImageDataset, part: ImageDataset, name: str) -> Iterator[Finding]:
-    """Yield that whole classes are on one side, as a split of a list that was sorted by class leaves them."""
-    shown, held = train.targets.counts(), part.targets.counts()
-    ours, theirs = shown / max(shown.sum(), 1), held / max(held.sum(), 1)
-    distance = float(np.abs(ours - theirs).sum()) / 2
-    unseen = [train.classes[number] for number in np.flatnonzero((theirs > 0) & (ours == 0))]
-    if unseen or distance > OTHER_CLASSES:
-        yield from finding("split", unseen, 1, share=distance, part=name, unseen=unseen[:5])
 
 
 def image_pairs(seen: DataSurvey) -> dict[str, list[tuple[int, int]]]:

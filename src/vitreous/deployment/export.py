@@ -123,7 +123,12 @@ def export(
     check_replaceable(path, format, holds)
     writer = writer_of(format, precision, with_preprocessing)
     copied = on_cpu(model)
-    about = {**export_metadata(copied), "precision": precision}
+    about: dict[str, object] = {
+        **description(copied),
+        "license": copied.origin.license if copied.origin else None,
+        "parameters": sum(each.numel() for each in copied.parameters()),
+        "precision": precision,
+    }
     about |= {"inputs": PIXELS} if with_preprocessing else {}
     ending = path.suffix or (f".{format}" if holds else "")
     outputs = (FromPixels if with_preprocessing else Outputs)(copied)
@@ -172,16 +177,6 @@ def check_replaceable(path: Path, format: str, holds: frozenset[str]) -> None:
     if path.exists() and (others or path.is_dir() != bool(holds)):
         raise InputError(
             f"{path} exists, and is not an exported model of format {format}: choose another `out`"
-        )
-
-
-def check_onnx(model: Model) -> None:
-    """Raises InputError where ONNX cannot be had, or cannot hold the model."""
-    require_packages("onnx", "onnxruntime", "onnxscript", extra="export", what="export to ONNX")
-    size = sum(parameter.numel() * 4 for parameter in model.parameters())
-    if size > LARGEST_ONNX:
-        raise InputError(
-            f"the model has {size / 1e9:.1f} GB of weights, and ONNX files hold at most 2: write a .pt2 file"
         )
 
 
@@ -239,13 +234,6 @@ def calibration_pixels(model: Model, images: ImageDataset) -> list[NDArray[np.ui
     return found
 
 
-def export_metadata(model: Model) -> dict[str, object]:
-    """Return what the model is, what its outputs mean, how inputs are prepared, and its license."""
-    parameters = sum(each.numel() for each in model.parameters())
-    license = model.origin.license if model.origin else None
-    return {**description(model), "license": license, "parameters": parameters}
-
-
 def as_json(about: dict[str, object]) -> dict[str, str]:
     return {name: json.dumps(value, ensure_ascii=False) for name, value in about.items()}
 
@@ -270,9 +258,14 @@ def write_onnx(outputs: nn.Module, path: Path, about: dict[str, object], samples
 
 
 def save_onnx(outputs: nn.Module, path: Path, about: dict[str, object]) -> None:
-    """Write an ONNX file in fp32."""
+    """Write an ONNX file in fp32. Raises InputError: ONNX cannot be had, or cannot hold the model."""
+    require_packages("onnx", "onnxruntime", "onnxscript", extra="export", what="export to ONNX")
     model: Any = outputs.model
-    check_onnx(model)
+    size = sum(parameter.numel() * 4 for parameter in model.parameters())
+    if size > LARGEST_ONNX:
+        raise InputError(
+            f"the model has {size / 1e9:.1f} GB of weights, and ONNX files hold at most 2: write a .pt2 file"
+        )
     program = traced(outputs)
     keep_padding(program.graph)
     source, names, axes = signature(outputs)

@@ -54,7 +54,13 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
         parts.append(exhibit("unreadable", HTML.lines(lines), count=len(report.unreadable)))
     parts.append(classes_figure(report))
     if seen.names:
-        parts += [*distributions(evidence), extremes_figure(evidence)]
+        shorter, ratio = seen.sizes.min(axis=1), seen.sizes[:, 1] / seen.sizes[:, 0]
+        parts += [
+            histogram("image-sizes", shorter.astype(float), "data.shorter-side", "{:.0f}"),
+            histogram("aspect-ratios", ratio, "data.ratio", "{:.2f}"),
+            histogram("brightness", brightness(evidence), "data.brightness", "{:.2f}"),
+            extremes_figure(evidence),
+        ]
     return write_page(
         path,
         "data.html.j2",
@@ -122,18 +128,6 @@ def classes_figure(report: DataReport) -> Exhibit | LeftOut:
     rows = [[name, str(count)] for name, count in report.classes.items()]
     chart = Chart(figure, [[phrase("columns.class"), phrase("columns.images")], *rows])
     return exhibit("class-sizes", chart, fewest=min(counts), most=max(counts))
-
-
-def distributions(evidence: Evidence) -> list[Exhibit]:
-    """Plot how large, how wide and how bright the images are."""
-    sizes = evidence.survey.sizes
-    shorter, ratio = sizes.min(axis=1), sizes[:, 1] / sizes[:, 0]
-    light = brightness(evidence)
-    return [
-        histogram("image-sizes", shorter.astype(float), "data.shorter-side", "{:.0f}"),
-        histogram("aspect-ratios", ratio, "data.ratio", "{:.2f}"),
-        histogram("brightness", light, "data.brightness", "{:.2f}"),
-    ]
 
 
 def brightness(evidence: Evidence) -> NDArray[np.float64]:

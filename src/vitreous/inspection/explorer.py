@@ -127,9 +127,7 @@ def coarsen(maps: Float[Tensor, "*B T T"], config: ViTConfig, factor: int) -> Fl
     return (member / member.sum(dim=1, keepdim=True)) @ maps @ member.T
 
 
-def store_for_page(
-    model: ViT, images: Float[Tensor, "B C H W"], factor: int, characters: int = PAGE_CHARACTERS
-) -> list[str]:
+def store_for_page(model: ViT, images: Float[Tensor, "B C H W"], factor: int, characters: int) -> list[str]:
     """Return the packed maps of the first images, as many as fit so many characters; at least one."""
     packed: list[str] = []
     for image in torch.split(images, 1):

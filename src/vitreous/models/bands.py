@@ -155,13 +155,6 @@ def read_dicom(data: bytes) -> np.ndarray:
     return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
-def type_range(values: np.ndarray) -> tuple[float, float]:
-    """Return the (low, high) of an array of which none is known: of its type, or its own beside 0 ... 1."""
-    if values.dtype.kind == "u":
-        return 0.0, float(np.iinfo(values.dtype).max)
-    return float(min(values.min(), 0)), float(max(values.max(), 1))
-
-
 def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
     """Return values (H, W) or (..., bands) as bytes: (low, high) of a range becomes 0 ... 255. Bytes are
     scaled only where each band has a range. Raises ValueError: not all of them are numbers."""
@@ -169,7 +162,12 @@ def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
         return values
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise ValueError("its pixels are not all numbers (NaN or infinite)")
-    ranges = np.array(value_range or [type_range(values)], dtype=np.float64)
+    known = value_range
+    if not known and values.dtype.kind == "u":  # that of its type
+        known = ((0.0, float(np.iinfo(values.dtype).max)),)
+    elif not known:  # its own beside 0 ... 1
+        known = ((float(min(values.min(), 0)), float(max(values.max(), 1))),)
+    ranges = np.array(known, dtype=np.float64)
     if len(ranges) not in (1, values.shape[-1]):
         raise ValueError(f"it has {values.shape[-1]} bands, and {len(ranges)} ranges are known")
     low, high = ranges[:, 0], ranges[:, 1]

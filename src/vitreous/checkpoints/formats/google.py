@@ -88,19 +88,15 @@ def read_google(source: Source) -> Converted:
     source = source.below(
         source.prefix("one of Google's checkpoints", PREFIXES, "embedding/kernel", HYBRID.root)
     )
-    if "embedding/kernel" not in source.tensors:
-        return read_big_vision_bit(source)
+    if "embedding/kernel" not in source.tensors:  # big_vision's BiT
+        fields = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
+        if "image_size" not in source.overrides:
+            source.assumed.append("images of 224x224 (any size works)")
+        return read_resnet(source, POST_ACTIVATION, image_size=(224, 224), **fields)
     config, layout = google_config(source)
     return reading_as(
         "vit_jax", source, config, vit_rows(config, layout), resize="squash", interpolation="bilinear"
     )
-
-
-def read_big_vision_bit(source: Source) -> Converted:
-    fields = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
-    if "image_size" not in source.overrides:
-        source.assumed.append("images of 224x224 (any size works)")
-    return read_resnet(source, POST_ACTIVATION, image_size=(224, 224), **fields)
 
 
 def google_config(source: Source) -> tuple[ViTConfig, Layout]:

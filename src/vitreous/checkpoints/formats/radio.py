@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isqrt
 from pathlib import Path
-from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -126,7 +125,11 @@ def normalization(source: Source, config: ViTConfig) -> Preprocessing:
     for name, field in zip(NORMALIZATION, ("mean", "std"), strict=True):
         stored = name in source.tensors
         numbers = source.tensors[name].flatten().tolist() if stored else source.config.get(f"norm_{field}")
-        if not is_of_channels(numbers):
+        if (
+            not isinstance(numbers, list)
+            or len(numbers) != CHANNELS
+            or not all(isinstance(number, int | float) for number in numbers)
+        ):
             raise InputError(
                 f"{source.where}: it does not say norm_mean and norm_std, a number for each of {CHANNELS} "
                 "channels"
@@ -134,12 +137,6 @@ def normalization(source: Source, config: ViTConfig) -> Preprocessing:
         found[field] = tuple(numbers)
     look = preprocessing_of(source, config) if source.preprocessor else Preprocessing(size=config.image_size)
     return look.model_copy(update=found)
-
-
-def is_of_channels(numbers: object) -> TypeGuard[list[float]]:
-    if not isinstance(numbers, list) or len(numbers) != CHANNELS:
-        return False
-    return all(isinstance(number, int | float) for number in numbers)
 
 
 def write_radio(model: Model, path: Path) -> None:

@@ -12,6 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,7 +85,10 @@ def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
     index = FolderIndex(*map(np.concatenate, zip(*listed, strict=True)))
     # A folder that was changed just now could be changed again within the same tick of its clock.
     if len(index.paths) >= LARGE and index.stamps.max() < began - SETTLED:
-        save_index(index, file)
+        with suppress(OSError):  # a cache that cannot be written does not stop anything
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with whole(file) as beside, beside.open("wb") as opened:
+                np.savez(opened, **index._asdict())
     return index
 
 
@@ -162,16 +166,6 @@ def load_index(file: Path) -> FolderIndex | None:
             return FolderIndex(*(cached[field] for field in FolderIndex._fields))
     except Exception:  # damaged bytes, as after a power cut, can make this parser fail in any way
         return None
-
-
-def save_index(index: FolderIndex, file: Path) -> None:
-    """Write a cached index as a whole. A cache that cannot be written does not stop anything."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with whole(file) as beside, beside.open("wb") as opened:
-            np.savez(opened, **index._asdict())
-    except OSError:
-        return
 
 
 def open_folder(root: Path, config: DataConfig) -> Parts:
