@@ -21,7 +21,8 @@ from provenance_rows import DRAWS, LIMITS, Row, chance, ks, largest, load
 from provenance_settings import inside
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.image_augmentation import LISTS, Strength, change_colors
+from vitreous.data.image_augmentation import change_colors
+from vitreous.data.rand_augment import LISTS, Strength
 from vitreous.data.sampling import Sampler, repeated, shuffled
 from vitreous.data.transforms import crop_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing, to_tensor

@@ -18,7 +18,7 @@ import vitreous as vt
 from vitreous.data.checks import OF_PAIRS
 from vitreous.data.image_samples import target_in_words
 from vitreous.errors import InputError
-from vitreous.inspection.model_figures import stage_words
+from vitreous.inspection.architecture import stage_words
 from vitreous.languages import (
     LANGUAGES,
     catalog,

@@ -19,10 +19,10 @@ from vitreous.api.models import draw as draw
 from vitreous.api.models import push_to_hub as push_to_hub
 from vitreous.api.prediction import predict as predict
 from vitreous.api.predictor import Predictor as Predictor
+from vitreous.api.pretraining import compare_recipes as compare_recipes
+from vitreous.api.pretraining import list_recipes as list_recipes
+from vitreous.api.pretraining import pretrain as pretrain
 from vitreous.api.run import Run as Run
-from vitreous.api.training import compare_recipes as compare_recipes
-from vitreous.api.training import list_recipes as list_recipes
-from vitreous.api.training import pretrain as pretrain
 from vitreous.api.training import train as train
 from vitreous.checkpoints.download import list_encoders as list_encoders
 from vitreous.checkpoints.formats import list_families as list_families

@@ -59,6 +59,7 @@ class Kind(NamedTuple):
         source: where the sizes of these are from.
         inspect: a function (answerer, examples, folder, request) that writes the page of `vitreous inspect`
             on images with their names, or on texts; "" where its page is that of a ViT.
+        drawings: a table {part: function (config)} of `vitreous.inspection.drawing`; "" where there is none.
         sees: whether it sees images, and has a preprocessing.
         overridable: whether fields of the configuration can be changed when a model is loaded.
     """
@@ -71,6 +72,7 @@ class Kind(NamedTuple):
     names: tuple[str, ...] = ()
     source: str = ""
     inspect: str = ""
+    drawings: str = ""
     sees: bool = True
     overridable: bool = True
 
@@ -128,7 +130,6 @@ class Addon:
             `head.commands` of the catalog.
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
-        drawings: addresses of tables {configuration: {part: function}} of `vitreous.inspection.drawing`.
         programs: addresses of `ProgramFormat`s, formats of exported models.
         writers: addresses of tables of `Writer`s of exported models, by (format, precision).
         substitutes: addresses of functions (model) that return the `Substitute` that computes MODEL in its
@@ -149,7 +150,6 @@ class Addon:
     families: Mapping[str, str] = field(default_factory=dict)
     next_steps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     pages_of_runs: tuple[str, ...] = ()
-    drawings: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()
     substitutes: tuple[str, ...] = ()

@@ -15,8 +15,8 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.studies.formulas import draw_formula
 from vitreous.checkpoints import download
-from vitreous.checkpoints.files import read_json, write_json
-from vitreous.checkpoints.native import save_native
+from vitreous.checkpoints.files import read_json
+from vitreous.checkpoints.native_writing import save_native, write_json
 from vitreous.checkpoints.runs import read_tree
 from vitreous.cli import run
 from vitreous.models.config import Origin

@@ -17,17 +17,9 @@ from vitreous.data.config import (
     RandAugmentConfig,
     ThreeAugmentConfig,
 )
-from vitreous.data.image_augmentation import (
-    BIG_VISION,
-    LISTS,
-    Strength,
-    change_colors,
-    jitter,
-    rand_augment,
-    shift_hue,
-    three_augment,
-)
+from vitreous.data.image_augmentation import change_colors, jitter, shift_hue, three_augment
 from vitreous.data.image_samples import Batch
+from vitreous.data.rand_augment import BIG_VISION, LISTS, Strength, rand_augment
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator
 

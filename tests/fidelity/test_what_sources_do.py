@@ -13,7 +13,7 @@ from torch import nn
 
 from vitreous.data.batch_augmentation import BatchRandom, mix
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.image_augmentation import BIG_VISION, Strength
+from vitreous.data.rand_augment import BIG_VISION, Strength
 from vitreous.data.sampling import repeated, shuffled
 from vitreous.data.transforms import crop_pixels, random_crop
 from vitreous.layers.embedding import sincos_2d, sincos_of_mae

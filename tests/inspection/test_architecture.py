@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.inspection.model_figures import BINS, architecture_figure, histograms, outline
+from vitreous.inspection.architecture import BINS, architecture_figure, histograms, outline
 from vitreous.models.description import describe, on_meta
 from vitreous.models.names import config_of
 

@@ -33,7 +33,8 @@ from vitreous.inspection.measures import (
     rollout,
     to_grid,
 )
-from vitreous.inspection.survey import Prepared, layer_features, relevances, survey
+from vitreous.inspection.relevance import relevances
+from vitreous.inspection.survey import Prepared, layer_features, survey
 from vitreous.models.names import config_of
 
 from .conftest import images_for, noisy

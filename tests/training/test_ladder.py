@@ -29,11 +29,11 @@ from vitreous.tasks.ladder import (
     ahead_of_models,
     best_trial,
     better_classical,
-    is_open,
     merit,
 )
 from vitreous.tasks.result import Rung
 from vitreous.tasks.training_run import start_run, train_run
+from vitreous.tasks.trial import is_open
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 CPU = torch.device("cpu")

@@ -154,7 +154,7 @@ def threshold_of(model: ModelLike, threshold: Threshold | None) -> int | float |
     """Return a threshold of labels, for "best" those that were chosen for MODEL. Raises InputError: there are
     none, or it is not a probability."""
     if threshold == "best":
-        from vitreous.deployment.classifier import read_thresholds
+        from vitreous.evaluation.calibration import read_thresholds
 
         return read_thresholds(weights_folder(model), model_name(model))
     for each in threshold.values() if isinstance(threshold, Mapping) else (threshold,):

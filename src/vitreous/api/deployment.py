@@ -23,8 +23,7 @@ from vitreous.api.arguments import (
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation, resolve_model
 from vitreous.checkpoints.files import model_folder
-from vitreous.checkpoints.native import save_native
-from vitreous.deployment.classifier import write_thresholds
+from vitreous.checkpoints.native_writing import save_native
 from vitreous.deployment.export import (
     WEIGHTS,
     ExportedFile,
@@ -36,7 +35,7 @@ from vitreous.deployment.export import (
 from vitreous.deployment.export import export as write_export
 from vitreous.deployment.programs import check_weights, format_named
 from vitreous.errors import InputError, check_free, writing_to
-from vitreous.evaluation.calibration import calibrate_model
+from vitreous.evaluation.calibration import calibrate_model, write_thresholds
 from vitreous.languages.terminal import said
 from vitreous.outside import local_path
 from vitreous.results import Result

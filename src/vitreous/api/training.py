@@ -5,28 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import torch
 
 from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
-from vitreous.api.run import GivenCallbacks, Run, check_known, check_length, check_shard, train_in_processes
-from vitreous.errors import InputError, check_free, check_utf8, nearest
+from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
+from vitreous.errors import InputError, LazyModule, check_free, check_utf8
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
-from vitreous.tasks import OBJECTIVES, task_named
-from vitreous.tasks.ladder import climb, is_open
-from vitreous.tasks.pretraining.rules import find_recipe, pretraining_recipe, recipe_names
+from vitreous.tasks import task_named
 from vitreous.tasks.result import write_rungs
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import Started, start_run
-from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try
+from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try, is_open
 from vitreous.training.config import length_of
 from vitreous.training.distributed import WAITING, World
-from vitreous.training.recipes import sourced
 from vitreous.training.run import otherwise
-from vitreous.training.settings import differences
+
+if TYPE_CHECKING:
+    from vitreous.tasks import ladder
+else:  # only a run of which nothing else is asked climbs it
+    ladder = LazyModule("vitreous.tasks.ladder")
 
 # The setting that an option is short for.
 OF_TRAINING = "batch_size", "precision"
@@ -162,43 +163,6 @@ def train(
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
-def pretrain(
-    data: object = None,
-    *,
-    objective: str | None = None,
-    recipe: str | None = None,
-    **options: Unpack[ImageTrainingOptions],
-) -> Run:
-    """Pre-train an encoder on images alone; labels, where there are any, are not used.
-
-    Args:
-        data: see `train`; labels may be missing: a list or an array of images, a manifest without the column
-            label.
-        objective: what is learned, by the name of its task (`vitreous pretrain --help` lists them); by
-            default the first of them.
-        recipe: the recipe of a paper, such as paper-masked-patch or mae; by default it follows from the
-            data.
-        batch_size: images in each step.
-        options: model, init, image_size, epochs, minutes, out, device, precision, shard, deterministic, seed,
-            workers, strict, group_by, split_by_time, exclude, settings, config, callbacks, progress and
-            language; see `train`.
-
-    Raises:
-        InputError, Interrupted: see `train`.
-    """
-    check_known("pretrain", options, ImageTrainingOptions.__optional_keys__)
-    check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
-    tree = run_settings(normalized_options(options))
-    own = pretraining_recipe(recipe).config.task if recipe else OBJECTIVES[0]
-    name = str(objective or tree.get("task", own))
-    if recipe and name != own:
-        raise InputError(f"the recipe {recipe} is for `objective` {own}, not {name}: leave one of them out")
-    if name not in OBJECTIVES:
-        raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
-    source = None if data is None else data_source(data, "unlabeled")
-    return start_training(name, source, tree, {**options, "recipe": recipe})
-
-
 def normalized_options(options: Tree) -> dict[str, Any]:
     """Return the options with None for switches that are off, and an absolute path of `exclude`."""
     found = dict(options)
@@ -264,7 +228,7 @@ def start_training(
                 check_free(Path(out), otherwise(Path(out), "train"))
                 check_utf8(str(out), "`out`")
             talk = say if options.get("progress", True) else silent
-            climbed = climb(
+            climbed = ladder.climb(
                 named,
                 source,
                 settings,
@@ -320,20 +284,3 @@ def start_training(
         waiting=waiting,
         **evaluation,
     )
-
-
-def list_recipes() -> dict[str, str]:
-    """Return the first line of each recipe's description, by the recipe's name: those of `train`, then those
-    of `pretrain`."""
-    return {name: find_recipe(name).text.splitlines()[0] for name in recipe_names()}
-
-
-def compare_recipes(name: str, other: str) -> list[dict[str, object]]:
-    """Return the settings in which a recipe differs from another; or, where `other` is "source", from what
-    the code that it is from computes, with the place there and the reason. Raises InputError: there is no
-    such recipe; it follows none."""
-    shown = find_recipe(name)
-    if other == "source":
-        return [each._asdict() for each in sourced(shown) if each.why]
-    rows = differences(shown.config, find_recipe(other).config)
-    return [{"setting": setting, "here": here, "there": there} for setting, (here, there) in rows.items()]

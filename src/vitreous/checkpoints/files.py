@@ -375,7 +375,3 @@ def whole_number_of(value: object, what: str, *, least: int = 1) -> int:
     if not number.is_integer() or number < least:
         raise InputError(f"{what}={value!r:.60} is not a whole number of {least} or more")
     return int(number)
-
-
-def write_json(content: Mapping[str, object], path: Path) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -5,21 +5,16 @@ each."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
-from torch import nn
 
-from vitreous.checkpoints.files import Source, model_folder, open_source, read_json, write_json
+from vitreous.checkpoints.files import Source, model_folder, open_source, read_json
 from vitreous.checkpoints.format import AFTERWARDS, Converted, Format, check_no_overrides
+from vitreous.checkpoints.native_writing import save_native
 from vitreous.checkpoints.runs import run_folder
-from vitreous.checkpoints.torch_files import write_safetensors
-from vitreous.checkpoints.weights import same, stored
+from vitreous.checkpoints.weights import same
 from vitreous.errors import InputError
 from vitreous.extensions import imported, kinds
 from vitreous.models.bit import BiTConfig
@@ -27,55 +22,8 @@ from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.settings import explain
-from vitreous.whole_files import whole
 
 CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
-
-
-def save_native(model: nn.Module, folder: str | Path, *, beside: Mapping[str, str] | None = None) -> Path:
-    """Write `model` into `folder`, which is made where it does not exist. All files are complete under other
-    names before the first takes its own.
-
-    Args:
-        beside: names and texts of files that belong to the model.
-    """
-    folder, beside = Path(folder), beside or {}
-    folder.mkdir(parents=True, exist_ok=True)
-    described = description(model)
-    described |= {Path(name).stem: fingerprint(text) for name, text in beside.items()}
-    with ExitStack() as files:
-        config = files.enter_context(whole(folder / "config.json"))
-        for name, text in beside.items():
-            files.enter_context(whole(folder / name)).write_text(text, encoding="utf-8")
-        weights = files.enter_context(whole(folder / "model.safetensors"))
-        write_safetensors(
-            {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}, weights
-        )
-        write_json(described, config)
-    return folder
-
-
-def description(model: Any) -> dict[str, object]:
-    """What `config.json` says."""
-    described: dict[str, object] = {
-        "format": "vitreous",
-        "kind": type(model).__name__,
-        "task": model.task,
-        "model": model.config.model_dump(mode="json"),
-    }
-    if preprocessing := getattr(model, "preprocessing", None):
-        described["preprocessing"] = preprocessing.model_dump(mode="json")
-    if hasattr(model, "labels"):
-        described["labels"] = model.labels
-    if origin := getattr(model, "origin", None):
-        described["origin"] = origin.model_dump(mode="json")
-    if (temperature := getattr(model, "temperature", 1.0)) != 1:
-        described["temperature"] = temperature
-    return described
-
-
-def fingerprint(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def open_state(path: Path) -> Source:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import re
 import zipfile
 import zlib
@@ -17,6 +18,8 @@ from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from vitreous.errors import InputError
@@ -326,3 +329,29 @@ def write_npz(tensors: Mapping[str, Tensor], path: Path) -> None:
         for name, tensor in tensors.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.ascontiguousarray(tensor.numpy()), allow_pickle=False)
+
+
+def write_safetensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors with a checksum of each, which `read_safetensors` compares. Raises OSError where the file
+    cannot be written. metadata: more of the file's header."""
+    checksums = json.dumps({name: crc32(tensor) for name, tensor in tensors.items()})
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt", **(metadata or {}), CHECKSUMS: checksums})
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        code = int(number[1])
+        raise OSError(code, os.strerror(code), str(path)) from error
+    # The library writes the metadata in an order that changes from call to call, and equal weights are to be
+    # equal files.
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        assert len(text) <= length, "the library writes JSON in another way"
+        file.seek(8)
+        file.write(text.ljust(length))

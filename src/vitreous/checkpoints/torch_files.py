@@ -1,12 +1,10 @@
 """State dicts in PyTorch's own files (.pth, .pt, .bin) and TorchScript archives, read without running what a
-pickle or a program may hold; and how these and safetensors are written."""
+pickle or a program may hold; and how these are written."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,12 +15,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from vitreous.checkpoints.pickles import Object, ObjectReader, Stored, found_state_dicts, kinds_in
-from vitreous.checkpoints.tensors import CHECKSUMS, Entry, Tensors, crc32, read_block, read_stream
+from vitreous.checkpoints.tensors import Entry, Tensors, read_block, read_stream, write_safetensors
 from vitreous.errors import InputError
 
 LARGEST_PICKLE = 8 * 2**20  # bytes of the objects in a file: of 10,000 tensors about 1.5 million
@@ -257,32 +253,6 @@ def write_torch(state: Mapping[str, object], path: Path) -> None:
         except RuntimeError as error:  # PyTorch's archive was cut short, and does not say by what
             reason = "the file cannot be written whole; is the disk full?"
             raise OSError(errno.EIO, reason, str(path)) from error
-
-
-def write_safetensors(
-    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
-) -> None:
-    """Write tensors with a checksum of each, which `read_safetensors` compares. Raises OSError where the file
-    cannot be written. metadata: more of the file's header."""
-    checksums = json.dumps({name: crc32(tensor) for name, tensor in tensors.items()})
-    try:
-        save_file(dict(tensors), path, metadata={"format": "pt", **(metadata or {}), CHECKSUMS: checksums})
-    except SafetensorError as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None:
-            raise
-        code = int(number[1])
-        raise OSError(code, os.strerror(code), str(path)) from error
-    # The library writes the metadata in an order that changes from call to call, and equal weights are to be
-    # equal files.
-    with path.open("r+b") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        assert len(text) <= length, "the library writes JSON in another way"
-        file.seek(8)
-        file.write(text.ljust(length))
 
 
 def write_state_dict(tensors: Mapping[str, Tensor], path: Path) -> None:

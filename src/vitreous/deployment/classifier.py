@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import compress
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,39 +13,8 @@ from torch import Tensor
 from vitreous.checkpoints.weights import check_finite
 from vitreous.deployment.answers import Choice, Prediction
 from vitreous.errors import InputError, nearest
-from vitreous.evaluation.classification import MultiLabelEvaluation
 from vitreous.evaluation.outputs import AveragedViews
-from vitreous.evaluation.result import LabelEvaluation
-from vitreous.evaluation.scores import best_threshold
 from vitreous.models.model import Runnable, WithEncoder
-from vitreous.outside import read_text, sha256_of
-from vitreous.whole_files import write_text
-
-THRESHOLDS = "thresholds.json"  # beside the weights
-
-
-def write_thresholds(folder: Path, found: LabelEvaluation) -> dict[str, float] | None:
-    """Write the best threshold of each label beside the weights; none where each image has one label."""
-    if not isinstance(found, MultiLabelEvaluation):
-        return None
-    columns = zip(found.classes, found.targets.T, found.known_probabilities.T, strict=True)
-    chosen = {label: best_threshold(relevant, scores) for label, relevant, scores in columns}
-    about = {"weights": sha256_of(folder / "model.safetensors"), "thresholds": chosen}
-    write_text(folder / THRESHOLDS, json.dumps(about, ensure_ascii=False, indent=1))
-    return chosen
-
-
-def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
-    """Return the threshold of each label. Raises InputError where none were chosen for these weights."""
-    path = (folder or Path("-")) / THRESHOLDS
-    with suppress(OSError, ValueError, KeyError):
-        found = json.loads(read_text(path))
-        if found["weights"] == sha256_of(path.with_name("model.safetensors")):
-            return dict(found["thresholds"])
-    raise InputError(
-        f"no thresholds were chosen for {model}: that is done with several labels for an image by training "
-        "with a validation part, or by vitreous calibrate; or give a number, as `threshold` 0.5"
-    )
 
 
 def output_labels(model: Runnable | AveragedViews) -> list[str]:

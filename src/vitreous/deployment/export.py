@@ -24,9 +24,9 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vitreous.checkpoints.native import description
+from vitreous.checkpoints.native_writing import description
 from vitreous.checkpoints.saving import largest_difference, on_cpu
-from vitreous.checkpoints.torch_files import write_safetensors
+from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.programs import PIXELS, format_named, formats
 from vitreous.errors import InputError, require_packages, writing_to

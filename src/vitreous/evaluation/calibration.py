@@ -1,10 +1,14 @@
 """Calibration: a temperature, fitted on the validation part, by which the logits are divided (Guo et al.,
-arXiv 1706.04599). It becomes part of the weights of the head; no class changes its rank."""
+arXiv 1706.04599). It becomes part of the weights of the head; no class changes its rank. The thresholds of
+several labels are chosen on the same part, too, and are a file beside the weights."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
@@ -15,11 +19,14 @@ from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, LabelTargets
 from vitreous.errors import InputError
-from vitreous.evaluation.classification import label_evaluation
+from vitreous.evaluation.classification import MultiLabelEvaluation, label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.evaluation.result import LabelEvaluation
+from vitreous.evaluation.scores import best_threshold
 from vitreous.models.model import Model
+from vitreous.outside import read_text, sha256_of
 from vitreous.training.distributed import ALONE
+from vitreous.whole_files import write_text
 
 FEWEST = 10  # images that a temperature can be fitted on
 MOST_LOGITS = (
@@ -29,6 +36,7 @@ IN_DOUBLE = 1 << 20  # numbers that are handled in double precision together
 MOST_LEARNED = 2000  # images of those that the model learned from
 FOLDS = 5  # by which a temperature is tested on images that it was not fitted on
 SEARCHED = (0.05, 20.0)  # temperatures
+THRESHOLDS = "thresholds.json"  # beside the weights
 
 Logits = Float[Tensor, "N classes"]
 Targets = Int[Tensor, " N"] | Float[Tensor, "N classes"]
@@ -159,3 +167,27 @@ def scale_head(model: Model, temperature: float) -> None:
             for parameter in layer.parameters():
                 parameter.div_(temperature)
     model.temperature *= temperature
+
+
+def write_thresholds(folder: Path, found: LabelEvaluation) -> dict[str, float] | None:
+    """Write the best threshold of each label beside the weights; none where each image has one label."""
+    if not isinstance(found, MultiLabelEvaluation):
+        return None
+    columns = zip(found.classes, found.targets.T, found.known_probabilities.T, strict=True)
+    chosen = {label: best_threshold(relevant, scores) for label, relevant, scores in columns}
+    about = {"weights": sha256_of(folder / "model.safetensors"), "thresholds": chosen}
+    write_text(folder / THRESHOLDS, json.dumps(about, ensure_ascii=False, indent=1))
+    return chosen
+
+
+def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
+    """Return the threshold of each label. Raises InputError where none were chosen for these weights."""
+    path = (folder or Path("-")) / THRESHOLDS
+    with suppress(OSError, ValueError, KeyError):
+        found = json.loads(read_text(path))
+        if found["weights"] == sha256_of(path.with_name("model.safetensors")):
+            return dict(found["thresholds"])
+    raise InputError(
+        f"no thresholds were chosen for {model}: that is done with several labels for an image by training "
+        "with a validation part, or by vitreous calibrate; or give a number, as `threshold` 0.5"
+    )

@@ -1,23 +1,24 @@
-"""The architecture of a model as one SVG, from what `describe` measures: each shape in it is that of a stage.
+"""The architecture of a model as one SVG.
 
 Parts: the whole model (the paper's Figure 1); its matrices, one after the other; one block of the encoder;
-one head with query, key and value. `DRAWINGS` says which configuration has which parts; of any other the
-stages are drawn in a column. A figure is 480 units wide, so that its words can be read on a phone.
+one head with query, key and value. `drawings_of` says which configuration has which parts; of any other
+model the stages that `describe` measures are drawn in a column. A figure is 480 units wide, so that its
+words can be read on a phone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
 from vitreous.errors import InputError, nearest
-from vitreous.extensions import contributed
+from vitreous.extensions import imported, kind_of
 from vitreous.languages import phrase, words
 from vitreous.models.config import ViTConfig
-from vitreous.models.description import Description, describe
+from vitreous.models.description import Stage, describe
 
 WIDTH = 480
 SUBSCRIPT = re.compile(r"_(?:\{([^}]+)\}|(\w))(.?)")  # x_p, U_q; what follows is on the line again
@@ -181,11 +182,11 @@ def scene(
 # --- the parts of a ViT ------------------------------------------------------------------------------------
 
 
-def draw_model(config: ViTConfig, found: Description) -> Canvas:
+def draw_model(config: ViTConfig) -> Canvas:
     """The paper's Figure 1: image, patches, projection, tokens, encoder, head."""
     canvas = Canvas()
     rows, columns = config.grid
-    count, (tokens, width) = rows * columns, found.sequence
+    count, tokens, width = rows * columns, config.sequence_length, config.width
     patches = config.stem.kind == "patch"
     side = 116.0
     scene(canvas, MARGIN, 16, side)
@@ -324,12 +325,12 @@ def block_row(canvas: Canvas, config: ViTConfig, y: float) -> None:
     canvas.text(places["mlp"] + 38, y + 44, f"{config.width} → {config.mlp_dim} → {config.width}", "soft")
 
 
-def draw_block(config: ViTConfig, found: Description) -> Canvas:
+def draw_block(config: ViTConfig) -> Canvas:
     """A block of the encoder from top to bottom, with its equations and shapes."""
     canvas = Canvas()
     x, wide = 84.0, 190.0
     middle = x + wide / 2
-    tokens, width = found.sequence
+    tokens, width = config.sequence_length, config.width
     shape = size(tokens, width)
     canvas.text(middle, 30, "z_{ℓ−1}", "math")
     canvas.text(middle + 30, 30, shape, "soft", "start")
@@ -368,13 +369,13 @@ def draw_block(config: ViTConfig, found: Description) -> Canvas:
     return canvas
 
 
-def draw_head(config: ViTConfig, found: Description) -> Canvas:
+def draw_head(config: ViTConfig) -> Canvas:
     """One head: q, k and v, the weights A, and the weighted sum of the values."""
-    canvas, dim, tokens = Canvas(), config.resolved_head_dim, found.sequence[0]
+    canvas, dim, tokens = Canvas(), config.resolved_head_dim, config.sequence_length
     cell = 11.0 if tokens <= 12 else 13.0
     middle = WIDTH / 2
     canvas.text(middle, 26, "z", "math")
-    canvas.text(middle + 14, 26, size(*found.sequence), "soft", "start")
+    canvas.text(middle + 14, 26, size(tokens, config.width), "soft", "start")
     columns = (88.0, 240.0, 392.0)
     kinds = ("query", "key", "value")
     canvas.line((columns[0], 46), (columns[2], 46), tip=False)
@@ -440,10 +441,10 @@ def weights_matrix(canvas: Canvas, x: float, y: float, tokens: int, cell: float)
     canvas.reach(y + len(numbers) * cell)
 
 
-def draw_matrices(config: ViTConfig, found: Description) -> Canvas:
+def draw_matrices(config: ViTConfig) -> Canvas:
     """Every matrix from the image to the logits of the first block, one below the other."""
     canvas = Canvas()
-    tokens, width = found.sequence
+    tokens, width = config.sequence_length, config.width
     count = config.grid[0] * config.grid[1]
     heads, dim = config.heads, config.resolved_head_dim
     y = 18.0
@@ -501,10 +502,10 @@ def draw_matrices(config: ViTConfig, found: Description) -> Canvas:
     return canvas
 
 
-def draw_stages(config: object, found: Description) -> Canvas:
+def draw_stages(stages: Sequence[Stage]) -> Canvas:
     """The stages in a column, with their shapes: for any model."""
     canvas, y = Canvas(), 16.0
-    for number, stage in enumerate(found.stages):
+    for number, stage in enumerate(stages):
         if number:
             canvas.line((WIDTH / 2, y - 2), (WIDTH / 2, y + 10))
             y += 12
@@ -535,22 +536,22 @@ STAGE_COLORS = {
     "convolution": "patch",
 }
 
-Draw = Callable[[Any, Description], Canvas]
-# The parts of each configuration, the first of which is the model; add-ons have more (`Addon.drawings`).
-DRAWINGS: dict[type, Mapping[str, Draw]] = {
-    ViTConfig: {"model": draw_model, "matrices": draw_matrices, "block": draw_block, "head": draw_head}
+Drawings = Mapping[str, Callable[[Any], Canvas]]  # of the parts of a configuration, by their names
+OF_VIT: Drawings = {
+    "model": draw_model,
+    "matrices": draw_matrices,
+    "block": draw_block,
+    "head": draw_head,
 }
 
 
-def drawings_of(config: object) -> Mapping[str, Draw]:
-    """The parts of a configuration that can be drawn, by their names."""
-    known = dict(DRAWINGS)
-    for more in contributed("drawings"):
-        known |= more
-    found = next((parts for kind, parts in known.items() if isinstance(config, kind)), None)
-    if found is None or (isinstance(config, ViTConfig) and config.norm != "pre"):
-        return {"model": draw_stages}
-    return found
+def drawings_of(config: object) -> Drawings:
+    """The drawings of a configuration; none where the stages are drawn."""
+    if isinstance(config, ViTConfig):
+        return OF_VIT if config.norm == "pre" else {}
+    kind = kind_of(config)
+    drawings: Drawings = imported(kind.drawings) if kind and kind.drawings else {}
+    return drawings
 
 
 def draw(model: Any, part: str = "model", theme: str = "auto") -> str:
@@ -563,10 +564,11 @@ def draw(model: Any, part: str = "model", theme: str = "auto") -> str:
         InputError: an unknown part or theme.
     """
     config = getattr(model, "config", model)
-    parts = drawings_of(config)
+    drawings = drawings_of(config)
+    parts = list(drawings) or ["model"]
     if part not in parts:
-        raise InputError(f"part {part!r} is unknown: {nearest(part, list(parts))}")
+        raise InputError(f"part {part!r} is unknown: {nearest(part, parts)}")
     if theme not in THEMES:
         raise InputError(f"theme {theme!r} is unknown: {nearest(theme, THEMES)}")
-    found = describe(model)
-    return parts[part](config, found).svg(words("drawing.title"), theme)
+    canvas = drawings[part](config) if drawings else draw_stages(describe(model).stages)
+    return canvas.svg(words("drawing.title"), theme)

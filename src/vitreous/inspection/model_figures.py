@@ -1,37 +1,31 @@
 """What several reports show of a model: a line about it, attention, and what the weights alone show: filters
-and position-embedding similarity (paper, Fig. 7), and the architecture as a diagram, the stages of `vitreous
-describe` with the distribution of their weights."""
+and position-embedding similarity (paper, Fig. 7)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import singledispatch
-from itertools import groupby
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, rgb, stretched
 from vitreous.inspection.measures import map_words, to_grid
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.survey import Lens, Survey, survey
-from vitreous.inspection.survey_figures import predicted_labels, undecided
-from vitreous.languages import filled, phrase, words
+from vitreous.languages import phrase, words
 from vitreous.layers.embedding import AddedPositions, ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.layers.resnet import ResNet
 from vitreous.models.config import ViTConfig
-from vitreous.models.description import Stage, describe
 from vitreous.models.model import Model, WithEncoder
 from vitreous.models.vit import ViT
-from vitreous.results import si
 
 MOST_TILES = 16  # position maps along one side of the sheet
 FEWEST_TILES = 6  # at a side, for a structure to be seen
+UNDECIDED = 0.95  # of the largest entropy of the class probabilities, above which there is no answer
 
 
 def model_summary(model: Model) -> str:
@@ -127,6 +121,26 @@ def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | N
     return captions
 
 
+def undecided(lens: Lens | None) -> list[bool]:
+    """Return for each image whether its classes are about equally probable; nothing without classes."""
+    return [] if lens is None else (lens.entropy > UNDECIDED).tolist()
+
+
+def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:
+    """Return the prediction for each image with its probability, or that there is none; nothing without
+    classes."""
+    if lens is None:
+        return []
+    answers = []
+    numbers, probabilities = lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist()
+    for number, probability, is_open in zip(numbers, probabilities, undecided(lens), strict=True):
+        if is_open:
+            answers.append(phrase("images.undecided", probability=probability))
+        else:
+            answers.append(phrase("images.answer", label=labels[number], probability=probability))
+    return answers
+
+
 def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], seen: Survey) -> Exhibit:
     """Show the first images of a survey (with words), with the last layer's attention, and the rollout."""
     last, through = to_grid(seen.reading[:, -1].mean(dim=1), config), seen.rollout[: len(images)]
@@ -213,109 +227,3 @@ def position_similarity(
     unit = F.normalize(rows, dim=-1)
     with torch.autocast(unit.device.type, enabled=False):
         return (unit @ unit.T).reshape(*grid, *grid)
-
-
-BINS = 41  # of a histogram
-REACH = 4  # standard deviations to both sides of the mean
-
-
-class Histogram(NamedTuple):
-    """The distribution of weights.
-
-    Attributes:
-        name, shape: of the parameter; of all parameters of a stage together empty.
-        outline: of the histogram, as the points of a polygon in a box of BINS x 1.
-        low, high: the range of the histogram.
-    """
-
-    name: str
-    shape: str
-    outline: str
-    mean: float
-    std: float
-    least: float
-    most: float
-    low: float
-    high: float
-
-
-class StageRow(NamedTuple):
-    """A stage, what it has as words, its share of the parameters, and the distribution of its weights."""
-
-    stage: Stage
-    name: str
-    shape: str
-    parameters: str
-    macs: str
-    share: float
-    whole: Histogram | None
-    parts: Sequence[Histogram]
-
-
-def architecture_figure(model: nn.Module) -> Exhibit:
-    """Show every stage of a forward pass from the input to the output, with histograms of its weights."""
-    described = describe(model)
-    weights = {name: each.detach() for name, each in model.named_parameters()}
-    rows = []
-    for stage in described.stages:
-        whole, parts = histograms({name: weights[name] for name in stage.weights})
-        rows.append(
-            StageRow(
-                stage,
-                stage_words(stage.name),
-                stage_words(stage.written_shape),
-                si(stage.parameters) if stage.parameters else "",
-                si(stage.macs) if stage.macs else "",
-                stage.parameters / max(described.parameters, 1),
-                whole,
-                parts,
-            )
-        )
-    groups = [(times, list(some)) for times, some in groupby(rows, lambda row: row.stage.times)]
-    return exhibit(
-        "architecture",
-        HTML.architecture(groups),
-        parameters=si(described.parameters),
-        macs=si(described.macs),
-        reach=REACH,
-    )
-
-
-def stage_words(described: str) -> str:
-    """Return the name or the shape of a stage, as `vitreous describe` has it, in the language of the page."""
-    name = re.sub(r"\d+", "n", described.lower().replace(",", "").replace(" ", "-"))
-    return filled(words("stages").get(name, described), {"n": re.findall(r"\d+", described)})
-
-
-@torch.inference_mode()
-def histograms(weights: dict[str, Tensor]) -> tuple[Histogram | None, list[Histogram]]:
-    """Return the histogram of all of a stage's parameters, and that of each in the same range."""
-    if not weights:
-        return None, []
-    flat = {name: each.flatten().float().cpu() for name, each in weights.items()}
-    size = sum(each.numel() for each in flat.values())
-    mean = sum(float(each.sum(dtype=torch.float64)) for each in flat.values()) / size
-    squares = sum(float((each - mean).square().sum(dtype=torch.float64)) for each in flat.values())
-    std = (squares / size) ** 0.5
-    low, high = (mean - REACH * std, mean + REACH * std) if std else (mean - 1, mean + 1)
-    total = torch.zeros(BINS)
-    parts = []
-    for name, values in flat.items():
-        counts = torch.histc(values, BINS, low, high)
-        counts[0] += (values < low).sum()  # what is beyond the range is in the last bins
-        counts[-1] += (values > high).sum()
-        total += counts
-        shape = "x".join(map(str, weights[name].shape))
-        own_std, own_mean = (float(each) for each in torch.std_mean(values, correction=0))
-        least, most = (float(each) for each in torch.aminmax(values))
-        parts.append(Histogram(name, shape, outline(counts), own_mean, own_std, least, most, low, high))
-    least, most = min(part.least for part in parts), max(part.most for part in parts)
-    return Histogram("", "", outline(total), mean, std, least, most, low, high), parts
-
-
-def outline(counts: Float[Tensor, " bins"]) -> str:
-    """Return the steps of a histogram whose highest bin is 1, from the left to the right, upside down as SVG
-    counts."""
-    heights = (1 - counts / counts.max().clamp_min(1)).tolist()
-    steps = " ".join(f"{i},{each:.3g} {i + 1},{each:.3g}" for i, each in enumerate(heights))
-    return f"0,1 {steps} {BINS},1"

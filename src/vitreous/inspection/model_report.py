@@ -16,6 +16,7 @@ from vitreous.errors import InputError, check_free, nearest, writing_to
 from vitreous.evaluation.outputs import Progress
 from vitreous.extensions import imported, kinds
 from vitreous.inspection import survey_figures as figures
+from vitreous.inspection.architecture import architecture_figure
 from vitreous.inspection.attributions import affordable, attribute_batch, attributions_figure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.explorer import View, explorer_data
@@ -23,15 +24,16 @@ from vitreous.inspection.images import Pixels, rgb
 from vitreous.inspection.live import LiveViT
 from vitreous.inspection.measures import unusual_norms
 from vitreous.inspection.model_figures import (
-    architecture_figure,
     attention_triples,
     filters_figure,
     model_summary,
     positions_figure,
+    predicted_labels,
+    undecided,
 )
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
-from vitreous.inspection.relevance import Relevance
-from vitreous.inspection.survey import Lens, Prepared, layer_features, relevances, survey
+from vitreous.inspection.relevance import Relevance, relevances
+from vitreous.inspection.survey import Lens, Prepared, layer_features, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.model import Model
 from vitreous.models.vit import ViT
@@ -198,7 +200,7 @@ def vit_exhibits(
 
     seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
     evidence = None if config.num_classes is None else relevances(model, close, wanted)
-    answers = figures.predicted_labels(seen.lens, labels)
+    answers = predicted_labels(seen.lens, labels)
     captions = captions_of(names, seen.lens, labels, request.labels)
     shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
     named = list(zip(shown, captions[:CLOSE], strict=True))
@@ -225,7 +227,7 @@ def vit_exhibits(
         parts.append(figures.alignment_figure(seen.features, others, short_name(request.other_name)))
     elif request.other is not None:
         parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
-    unsure = figures.undecided(seen.lens)
+    unsure = undecided(seen.lens)
     notice = ""
     if 2 * sum(unsure) > len(unsure):
         notice = phrase("inspection.undecided", number=sum(unsure), count=len(unsure))
@@ -281,11 +283,11 @@ def captions_of(
     class of the model; the name alone where there are no classes."""
     if lens is None:
         return list(names)
-    answers, captions = figures.predicted_labels(lens, labels), []
-    for place, (name, undecided) in enumerate(zip(names, figures.undecided(lens), strict=False)):
+    answers, captions = predicted_labels(lens, labels), []
+    for place, (name, is_open) in enumerate(zip(names, undecided(lens), strict=False)):
         label, predicted = next(iter(true[place : place + 1]), ""), labels[int(lens.classes[place, 0])]
         words = {"name": name, "answer": answers[place]}
-        if undecided:
+        if is_open:
             words["name"] += f" ({label})" if label in labels else ""
             captions.append(phrase("images.open", **words))
         elif label in labels:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template, pass_environment
 from markupsafe import Markup
 
 from vitreous import __version__
@@ -35,12 +35,20 @@ def finite_json(values: object, **options: Any) -> str:
         return json.dumps(json.loads(json.dumps(values), parse_constant=lambda name: None), **options)
 
 
+@pass_environment
+def text_of(environment: Environment, name: str) -> Markup:
+    """Return a style sheet or a script beside the templates, as it is: what is in it is no template."""
+    assert environment.loader is not None
+    text, *_ = environment.loader.get_source(environment, name)
+    return Markup(text.removesuffix("\n"))
+
+
 OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 LOADER = PackageLoader("vitreous.inspection", "templates")
 TEMPLATES = Environment(loader=LOADER, autoescape=True, **OPTIONS)
 TEMPLATES.policies["json.dumps_function"] = finite_json
 TEMPLATES.filters |= {"data_uri": data_uri, "percent": percentage}
-TEMPLATES.globals |= {"phrase": phrase, "words": words, "language": CURRENT.get}
+TEMPLATES.globals |= {"phrase": phrase, "words": words, "language": CURRENT.get, "text_of": text_of}
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
 
 

@@ -72,6 +72,15 @@ def relevance(
     )
 
 
+def relevances(model: ViT, images: Float[Tensor, "B C H W"], number: int | None) -> Relevance:
+    """Return the relevance for class `number`, or for each image's prediction, one image at a time: a
+    backward pass holds the activations of every layer."""
+    device = next(model.parameters()).device
+    wanted = None if number is None else torch.tensor([number])
+    parts = [relevance(model, image.to(device), wanted) for image in torch.split(images, 1)]
+    return Relevance(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))
+
+
 @singledispatch
 def go_back(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, "B"] | None, start: Float[Tensor, "T"]

@@ -28,7 +28,6 @@ from vitreous.inspection.measures import (
     share_of_entropy,
     to_grid,
 )
-from vitreous.inspection.relevance import Relevance, relevance
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -202,12 +201,3 @@ def layer_features(model: ViT, images: Float[Tensor, "B C H W"] | Prepared) -> F
         layers = layer_tokens(model, images[start : start + size].to(device))
         parts.append(torch.stack([z[:, prefix:].mean(dim=1).float().cpu() for z in layers], dim=1))
     return torch.cat(parts)
-
-
-def relevances(model: ViT, images: Float[Tensor, "B C H W"], number: int | None) -> Relevance:
-    """Return the relevance for class `number`, or for each image's prediction, one image at a time: a
-    backward pass holds the activations of every layer."""
-    device = next(model.parameters()).device
-    wanted = None if number is None else torch.tensor([number])
-    parts = [relevance(model, image.to(device), wanted) for image in torch.split(images, 1)]
-    return Relevance(*(torch.cat(part).cpu() for part in zip(*parts, strict=True)))

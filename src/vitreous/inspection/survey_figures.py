@@ -40,7 +40,6 @@ from vitreous.languages import phrase
 from vitreous.models.config import ViTConfig
 
 PRUNABLE = 0.1  # of the mean head's importance
-UNDECIDED = 0.95  # of the largest entropy of the class probabilities, above which there is no answer
 
 
 def distance_figure(survey: Survey, config: ViTConfig) -> Exhibit:
@@ -276,23 +275,3 @@ def norms_figure(norms: Float[Tensor, "B T"], config: ViTConfig) -> Exhibit:
         count=len(per_image),
         most=int(per_image.max()),
     )
-
-
-def undecided(lens: Lens | None) -> list[bool]:
-    """Return for each image whether its classes are about equally probable; nothing without classes."""
-    return [] if lens is None else (lens.entropy > UNDECIDED).tolist()
-
-
-def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:
-    """Return the prediction for each image with its probability, or that there is none; nothing without
-    classes."""
-    if lens is None:
-        return []
-    answers = []
-    numbers, probabilities = lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist()
-    for number, probability, is_open in zip(numbers, probabilities, undecided(lens), strict=True):
-        if is_open:
-            answers.append(phrase("images.undecided", probability=probability))
-        else:
-            answers.append(phrase("images.answer", label=labels[number], probability=probability))
-    return answers

@@ -19,7 +19,7 @@ from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule
-from vitreous.evaluation.calibration import calibrate_model, scale_head
+from vitreous.evaluation.calibration import calibrate_model, scale_head, write_thresholds
 from vitreous.evaluation.classical import Baseline, Mirroring, fit_classical, folds_of, try_mirroring
 from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
 from vitreous.evaluation.outputs import AveragedViews, Batching, compute_outputs
@@ -222,7 +222,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                 return said("calibration: none: {reason}", reason=error)
             if answerer.temperature == before:
                 if options["world"].first:
-                    classifier.write_thresholds(trained.run.path / "model", after)
+                    write_thresholds(trained.run.path / "model", after)
                 return said(
                     "calibration: none: a temperature fitted on some of the {count} validation images does "
                     "not help on the others",
@@ -237,7 +237,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if options["world"].first:
             trained.run.save_model(answerer)
             if after:
-                classifier.write_thresholds(trained.run.path / "model", after)
+                write_thresholds(trained.run.path / "model", after)
         if after is None:
             return said(
                 "calibration: temperature {temperature:.3g}, set by evaluation.calibrate, since there is "

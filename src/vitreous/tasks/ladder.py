@@ -101,12 +101,6 @@ class Climbed(NamedTuple):
     out: Path | None = None  # the run directory, where it has a first model already
 
 
-def is_open(task: AnyTask, source: object, settings: Tree, recipe: str | None, init: str | None) -> bool:
-    """Return whether the data decide how a classifier is trained: nothing else does."""
-    asked = recipe or init or {"model", "init", "recipe"} & settings.keys()
-    return task.name == "classification" and source not in (None, "digits") and not asked
-
-
 def climb(
     task: AnyTask,
     source: object,

@@ -39,6 +39,12 @@ class Beginning(NamedTuple):
     length: str | None = None  # what the trial has left of a `training.length` in minutes
 
 
+def is_open(task: AnyTask, source: object, settings: Tree, recipe: str | None, init: str | None) -> bool:
+    """Return whether the data decide how a classifier is trained: nothing else does."""
+    asked = recipe or init or {"model", "init", "recipe"} & settings.keys()
+    return task.name == "classification" and source not in (None, "digits") and not asked
+
+
 def encoder_to_try(
     task: AnyTask, source: Any | None, settings: Tree, recipe: str | None, init: str | None = None
 ) -> str | None:

@@ -15,6 +15,7 @@ from typing import Generic, TextIO, TypeVar
 import torch
 from torch import nn
 
+from vitreous.checkpoints.native_writing import save_native
 from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, relative_source
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.held_out import SPLIT, write_split
@@ -305,8 +306,6 @@ class Run(Generic[ConfigT]):
 
     def save_model(self, model: nn.Module, beside: Mapping[str, str] | None = None) -> None:
         """Write `model` into model/, atomically, with files that belong to it: names and texts."""
-        from vitreous.checkpoints.native import save_native
-
         folder = self.path / "model"
         try:
             save_native(model, folder, beside=beside)

@@ -6,12 +6,12 @@ HERE = "vitreous.addons.text"
 BUILD = f"{HERE}.transformer:build_sequence_model"
 
 ADDON = Addon(
-    drawings=(f"{HERE}.drawing:DRAWINGS",),
     kinds={
         "Transformer": Kind(
             config=f"{HERE}.config:TransformerConfig",
             build=BUILD,
             inspect=f"{HERE}.figures:inspect_text_model",
+            drawings=f"{HERE}.drawing:DRAWINGS",
             task="translation",
             prefix="transformer-",
             named=f"{HERE}.config:named",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.inspection.drawing import MARGIN, Canvas, size
 from vitreous.languages import phrase, words
-from vitreous.models.description import Description
 
 
-def draw_encoder_decoder(config: TransformerConfig, found: Description) -> Canvas:
+def draw_encoder_decoder(config: TransformerConfig) -> Canvas:
     """The encoder at the left, the decoder at the right, which asks the encoder for keys and values."""
     canvas = Canvas()
     left, right, wide = MARGIN, 246.0, 220.0
@@ -104,4 +103,4 @@ def stack(
     return top + high
 
 
-DRAWINGS = {TransformerConfig: {"model": draw_encoder_decoder}}
+DRAWINGS = {"model": draw_encoder_decoder}

@@ -21,7 +21,6 @@ from vitreous.checkpoints.canonicalize import (
     without_key_bias,
     without_patch_bias,
 )
-from vitreous.checkpoints.files import write_json
 from vitreous.checkpoints.format import Format, hidden_act_of
 from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats import huggingface_families as families
@@ -31,6 +30,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
     naflex_preprocessor_config,
     preprocessor_config,
 )
+from vitreous.checkpoints.native_writing import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, linear_kernel, with_unused, write_rows
 from vitreous.errors import InputError
