@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.api.data_source import data_source, is_frame
 from vitreous.data.checks import Action, actions, collect, quarantined, report_of
 from vitreous.data.config import DataConfig, SplitByName
-from vitreous.data.findings import DataReport, Diagnosis
+from vitreous.data.examinations import DataReport, Diagnosis
 from vitreous.data.packing import Packed, Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule, nearest, require_packages, utf8_name, writing_to

@@ -16,7 +16,7 @@ from vitreous.languages import unreadable
 from vitreous.languages.terminal import said, word
 
 if TYPE_CHECKING:
-    from vitreous.data.findings import DataReport
+    from vitreous.data.examinations import DataReport
 
 
 def doctor(

@@ -1,18 +1,16 @@
-"""`vitreous train` and `pretrain`: start or resume a run, and print what it gave."""
+"""`vitreous train`, and what `pretrain` shares with it: start or resume a run, and print what it gave."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import (
-    BatchSizes,
     ConfigFile,
     Device,
     ImageSize,
@@ -28,7 +26,7 @@ from vitreous.cli.options import (
 )
 from vitreous.cli.printing import print_json, print_metrics, print_named
 from vitreous.errors import InputError
-from vitreous.extensions import HEADED, added_tasks, objectives
+from vitreous.extensions import HEADED, added_tasks
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
 
@@ -148,7 +146,6 @@ TASKS = (
     *HEADED[1:],
     *(name for name, task in added_tasks().items() if task.command == "train"),
 )
-OBJECTIVES = objectives()
 AUTO_BATCH = Annotated[
     int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
 ]
@@ -278,43 +275,3 @@ def train(
 ) -> int:
     """Train or fine-tune a model on images."""
     return train_or_resume(vt.train, data, options, resume, moved_data, command="train", json=json)
-
-
-class OwnPretrainOptions(TypedDict, total=False):
-    objective: Annotated[
-        Text,
-        Parameter(help=f"{OBJECTIVES[0]} (the default), {', '.join(OBJECTIVES[1:])}"),
-    ]
-    recipe: Annotated[
-        Text,
-        Parameter(
-            help="the recipe of a paper, such as mae or paper-masked-patch; by default it follows from the "
-            "data"
-        ),
-    ]
-    batch_size: Annotated[BatchSizes, Parameter(help="images in each step")]
-
-
-class PretrainOptions(OwnPretrainOptions, ImageOptions, RunOptions, total=False):
-    """Options of `vitreous pretrain`."""
-
-
-def pretrain(
-    data: Annotated[
-        str | None, Parameter(help="digits, any folder of images, a manifest, shards, cifar10:PATH")
-    ] = None,
-    /,
-    *,
-    resume: Resume = None,
-    moved_data: MovedData = None,
-    json: Json = False,
-    **options: Unpack[PretrainOptions],
-) -> int:
-    """Pre-train an encoder on images alone. Labels, where there are any, are not used."""
-
-    def print_next(result: RunResult) -> None:
-        print_named("next", f"vitreous train DATA --init {quote(str(result.run.path))}")
-
-    return train_or_resume(
-        vt.pretrain, data, options, resume, moved_data, command="pretrain", json=json, after=print_next
-    )

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, named_parts
 from vitreous.data.decoding import BadImage
-from vitreous.data.findings import DataReport, Finding, Severity, finding
+from vitreous.data.examinations import DataReport
+from vitreous.data.findings import Finding, Severity, finding
 from vitreous.data.held_out import EXCLUDE, findings_of
 from vitreous.data.survey import (
     DataSurvey,

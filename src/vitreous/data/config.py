@@ -311,11 +311,6 @@ class AugmentationConfig(Config):
     mix: MixConfig | None = setting(None, "Mixup and CutMix, by which targets become soft; None: off")
 
     @property
-    def flips(self) -> bool:
-        """Whether images are mirrored."""
-        return any(self.flip)
-
-    @property
     def changes_colors(self) -> bool:
         """Whether colors are changed, which is done image by image."""
         return bool(self.policy or self.color_jitter)

@@ -317,13 +317,14 @@ def digests_of(images: ImageDataset) -> list[str]:
         hashes = name_hashes(images.all_keys(), "digest")
         wanted = np.sort(np.argsort(hashes)[:MOST_DIGESTS])
 
-    def of_image(index: int) -> str:
-        with suppress(BadImage):  # counted and named when it is loaded
-            return images.digest(index)
-        return ""
-
     def some(indices: Indices) -> list[str]:
-        return list(map(of_image, indices.tolist()))
+        digests = []
+        for index in indices.tolist():
+            digest = ""
+            with suppress(BadImage):  # counted and named when it is loaded
+                digest = images.digest(index)
+            digests.append(digest)
+        return digests
 
     groups = [wanted[first : first + TOGETHER] for first in range(0, len(wanted), TOGETHER)]
     for indices, digests in zip(groups, in_threads(some, groups, workers=LISTERS), strict=True):

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitreous.data import sampling
 from vitreous.data.batch_augmentation import BatchTransform
@@ -23,13 +23,12 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
-from vitreous.data.loading import BadFiles, BatchLoader, BatchT, DevicePrefetcher
+from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import (
     crop_encoded,
     crop_pixels,
     evaluation_pixels,
-    normalize,
     random_crop,
     shorter_side,
 )
@@ -132,7 +131,7 @@ def evaluation_loader(
     mine = rows[rows // batch_size % world_size == rank]
     sampler = Sampler(lambda epoch: Order(mine), len(mine), batch_size=batch_size, exact=True)
     loader = BatchLoader(sampler, reader.read, reader.collate, workers, prepare=reader.prepare)
-    return DevicePrefetcher(loader, Normalization(preprocessing), device)
+    return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
 
 
 @runtime_checkable
@@ -142,25 +141,6 @@ class SampleReader(Protocol):
     def prepare(self, bad: BadFiles, executor: Executor | None) -> bool: ...
     def read(self, index: int, rng: np.random.Generator | None) -> Any: ...
     def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Any: ...
-
-
-class Normalization(nn.Module):
-    """Makes of a batch of bytes what a model is given."""
-
-    factor: Float[Tensor, "C 1 1"]
-    shift: Float[Tensor, "C 1 1"]
-
-    def __init__(self, preprocessing: Preprocessing) -> None:
-        super().__init__()
-        factor, shift = preprocessing.factor_and_shift()
-        self.register_buffer("factor", factor)
-        self.register_buffer("shift", shift)
-
-    def forward(self, batch: BatchT, epoch: int, step: int) -> BatchT:
-        """Return a NamedTuple with `images` normalized."""
-        fields: dict[str, Any] = batch._asdict()  # type: ignore[attr-defined]
-        fields["images"] = normalize(fields["images"], self.factor, self.shift)
-        return type(batch)(**fields)
 
 
 def training_reader(

@@ -114,10 +114,7 @@ class BatchLoader(Generic[BatchT]):
         self.sampler, self.read_sample, self.collate, self.workers = sampler, read_sample, collate, workers
         self.seed, self.prepare, self.processes = seed, prepare, processes and workers > 0
         self.bad = BadFiles() if bad is None else bad
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.sampler.steps_per_epoch
+        self.steps_per_epoch = sampler.steps_per_epoch
 
     def epoch(self, number: int, start: int = 0) -> Generator[BatchT]:
         """Yield this process's rows of the batches of an epoch from step `start` on. Raises InputError: too
@@ -217,15 +214,8 @@ class DevicePrefetcher(Generic[BatchT]):
     ) -> None:
         self.loader, self.device = loader, torch.device(device)
         self.transform = transform.to(self.device) if isinstance(transform, torch.nn.Module) else transform
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return self.loader.steps_per_epoch
-
-    @property
-    def bad(self) -> BadFiles:
-        """The samples that could not be read."""
-        return self.loader.bad
+        self.steps_per_epoch = loader.steps_per_epoch
+        self.bad = loader.bad  # the samples that could not be read
 
     def __iter__(self) -> Iterator[BatchT]:
         return self.epoch(0)

@@ -134,14 +134,16 @@ def summed_loss(logits: Logits, targets: Targets) -> Callable[[float], float]:
     parts = list(zip(torch.split(logits, rows), torch.split(targets, rows), strict=True))
 
     def loss(scale: float) -> float:
-        return sum(part_loss(some.double() * scale, known) for some, known in parts)
-
-    def part_loss(scaled: Tensor, known: Tensor) -> float:
-        if known.ndim == 2:
-            wanted = known.double() * (1 - 2 * doubt) + doubt
-            return float(F.binary_cross_entropy_with_logits(scaled, wanted, reduction="sum"))
-        smoothing = doubt * classes / max(classes - 1, 1)
-        return float(F.cross_entropy(scaled, known, label_smoothing=smoothing, reduction="sum"))
+        total = 0.0
+        for some, known in parts:
+            scaled = some.double() * scale
+            if known.ndim == 2:
+                wanted = known.double() * (1 - 2 * doubt) + doubt
+                total += float(F.binary_cross_entropy_with_logits(scaled, wanted, reduction="sum"))
+            else:
+                smoothing = doubt * classes / max(classes - 1, 1)
+                total += float(F.cross_entropy(scaled, known, label_smoothing=smoothing, reduction="sum"))
+        return total
 
     return loss
 

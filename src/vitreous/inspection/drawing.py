@@ -12,13 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, LazyModule, nearest
 from vitreous.extensions import imported, kind_of
 from vitreous.languages import phrase, words
 from vitreous.models.config import ViTConfig
-from vitreous.models.description import Stage, describe
+
+if TYPE_CHECKING:
+    from vitreous.models import description
+else:  # only models of other kinds are drawn by their stages
+    description = LazyModule("vitreous.models.description")
 
 WIDTH = 480
 SUBSCRIPT = re.compile(r"_(?:\{([^}]+)\}|(\w))(.?)")  # x_p, U_q; what follows is on the line again
@@ -502,7 +506,7 @@ def draw_matrices(config: ViTConfig) -> Canvas:
     return canvas
 
 
-def draw_stages(stages: Sequence[Stage]) -> Canvas:
+def draw_stages(stages: Sequence[description.Stage]) -> Canvas:
     """The stages in a column, with their shapes: for any model."""
     canvas, y = Canvas(), 16.0
     for number, stage in enumerate(stages):
@@ -570,5 +574,5 @@ def draw(model: Any, part: str = "model", theme: str = "auto") -> str:
         raise InputError(f"part {part!r} is unknown: {nearest(part, parts)}")
     if theme not in THEMES:
         raise InputError(f"theme {theme!r} is unknown: {nearest(theme, THEMES)}")
-    canvas = drawings[part](config) if drawings else draw_stages(describe(model).stages)
+    canvas = drawings[part](config) if drawings else draw_stages(description.describe(model).stages)
     return canvas.svg(words("drawing.title"), theme)

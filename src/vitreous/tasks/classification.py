@@ -105,7 +105,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         choice = choose_for(source, data, settings, recipe=recipe, init=init)
         own = leaves(settings)
         asked = recipe or "augmentation.flip" in own
-        return choice if asked or not choice.config.augmentation.flips else mirrored_by_data(choice, data)
+        return choice if asked or not any(choice.config.augmentation.flip) else mirrored_by_data(choice, data)
 
     def configured(self, config: RunConfig, data: Splits, settings: Tree) -> RunConfig:
         """Images with several labels make the task multilabel."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
@@ -196,10 +197,7 @@ def recipe_reasons(
     config: RunConfig, data: DataSummary, named: str | None, *, small: bool
 ) -> tuple[Reason, ...]:
     """Return why a model is trained from scratch as `config` says."""
-
-    def about(names: Sequence[str], text: str, otherwise: str = "") -> Reason:
-        return Reason.about(config, names, text, otherwise)
-
+    about = partial(Reason.about, config)
     size: dict[str, object] = {"images": data.images, "width": data.width, "height": data.height}
     seen = said("{images} images, about {width}x{height}", **size)
     if data.classes:

@@ -45,11 +45,6 @@ class OptimizerConfig(Config):
     )
     sam_radius: float | None = setting(None, "sharpness-aware minimization (2010.01412) on top: rho", gt=0)
 
-    @property
-    def first_weight_decay(self) -> float:
-        """The weight decay of the first step."""
-        return self.weight_decay[0] if isinstance(self.weight_decay, tuple) else self.weight_decay
-
 
 class AdamWConfig(OptimizerConfig):
     """AdamW (1711.05101)."""

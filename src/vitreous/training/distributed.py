@@ -150,17 +150,12 @@ class BadFileSync:
             self.bad.write(run / f"bad_files-{self.world.rank}.txt")
 
 
-def restarted() -> bool:
-    """Return whether torchrun has restarted the processes because one of them died."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-
-
 def first_value(key: str, text: str) -> tuple[str, bool]:
     """Return the first value of `key` since torchrun was launched, and whether it is of processes before
     these: its store outlives those that it restarts, because one died or another machine came or went.
     Without torchrun it is `text`."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        return text, restarted()
+        return text, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     mine = f"{uuid4()} {text}"
     first = str(torchrun_store().compare_set(f"vitreous/{key}", "", mine), "utf-8")
     return first.partition(" ")[2], first != mine

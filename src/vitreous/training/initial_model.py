@@ -33,12 +33,14 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
     model = build_model(config.model, preprocessing=config.prepared, labels=list(labels), seed=config.seed)
     if config.training.initialization != "google":
         init_weights(model, torch_generator(config.seed, "weights"), config.training.initialization)
-    init_head(model, config)
+    if isinstance(config.training.head, DrawnHeadConfig):
+        init_head(model, config.training.head, config.seed)
     if config.init:
         loaded = checkpoint(config.init, image_size=config.model.image_size)
         take_weights(model, loaded, config.init)
         model.origin = loaded.origin
-    freeze(model, config.training.freeze)
+    if config.training.freeze:
+        freeze(model, config.training.freeze)
     if config.training.loss == "sigmoid":
         model.task = "multilabel"
     if config.training.lora:
@@ -47,12 +49,10 @@ def starting_model(config: RunConfig, labels: Sequence[str]) -> Model:
 
 
 @torch.no_grad()
-def init_head(model: Model, config: RunConfig) -> None:
+def init_head(model: Model, head: DrawnHeadConfig, seed: int) -> None:
     """Draw a fresh classifier as the training says, which a checkpoint of the same classes replaces."""
-    if not isinstance(config.training.head, DrawnHeadConfig):
-        return
-    std, bias = config.training.head.std, config.training.head.bias
-    rng = torch_generator(config.seed, "head")
+    std, bias = head.std, head.bias
+    rng = torch_generator(seed, "head")
     for layer in model.head.modules():
         if isinstance(layer, nn.Linear):
             if std is not None:

@@ -125,14 +125,14 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
     # Matrices and kernels; not biases, norms, LayerScale, tokens, positions, probes.
     decaying = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear | nn.Conv2d)}
     layers = depth(model) if config.layer_decay else 0
+    first = config.weight_decay[0] if isinstance(config.weight_decay, tuple) else config.weight_decay
     groups: dict[tuple[float, bool], Group] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
         decays = id(parameter) in decaying
-        decay = config.first_weight_decay if decays else 0.0
-        settings = {"lr": peak_lr * scale, "scale": scale, "weight_decay": decay}
+        settings = {"lr": peak_lr * scale, "scale": scale, "weight_decay": first if decays else 0.0}
         group = groups.setdefault((scale, decays), {"params": [], **settings, "decays": decays})
         group["params"].append(parameter)
     if not groups:

@@ -26,7 +26,8 @@ from vitreous.data.checks import image_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, Indices, named_parts
 from vitreous.data.decoding import BadImage, upright_size
-from vitreous.data.findings import DataReport, Finding, finding
+from vitreous.data.examinations import DataReport
+from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import BadFiles
 from vitreous.data.survey import survey_images
 from vitreous.data.workers import in_threads

@@ -15,7 +15,8 @@ from vitreous.addons.text.tokenizer import END, START, Tokenizer
 from vitreous.data.checks import image_findings
 from vitreous.data.config import MANIFESTS, AugmentationConfig
 from vitreous.data.dataset import ClassTargets, ImageDataset, Indices, Subset, one_class
-from vitreous.data.findings import DataReport, Finding, finding
+from vitreous.data.examinations import DataReport
+from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
 from vitreous.data.image_samples import image_loader, training_reader
 from vitreous.data.loading import DevicePrefetcher
