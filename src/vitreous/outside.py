@@ -16,6 +16,8 @@ from typing import BinaryIO
 from vitreous.errors import InputError
 
 LARGEST_FILE = 2**31  # bytes of one image
+# Folders of systems, in small letters.
+SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -57,6 +59,19 @@ def read_text(path: str | Path, encoding: str = "utf-8", *, errors: str = "stric
     UTF-8. Raises OSError or UnicodeDecodeError."""
     text = read_regular(path).decode(encoding, errors).removeprefix("\ufeff")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def identity(info: os.stat_result) -> tuple[int, int]:
+    """Return what tells a folder from others, whatever link leads to it."""
+    return info.st_dev, info.st_ino
+
+
+def is_visible_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether this is a folder of the user's, and not a hidden one or the system's."""
+    try:
+        return entry.name[0] != "." and entry.name.lower() not in SYSTEM and entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def local_path(path: str | Path) -> Path:

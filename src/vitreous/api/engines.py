@@ -17,7 +17,8 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.answers import Columns, answer_columns
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
-from vitreous.evaluation.outputs import automatic_precision, prepared_batches
+from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.outputs import prepared_batches
 from vitreous.models.model import Program, Runnable
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer

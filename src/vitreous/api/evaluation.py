@@ -21,7 +21,7 @@ from vitreous.api.arguments import (
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation, fastest, known_module, program_of
 from vitreous.data.dataset import ImageDataset
-from vitreous.evaluation.outputs import automatic_precision
+from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.answerer import open_answerer, task_or_classification
 from vitreous.tasks.task import module_of

@@ -32,7 +32,7 @@ from vitreous.deployment.answers import check_for_folder, is_folder
 from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
 from vitreous.evaluation.features import feature_outputs
-from vitreous.evaluation.outputs import automatic_precision
+from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.probes import SHOTS, Probe, beside_baselines, check_draws
 from vitreous.models.settings import merged
 from vitreous.results import Result

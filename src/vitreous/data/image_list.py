@@ -17,7 +17,7 @@ from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, first_bands
 from vitreous.errors import InputError, utf8_name
 from vitreous.models.bands import MOST
 from vitreous.models.preprocessing import ImageLike, as_pil, as_stored, is_image
-from vitreous.outside import local_path
+from vitreous.outside import identity, is_visible_folder, local_path
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -31,8 +31,6 @@ INSTALL = {  # what fsspec needs for a protocol
     "gs": "pip install gcsfs",
     "hf": "pip install huggingface_hub",
 }
-# Folders of systems, in small letters.
-SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 
 
 @dataclass(frozen=True)
@@ -222,16 +220,3 @@ def read_url(url: str) -> bytes:
     except Exception as error:  # each protocol has its own
         raise BadImage(url, " ".join(str(error).split()) or type(error).__name__) from error
     return data
-
-
-def identity(info: os.stat_result) -> tuple[int, int]:
-    """Return what tells a folder from others, whatever link leads to it."""
-    return info.st_dev, info.st_ino
-
-
-def is_visible_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether this is a folder of the user's, and not a hidden one or the system's."""
-    try:
-        return entry.name[0] != "." and entry.name.lower() not in SYSTEM and entry.is_dir()
-    except OSError:  # a link to itself
-        return False

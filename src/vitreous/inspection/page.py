@@ -12,19 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template, pass_environment
 from markupsafe import Markup
 
 from vitreous import __version__
-from vitreous.data.image_list import Failure
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
 from vitreous.languages import CURRENT, filled, percentage, phrase, words
 from vitreous.results import Result
 from vitreous.whole_files import whole, write_text
+
+if TYPE_CHECKING:
+    from vitreous.data.image_list import Failure
 
 
 def finite_json(values: object, **options: Any) -> str:

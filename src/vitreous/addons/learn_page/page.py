@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ import vitreous
 from vitreous import __version__
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, ImageDataset
-from vitreous.data.image_list import Failure
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.extensions import gives_numbers
@@ -38,6 +38,9 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.whole_files import write_text
+
+if TYPE_CHECKING:
+    from vitreous.data.image_list import Failure
 
 # The paper's model on digits (docs/make_digits_model.py) and on emoji in color (docs/make_emoji_model.py).
 DIGITS, EMOJI = (Path(__file__).parent / name for name in ("digits", "emoji"))

@@ -26,7 +26,7 @@ from vitreous.api.model_source import fastest
 from vitreous.checkpoints.weights import meta_model
 from vitreous.data.workers import one_core, worker_count
 from vitreous.errors import InputError
-from vitreous.evaluation.outputs import automatic_precision
+from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.languages import speaking
 from vitreous.models.model import Program
 from vitreous.outside import local_path

@@ -24,10 +24,9 @@ from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
 from vitreous.data.decoding import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, split, with_own_parts
-from vitreous.data.image_list import SYSTEM, identity, is_visible_folder
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, check_utf8
-from vitreous.outside import same_name
+from vitreous.outside import SYSTEM, identity, is_visible_folder, same_name
 from vitreous.whole_files import whole
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
