@@ -26,12 +26,12 @@ from vitreous.tasks import ladder, task_named
 from vitreous.tasks.classification import fit_linear
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.ladder import (
+    Rung,
     ahead_of_models,
     best_trial,
     better_classical,
     merit,
 )
-from vitreous.tasks.result import Rung
 from vitreous.tasks.training_run import start_run, train_run
 from vitreous.tasks.trial import is_open
 

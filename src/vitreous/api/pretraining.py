@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Unpack
 
+from vitreous.api.arguments import ImageSize, ModelLike
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_known, check_length
-from vitreous.api.training import ImageTrainingOptions, normalized_options, run_settings, start_training
+from vitreous.api.training import TrainingOptions, normalized_options, run_settings, start_training
 from vitreous.errors import InputError, nearest
 from vitreous.tasks import OBJECTIVES
 from vitreous.tasks.pretraining.rules import find_recipe, pretraining_recipe, recipe_names
 from vitreous.training.recipes import sourced
 from vitreous.training.settings import differences
+
+
+class ImageTrainingOptions(TrainingOptions, total=False):
+    """What a training on images may be given."""
+
+    model: str | None
+    init: ModelLike | None
+    image_size: ImageSize | None
+    minutes: int | float | None
+    workers: int | None
+    strict: bool
+    group_by: str | None
+    split_by_time: bool
+    exclude: str | Path | None
 
 
 def pretrain(

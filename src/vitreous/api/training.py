@@ -16,7 +16,6 @@ from vitreous.errors import InputError, LazyModule, check_free, check_utf8
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
-from vitreous.tasks.result import write_rungs
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try, is_open
@@ -65,20 +64,6 @@ class TrainingOptions(TypedDict, total=False):
     callbacks: GivenCallbacks
     progress: bool
     language: str | None
-
-
-class ImageTrainingOptions(TrainingOptions, total=False):
-    """What a training on images may be given."""
-
-    model: str | None
-    init: ModelLike | None
-    image_size: ImageSize | None
-    minutes: int | float | None
-    workers: int | None
-    strict: bool
-    group_by: str | None
-    split_by_time: bool
-    exclude: str | Path | None
 
 
 def train(
@@ -268,7 +253,7 @@ def start_training(
             base=climbed.settings if climbed else None,
         )
         if climbed and world.first:
-            write_rungs(started.run.path, climbed.rungs)
+            ladder.write_rungs(started.run.path, climbed.rungs)
         return started._replace(notes=(*started.notes, note)) if note else started
 
     machine = settings.get("training", {}).get("machine")

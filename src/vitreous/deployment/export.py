@@ -28,13 +28,14 @@ from vitreous.checkpoints.native_writing import description
 from vitreous.checkpoints.saving import largest_difference, on_cpu
 from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset
+from vitreous.deployment.int8 import with_int8_products
 from vitreous.deployment.programs import PIXELS, format_named, formats
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.extensions import contributed
 from vitreous.models.model import Model, WithEncoder
 from vitreous.models.preprocessing import Preprocessing, upright
 from vitreous.results import Result
-from vitreous.training.precision import evaluation_mode, with_int8_products
+from vitreous.training.precision import evaluation_mode
 from vitreous.whole_files import whole
 
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order

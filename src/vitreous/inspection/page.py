@@ -39,7 +39,7 @@ def finite_json(values: object, **options: Any) -> str:
 
 @pass_environment
 def text_of(environment: Environment, name: str) -> Markup:
-    """Return a style sheet or a script beside the templates, as it is: what is in it is no template."""
+    """Return a style sheet or a script beside the templates as it is, whatever braces are in it."""
     assert environment.loader is not None
     text, *_ = environment.loader.get_source(environment, name)
     return Markup(text.removesuffix("\n"))

@@ -153,7 +153,9 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     def settle(
         self, trained: Trained[RunConfig, Splits], **options: Unpack[Batching]
     ) -> tuple[Trained[RunConfig, Splits], list[str]]:
-        trained, kept = self.better_of(trained, device=options["device"], world=options["world"])
+        kept = None
+        if trained.run.config.training.linear_start:
+            trained, kept = self.better_of(trained, device=options["device"], world=options["world"])
         calibrated = self.calibrate(trained, **options)
         sentences = [kept] if kept else []
         return trained, [*sentences, calibrated] if calibrated else sentences
@@ -165,12 +167,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         part: by accuracy, and by the loss where that is equal."""
         config, data = trained.run.config, trained.data
         measure = self.validation(config, data, world)
-        if (
-            not config.training.linear_start
-            or data.validation is None
-            or measure is None
-            or config.training.steps == 0
-        ):
+        if data.validation is None or measure is None or config.training.steps == 0:
             return trained, None
         begun = self.build(config, data, steps=1)
         before, after = measure(begun.to(device)), measure(trained.model.to(device))

@@ -4,10 +4,12 @@ not learned from decide."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
@@ -21,13 +23,14 @@ from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachabl
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.classical import SVM, fit_classical, folds_of
-from vitreous.evaluation.scores import wilson_interval
+from vitreous.evaluation.scores import Interval, wilson_interval
+from vitreous.languages import phrase
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import merged
 from vitreous.results import percent
 from vitreous.rng import numpy_generator
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
-from vitreous.tasks.result import Rung
+from vitreous.tasks.result import RUNGS
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import learn, recorded_parts, with_precision
 from vitreous.tasks.trial import shortened
@@ -35,6 +38,7 @@ from vitreous.training.config import CLASSICAL, length_of
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, default_path, with_training
 from vitreous.training.trainer import NotFinite
+from vitreous.whole_files import write_text
 
 MINUTES = 10.0  # that a training takes by default, at most
 SHARE = 0.07  # of the time, for each beginning that is tried
@@ -64,6 +68,56 @@ LORA: Tree = {
         "optimizer": {"layer_decay": None},
     }
 }
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A step of the ladder, and what it gave on images that it did not learn from.
+
+    Attributes:
+        words: the name in the catalog of languages.
+        init: the checkpoint that it begins with.
+        measured_on: which images those are: "validation", or "cross-fitted".
+        loss: the mean cross-entropy of its answers; None for a method without probabilities.
+        speed: images a second that it learned from.
+    """
+
+    name: str
+    accuracy: float
+    interval: Interval
+    count: int
+    measured_on: str
+    loss: float | None = None
+    seconds: float = 0.0
+    speed: float = 0.0
+    words: str = ""
+    init: str | None = None
+
+    def title(self) -> str:
+        """Return its name in the language that is spoken."""
+        return phrase(self.words, init=self.init) if self.words else self.name
+
+    def sentence(self) -> str:
+        """Return the rung as a line of the progress."""
+        low, high = map(percent, self.interval)
+        numbers = {"accuracy": percent(self.accuracy), "low": low, "high": high, "count": self.count}
+        line = said(
+            "{name}: {accuracy} ({low} to {high}) of {count} images, cross-fitted",
+            name=self.title(),
+            **numbers,
+        )
+        if self.measured_on == "validation":
+            line = said(
+                "{name}: {accuracy} ({low} to {high}) of {count} validation images",
+                name=self.title(),
+                **numbers,
+            )
+        return said("{line}, in {time}", line=line, time=said_time(self.seconds)) if self.seconds else line
+
+
+def write_rungs(folder: Path, rungs: Iterable[Rung]) -> None:
+    """Write the ladder into a run."""
+    write_text(folder / RUNGS, json.dumps([asdict(each) for each in rungs], indent=1))
 
 
 class Way(NamedTuple):
