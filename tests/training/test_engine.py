@@ -32,12 +32,13 @@ from vitreous.training.config import (
 )
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
 from vitreous.training.memory import accumulation, activation_checkpointing, saved_bytes
-from vitreous.training.objectives import Teacher, classification, teacher_loss
+from vitreous.training.objectives import classification, teacher_loss
 from vitreous.training.precision import numerics, pick_precision
 from vitreous.training.recipes import recipe
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.step import sharpness_aware
+from vitreous.training.teachers import Teacher
 from vitreous.training.trainer import Trainer
 
 from .conftest import Fit, weights

@@ -313,14 +313,11 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
 
     class Below:
         task, evaluation, seconds, waiting, train_count, parameters = "classification", None, 1.0, 0.0, 1, 1
-        bad, report = (), None
+        bad, report, more = (), None, dict[str, Any]()
         run = type("Folder", (), {"path": Path("nowhere")})
         findings = tuple(
             below_baseline(0.5, [{"name": "majority class", "accuracy": 0.6, "interval": (0, 1)}])
         )
-
-        def to_json(self) -> dict[str, Any]:
-            return {}
 
     print_result(Below())  # type: ignore[arg-type]
     first = capsys.readouterr().out.splitlines()[0]

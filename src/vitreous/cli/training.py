@@ -99,17 +99,16 @@ def train_or_resume(
 
 def print_result(result: RunResult) -> None:
     """Print what came out, for people."""
-    numbers = result.to_json()
     for each in result.findings:  # first: a number below its own baseline is not read alone
         print(f"{word(each.severity)}: {each.sentence}")
     if result.evaluation:
         print_metrics(result.evaluation, result.more.get("baselines", ()))
-    if "objective" in numbers:
+    if "objective" in result.more:
         print(
             said(
                 "{objective}: loss {loss:.4f} in training",
-                objective=numbers["objective"],
-                loss=numbers["loss"],
+                objective=result.more["objective"],
+                loss=result.more["loss"],
             )
         )
     time = said("{seconds:.1f} s", seconds=result.seconds)

@@ -41,7 +41,6 @@ from vitreous.training.objectives import (
     KnowsBatches,
     Objective,
     RareClassLoss,
-    Teacher,
     accuracy,
     classification,
     label_accuracy,
@@ -55,11 +54,13 @@ if TYPE_CHECKING:
     from vitreous.evaluation import features
     from vitreous.inspection.runs import report
     from vitreous.tasks import classical_teacher
+    from vitreous.training import teachers
 else:  # the report imports matplotlib, which is not installed everywhere; the others are seldom needed
     classifier = LazyModule("vitreous.deployment.classifier")
     features = LazyModule("vitreous.evaluation.features")
     report = LazyModule("vitreous.inspection.runs.report")
     classical_teacher = LazyModule("vitreous.tasks.classical_teacher")
+    teachers = LazyModule("vitreous.training.teachers")
 
 
 Classifier = Runnable | AveragedViews
@@ -133,7 +134,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                 mirrored=config.augmentation.flip[0] > 0,
             )
         elif name:
-            teacher = Teacher(checkpoint(name), config.prepared, data.train.classes)
+            teacher = teachers.Teacher(checkpoint(name), config.prepared, data.train.classes)
         several = config.task == "multilabel"
         return classification(
             config.training,
