@@ -19,11 +19,11 @@ from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import prepared_batches
-from vitreous.models.model import Program, Runnable
+from vitreous.models.model import Program, Runnable, modes_restored
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of
-from vitreous.training.precision import computing, evaluation_mode, with_cast_weights
+from vitreous.training.precision import computing, with_cast_weights
 
 
 class Engine:
@@ -123,7 +123,8 @@ class AnswerEngine(Engine):
     def answers(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Answer]:
         """Yield the answer to each image, in order; `failed` takes those that cannot be read. No more than a
         batch of images is held in memory."""
-        with evaluation_mode(self.model), computing(self.precision, self.device):
+        with modes_restored(self.model), computing(self.precision, self.device):
+            self.model.eval()
             yield from self.task.predict(self.answerer, images, failed, **self.options)
 
     def columns(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Columns]:

@@ -32,10 +32,9 @@ from vitreous.deployment.int8 import with_int8_products
 from vitreous.deployment.programs import PIXELS, format_named, formats
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.extensions import contributed
-from vitreous.models.model import Model, WithEncoder
+from vitreous.models.model import Model, WithEncoder, modes_restored
 from vitreous.models.preprocessing import Preprocessing, upright
 from vitreous.results import Result
-from vitreous.training.precision import evaluation_mode
 from vitreous.whole_files import whole
 
 TOLERANCE = 1e-4  # of the largest output, and of 1 where all are smaller: other engines add in another order
@@ -134,12 +133,13 @@ def export(
     ending = path.suffix or (f".{format}" if holds else "")
     outputs = (FromPixels if with_preprocessing else Outputs)(copied)
     with (
-        evaluation_mode(outputs),
+        modes_restored(outputs),
         torch.no_grad(),
         quiet(),
         writing_to(path),
         whole(path, ending, new=new) as beside,
     ):
+        outputs.eval()
         path.parent.mkdir(parents=True, exist_ok=True)
         difference = writer.write(outputs, beside, about, samples)
     size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))

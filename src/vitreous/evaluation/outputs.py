@@ -21,11 +21,10 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import gives_numbers
-from vitreous.models.model import Runnable
+from vitreous.models.model import Runnable, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import same_name
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.precision import evaluation_mode
 
 MOST_KEPT = 1000  # classes of which all probabilities are kept: of 21,841, those of 50,000 images are 4 GiB
 
@@ -79,7 +78,8 @@ class Outputs(NamedTuple):
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Compute without gradients, with a model in evaluation mode; then restore its mode."""
-    with evaluation_mode(model), torch.inference_mode():
+    with modes_restored(model), torch.inference_mode():
+        model.eval()
         yield
 
 

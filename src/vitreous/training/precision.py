@@ -1,5 +1,4 @@
-"""The device, and number formats on it: fp32, bf16 autocast, or float8 layers (2209.05433, by torchao); and
-the mode of a model that answers."""
+"""The device, and number formats on it: fp32, bf16 autocast, or float8 layers (2209.05433, by torchao)."""
 
 from __future__ import annotations
 
@@ -105,18 +104,6 @@ def computing(wanted: str, device: torch.device) -> Iterator[None]:
     """Within this context, in this thread, multiply matrices in the precision of `answering_precision`."""
     with autocast(answering_precision(wanted, device), device):
         yield
-
-
-@contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Have a model, and each module in it, in evaluation mode; then restore their modes."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
