@@ -147,7 +147,12 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     image = [Stage("image", "x", tuple(inputs[0].shape))] if inputs[0].is_floating_point() else []
     memory = memory_of(shapes, example_inputs(shapes.config, batch_size))
     stages = [*image, *StageRecorder(shapes.eval().requires_grad_(False)).run(inputs)]
-    return Description(tuple(stages), memory, sequence_of(shapes.config), batch_size)
+    config = getattr(shapes.config, "encoder", shapes.config)  # inside a model around one
+    if isinstance(config, BiTConfig):  # the cells of the last feature map
+        sequence = math.prod(config.grid), config.output_widths[-1]
+    else:
+        sequence = config.sequence_length, config.width
+    return Description(tuple(stages), memory, sequence, batch_size)
 
 
 def on_meta(model: nn.Module | Config) -> Any:
@@ -304,14 +309,6 @@ NORMALIZATIONS: dict[object, Callable[..., int]] = {
     torch.ops.aten.native_layer_norm: normalization_flops,
     torch.ops.aten.native_group_norm: normalization_flops,
 }
-
-
-def sequence_of(config: Any) -> tuple[int, int]:
-    """The number of tokens and their width; for a BiT the cells of the last feature map."""
-    config = getattr(config, "encoder", config)  # inside a model around one
-    if isinstance(config, BiTConfig):
-        return math.prod(config.grid), config.output_widths[-1]
-    return config.sequence_length, config.width
 
 
 FLOAT = 4  # bytes of a number in fp32

@@ -103,12 +103,6 @@ def added_position(config: ViTConfig) -> nn.Module | None:
             return None
 
 
-def stem_position(config: ViTConfig) -> nn.Module:
-    """E_pos of Eq. 1, when positions are given at the stem."""
-    added = added_position(config) if config.position.at_stem else None
-    return added or nn.Identity()
-
-
 def attention_position(config: ViTConfig) -> nn.Module | None:
     """Positions that act on queries and keys."""
     position = config.position

@@ -69,13 +69,6 @@ LIMITS = PLAIN_VIT | {
 }
 
 
-def cut_positions(table: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A square table (1, n, D) for a grid: resampled to its longer side, then cut."""
-    square = rearrange(table, "1 (h w) D -> 1 D h w", h=isqrt(table.shape[1]))
-    resampled = F.interpolate(square, size=(max(grid), max(grid)), mode="bilinear", align_corners=False)
-    return rearrange(resampled[..., : grid[0], : grid[1]], "1 D h w -> (h w) D")
-
-
 def read_radio(source: Source) -> Converted:
     described = source.config
     if f"{LAYER.format(0)}mlp.fc1.weight" not in source.tensors:
@@ -109,8 +102,15 @@ def read_radio(source: Source) -> Converted:
 
 
 def radio_rows(config: ViTConfig) -> list[Row]:
+    rows, columns = config.grid
+    side = max(rows, columns)
+
     def read(tokens: Tensor, table: Tensor) -> tuple[Tensor, ...]:
-        return tokens, torch.cat([torch.zeros(1, config.width), cut_positions(table, config.grid)])
+        """The square table (1, n, D) is resampled to the longer side of the grid, then cut."""
+        square = rearrange(table, "1 (h w) D -> 1 D h w", h=isqrt(table.shape[1]))
+        resampled = F.interpolate(square, size=(side, side), mode="bilinear", align_corners=False)
+        positions = rearrange(resampled[..., :rows, :columns], "1 D h w -> (h w) D")
+        return tokens, torch.cat([torch.zeros(1, config.width), positions])
 
     def write(tokens: Tensor, table: Tensor) -> tuple[Tensor, ...]:
         """The class token has no position: it is in the token."""
