@@ -174,6 +174,7 @@ def test_a_page_of_a_module_as_it_is(tmp_path: Path) -> None:
     arrays = np.load(found.arrays)
     assert arrays["attribution_integrated_gradients"].shape == (1, 4, 4)
     assert [each["figure"] for each in found.summary["left_out"]] == [
+        "Position-embedding similarity",  # of 4 x 4 positions
         "Layer similarity (CKA)",
         "Architecture",
     ]
