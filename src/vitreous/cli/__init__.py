@@ -163,6 +163,7 @@ def check_none_is_empty(words: Sequence[str]) -> None:
 
 # Parameters of the Python API whose options have other names.
 OPTIONS = {"settings": "--set", "source_format": "--from"}
+PARAMETER = re.compile(r"`([a-z_]+)`")  # compiled here: where the memory was too small, it may still be
 
 
 def in_shell(sentence: str) -> str:
@@ -171,7 +172,7 @@ def in_shell(sentence: str) -> str:
     def option(found: re.Match[str]) -> str:
         return OPTIONS.get(found[1], "--" + found[1].replace("_", "-"))
 
-    return re.sub(r"`([a-z_]+)`", option, sentence)
+    return PARAMETER.sub(option, sentence)
 
 
 def without_verbosity(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:
