@@ -324,8 +324,8 @@ def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfi
         return choice._replace(config=config, reasons=(*choice.reasons, reason))
     reason = Reason(
         said(
-            "mirroring does no harm: on {count} training images, an SVM that learns from mirror images as "
-            "well has {mirrored}, and {plain} without",
+            "mirroring does no harm beyond chance: on {count} training images, an SVM that learns from "
+            "mirror images as well has {mirrored}, and {plain} without",
             **measured,
         )
     )

@@ -119,6 +119,9 @@ def head_of(
         notice = phrase("head.short", epochs=last["epoch"])
     elif is_useless(evaluation):
         notice = phrase("head.useless")
+    minutes = 0
+    if rows:  # 1: less than one
+        minutes = 1 if last["seconds"] < 60 else max(round(last["seconds"] / 60), 2)
     config = run / "config.toml"
     longer = twice_as_long(config, last, command)
     values = {"run": quote(str(run)), "longer": longer, "command": command}
@@ -132,7 +135,7 @@ def head_of(
         "findings": ranked[:MOST_FINDINGS],
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
         "commands": {name: text.format(**values) for name, text in COMMANDS[command].items()},
-        "minutes": math.ceil(last["seconds"] / 60) if rows else 0,
+        "minutes": minutes,
         "command": f"vitreous {command} --config config.toml",
         "configuration": read_text(config) if config.is_file() else None,
     }
