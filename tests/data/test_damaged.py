@@ -12,13 +12,13 @@ from PIL import Image
 from vitreous.cli import run
 from vitreous.data import decoding
 from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.decoding import BadImage, EncodedImage, decode, open_image
+from vitreous.data.decoding import ENDS_TOO_EARLY, BadImage, EncodedImage, decode, open_image
 from vitreous.data.image_list import ImageList, image_list
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.sources import open_data
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.errors import InputError
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import NativePreprocessing, Preprocessing
 
 
 def with_damaged_exif(make_smooth):
@@ -103,7 +103,7 @@ def cut(path, part=0.7):
 
 
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_truncated_jpegs_are_repaired_and_counted(photos, tmp_path, in_memory, capsys):
+def test_truncated_jpegs_are_read_and_counted(photos, tmp_path, in_memory, capsys):
     cut(photos / "cat" / "0.jpg")
     images = open_data(str(photos), DataConfig(test_fraction=0)).train
     loader = image_loader(
@@ -118,11 +118,11 @@ def test_truncated_jpegs_are_repaired_and_counted(photos, tmp_path, in_memory, c
     assert len(loader.bad) == 0
     loader.bad.write(tmp_path / "bad_files.txt")
     assert (tmp_path / "bad_files.txt").read_text() == (
-        f"{photos}/cat/0.jpg\trepaired: the file ends too early, and the missing rows are gray\n"
+        f"{photos}/cat/0.jpg\tdamaged: the file ends too early, and the missing rows are gray\n"
     )
     assert run(["data", "check", str(photos), "--json"]) == 0
     findings = {each["kind"]: each for each in json.loads(capsys.readouterr().out)["findings"]}
-    assert findings["repaired"]["images"] == [f"{photos}/cat/0.jpg"]
+    assert findings["damaged"]["images"] == [f"{photos}/cat/0.jpg"]
 
 
 def test_how_many_may_be_bad_is_a_setting(photos):
@@ -209,3 +209,19 @@ def test_a_file_of_many_images_is_no_image(tmp_path, name):
         match=rf"{name} is a file of many images, or of their names, not an image: add `out` FOLDER",
     ):
         image_list(tmp_path / name)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_batch_says_which_of_its_images_are_damaged(photos, native, workers):
+    cut(photos / "cat" / "3.jpg", 0.5)
+    images = ImageList([str(path) for path in sorted((photos / "cat").iterdir())])
+    kind = NativePreprocessing if native else Preprocessing
+    loader = evaluation_loader(images, preprocessing=kind(size=(16, 16)), batch_size=4, workers=workers)
+    damaged = []
+    for batch in loader:
+        assert batch.damaged.shape == batch.indices.shape
+        damaged += [images.name(index) for index in batch.indices[batch.damaged].tolist()]
+    assert damaged == [str(photos / "cat" / "3.jpg")]
+    assert loader.bad.damaged == {damaged[0]: ENDS_TOO_EARLY}
+    assert not loader.bad.reasons

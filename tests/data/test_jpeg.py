@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.decoding import JPEG_END, EncodedImage, truncated_jpeg
+from vitreous.data.decoding import ENDS_TOO_EARLY, JPEG_END, EncodedImage, truncated_jpeg
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import numpy_generator
@@ -71,13 +71,13 @@ def test_a_truncated_image_is_repaired_though_the_crop_has_its_rows(part):
     preprocessing = Preprocessing(size=(64, 64))
     encoded, good = EncodedImage(data, "made", 3), EncodedImage(whole, "made", 3)
     crop = crop_encoded(encoded, (0, 0, 40, 40), preprocessing)
-    assert encoded.repaired
+    assert encoded.damage == ENDS_TOO_EARLY
     difference = crop.int() - crop_encoded(good, (0, 0, 40, 40), preprocessing).int()
     assert difference.abs().float().mean() < 12  # Pillow's decoding, and the faster one
     encoded = EncodedImage(data, "made", 3)
     evaluation_pixels(encoded, Preprocessing(size=(64, 64), crop_fraction=0.5))
-    assert encoded.repaired
-    assert not good.repaired
+    assert encoded.damage == ENDS_TOO_EARLY
+    assert good.damage is None
     assert encoded.pixels()[:, -1, -1].tolist() == [128, 128, 128] or part > 0.9
 
 

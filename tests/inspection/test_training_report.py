@@ -218,7 +218,7 @@ def test_the_head_compares_the_accuracy(run: Path) -> None:
 def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> None:
     findings = [
         Finding("duplicate", found=3, severity="note"),
-        Finding("repaired", found=4, severity="warning"),
+        Finding("damaged", found=4, severity="warning"),
         Finding("leak", found=5),
         Finding(
             "bad files", {"name": "a.png", "reason": "<empty>", "file": "bad_files.txt"}, severity="warning"

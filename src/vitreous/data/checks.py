@@ -269,7 +269,7 @@ def image_findings(
         of_kind: what `image_pairs` has found, if it has looked already.
     """
     yield from finding("broken", [{"path": name, "reason": reason} for name, reason in seen.bad])
-    yield from finding("repaired", sorted(seen.bad.repaired), severity="warning")
+    yield from finding("damaged", sorted(seen.bad.damaged), severity="warning")
     if not seen.names:
         return
     for kind, pairs in (image_pairs(seen) if of_kind is None else of_kind).items():

@@ -106,6 +106,7 @@ FOREIGN = (
 )
 MAX_PIXELS = 178_956_970  # 512 MiB as RGB; more is what Pillow calls a decompression bomb
 LONGEST_REASON = 300  # characters
+ENDS_TOO_EARLY = "the file ends too early, and the missing rows are gray"
 ORIENTATION = 0x0112  # the EXIF tag
 CHUNK = 4096  # bytes
 BLOCK = 16  # rows that a JPEG is decoded by; of an image half as large 8, and so on
@@ -328,7 +329,7 @@ class EncodedImage:
         value_range: Range | None = None,
     ) -> None:
         self.name, self.channels, self.value_range = name, channels, value_range
-        self.repaired = False  # whether the file ended too early, and missing rows are gray
+        self.damage: str | None = None  # what is wrong with it, known when its pixels are decoded
         self.data = stored if isinstance(stored, bytes) else None
         self.raw = pixmap(self.data) if self.data and channels == 3 else None
         size = plain_size(self.data, channels) if self.data else None
@@ -419,7 +420,7 @@ class EncodedImage:
         except Exception as error:  # as in open_image
             if self.data is None or not ends_too_early(self.image, error):
                 raise BadImage(self.name, decoding_error(error)) from error
-        self.repaired = True
+        self.damage = ENDS_TOO_EARLY
         return upright(load_pixels(open_image(self.data + JPEG_END, self.name), self.name), self.channels)
 
     def scaled_bands(self) -> UInt8[np.ndarray, "H W bands"]:

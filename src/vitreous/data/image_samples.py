@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
-from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher
+from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher, Sample
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import (
     crop_encoded,
@@ -32,10 +31,9 @@ from vitreous.data.transforms import (
     random_crop,
     shorter_side,
 )
-from vitreous.data.workers import processes_here
-from vitreous.errors import InputError
+from vitreous.data.workers import pool, processes_here
 from vitreous.languages import percentage
-from vitreous.models.preprocessing import NativePreprocessing, Preprocessing, padded
+from vitreous.models.preprocessing import Preprocessing
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit
@@ -47,11 +45,13 @@ CGROUP = Path("/sys/fs/cgroup/memory.max")  # a container's own limit
 class Batch(NamedTuple):
     """images: bytes from the loader; normalized and augmented, float32, from the prefetcher, (B, C, H, W).
     targets: class numbers int64 (B,), soft or several labels float32 (B, classes), or numbers float32 (B,).
-    indices: the images' numbers, int64 (B,)."""
+    indices: the images' numbers, int64 (B,). damaged: which of them are damaged, (B,); None where images are
+    composed, and so whole."""
 
     images: UInt8[Tensor, "B C H W"] | Float[Tensor, "B C H W"]
     targets: Tensor
     indices: Int64[Tensor, " B"]
+    damaged: Bool[Tensor, " B"] | None = None
 
 
 def image_loader(
@@ -67,6 +67,7 @@ def image_loader(
     config: DataConfig | None = None,
     device: str | torch.device = "cpu",
     reader: SampleReader | None = None,
+    bad: BadFiles | None = None,
 ) -> DevicePrefetcher[Any]:
     """Return shuffled, augmented batches of images with their targets, for training.
 
@@ -75,6 +76,7 @@ def image_loader(
         workers: threads, or processes, that decode; 0: the caller's.
         device: where batches are normalized and augmented.
         reader: makes batches of another kind than `Batch`.
+        bad: where what is wrong with images is recorded, if `reader` has recorded some already.
     """
     config = config or DataConfig()
     processes, count, total = (rank, world_size), len(images), batch_size * world_size
@@ -92,17 +94,20 @@ def image_loader(
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    reader = reader or training_reader(images, preprocessing, augmentation, config.read.in_memory)
-    sampler = Sampler(order, count, batch_size=total, rank=processes[0], world_size=processes[1])
+    bad = BadFiles(allowed=config.read.bad_files) if bad is None else bad
+    reader = reader or training_reader(
+        images, preprocessing, augmentation, config.read.in_memory, bad=bad, workers=workers
+    )
+    rank, world_size = processes
     loader = BatchLoader(
-        sampler,
+        Sampler(order, count, batch_size=total, rank=rank, world_size=world_size),
         reader.read,
         reader.collate,
         workers,
         processes=config.read.processes,
-        seed=seed if getattr(reader, "per_image", augmentation.per_image) else None,
-        bad=BadFiles(allowed=config.read.bad_files),
-        prepare=reader.prepare,
+        seed=seed if reader.needs_rng else None,
+        bad=bad,
+        in_memory=reader.in_memory,
     )
     transform = BatchTransform(
         preprocessing, augmentation, classes=len(images.classes), seed=seed, rank=rank, world_size=world_size
@@ -124,23 +129,108 @@ def evaluation_loader(
     """Return every image exactly once and in order, as `Preprocessing` shows it; those that cannot be read
     are left out and listed in `bad`. Of several processes each has every `world_size`-th batch, so that all
     together compute what one process would, to the bit."""
-    if isinstance(preprocessing, NativePreprocessing):
-        reader = reader or NativeReader(images, preprocessing)
-    reader = reader or DecodedImages(images, preprocessing)
+    reader = reader or ImageReader(images, preprocessing)
     rows = np.arange(len(images))
     mine = rows[rows // batch_size % world_size == rank]
     sampler = Sampler(lambda epoch: Order(mine), len(mine), batch_size=batch_size, exact=True)
-    loader = BatchLoader(sampler, reader.read, reader.collate, workers, prepare=reader.prepare)
+    loader = BatchLoader(sampler, reader.read, reader.collate, workers)
     return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
 
 
 @runtime_checkable
 class SampleReader(Protocol):
-    """What a `BatchLoader` asks of a dataset's images: see its arguments."""
+    """What a `BatchLoader` asks of a dataset's images: see its arguments.
 
-    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool: ...
-    def read(self, index: int, rng: np.random.Generator | None) -> Any: ...
-    def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Any: ...
+    needs_rng: whether what is read is changed at random. in_memory: whether reading costs next to nothing.
+    """
+
+    @property
+    def needs_rng(self) -> bool: ...
+    @property
+    def in_memory(self) -> bool: ...
+    def read(self, index: int, rng: np.random.Generator | None) -> Sample: ...
+    def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Any: ...
+
+
+class ImageReader:
+    """The images of a dataset as a model sees them, with their targets.
+
+    What happens to an image: it is cropped (at random, or as for evaluation), then its colors are changed at
+    random. On the device, `BatchTransform` normalizes it, mixes it with others, erases parts of it.
+
+    Args:
+        augmentation: what changes it at random; None, as for evaluation: nothing.
+        memory: images that are decoded already, large enough for random crops; None: each is decoded when it
+            is asked for.
+    """
+
+    def __init__(
+        self,
+        images: ImageDataset,
+        preprocessing: Preprocessing,
+        augmentation: AugmentationConfig | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        self.images, self.preprocessing, self.augmentation = images, preprocessing, augmentation
+        self.memory = memory
+        self.crop = None if augmentation is None else augmentation.random_resized_crop
+        self.needs_rng = augmentation is not None and augmentation.per_image
+        self.in_memory = memory is not None and not self.needs_rng
+
+    def read(self, index: int, rng: np.random.Generator | None = None) -> Sample:
+        """Return one image. Raises BadImage.
+
+        Args:
+            rng: of what is changed at random; None where nothing is.
+        """
+        sample = self.cropped(index, rng)
+        if rng is None or self.augmentation is None or not self.augmentation.changes_colors:
+            return sample
+        return sample._replace(value=change_colors(sample.value, self.augmentation, rng))
+
+    def cropped(self, index: int, rng: np.random.Generator | None) -> Sample:
+        """Return one image at the model's size: by a random crop, or as for evaluation. Raises BadImage."""
+        if self.memory is not None:
+            sample = self.memory.sample(index)
+            if self.crop is None or rng is None:
+                return sample
+            size = sample.value.shape[1:]
+            box, antialias = random_crop(size, self.crop, rng), self.crop.antialias
+            pixels = crop_pixels(sample.value, box, size, self.preprocessing, antialias=antialias)
+            return sample._replace(value=pixels)
+
+        def at_size(encoded: EncodedImage) -> UInt8[Tensor, "C H W"]:
+            if self.crop is None or rng is None:
+                return evaluation_pixels(encoded, self.preprocessing)
+            box = random_crop(encoded.size, self.crop, rng)
+            return crop_encoded(encoded, box, self.preprocessing, antialias=self.crop.antialias)
+
+        return self.decoded(index, at_size)
+
+    def enlarged(self, index: int) -> Sample:
+        """Return an image large enough to be cropped. Raises BadImage."""
+        side = shorter_side(self.preprocessing, ENOUGH)
+        return self.decoded(index, lambda encoded: encoded.shrunk(side))
+
+    def decoded(self, index: int, decode: Callable[[EncodedImage], UInt8[Tensor, "C H W"]]) -> Sample:
+        """Return what `decode` makes of a stored image. Raises BadImage, also where memory is short."""
+        encoded = self.images.opened(index, self.preprocessing.channels, self.preprocessing)
+        try:
+            return Sample(decode(encoded), encoded.name, encoded.damage)
+        except MemoryError as error:
+            raise BadImage(encoded.name, "it takes more memory than there is") from error
+
+    def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Batch:
+        """Return samples as a batch."""
+        targets = self.images.targets.tensor(indices)
+        damaged = torch.tensor([sample.damage is not None for sample in samples])
+        return Batch(self.stacked(samples, indices), targets, torch.from_numpy(indices), damaged)
+
+    def stacked(self, samples: Sequence[Sample], indices: Indices) -> Tensor:
+        """Return the images of samples as one tensor (B, C, H, W)."""
+        if self.in_memory and self.memory is not None:
+            return self.memory.stacked(indices)
+        return self.preprocessing.batch([sample.value for sample in samples])
 
 
 def training_reader(
@@ -148,138 +238,27 @@ def training_reader(
     preprocessing: Preprocessing,
     augmentation: AugmentationConfig,
     in_memory: bool | Literal["auto"],
-) -> DecodedImages:
+    *,
+    bad: BadFiles,
+    workers: int = 0,
+) -> ImageReader:
     """Return what reads training images.
 
     Args:
-        in_memory: decode once and cache; "auto": if all fit a quarter of the memory, in each of the processes
-            of this machine.
+        in_memory: decode all images now, and keep them; "auto": if they fit a quarter of the memory, in each
+            of the processes of this machine.
+        bad: where what is wrong with them is recorded then.
+        workers: threads that decode them then.
     """
     cropped = augmentation.random_resized_crop is not None
     if in_memory == "auto":
         in_memory = estimated_bytes(images, preprocessing, cropped=cropped) < memory_budget()
-    if augmentation.per_image:
-        return AugmentedImages(images, preprocessing, augmentation, in_memory=in_memory)
-    return CachedBatches(images, preprocessing) if in_memory else DecodedImages(images, preprocessing)
-
-
-class DecodedImages:
-    """The images of a dataset, decoded each time that they are asked for, as `Preprocessing` shows them."""
-
-    def __init__(self, images: ImageDataset, preprocessing: Preprocessing) -> None:
-        self.images, self.preprocessing = images, preprocessing
-        self.bad = BadFiles()
-
-    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Take note of where bad images are recorded. Returns whether all images are in memory."""
-        self.bad = bad
-        return False
-
-    def read(self, index: int, rng: np.random.Generator | None = None) -> Any:
-        """Return one image at the model's size. Raises BadImage.
-
-        Args:
-            rng: of what is changed at random; None where nothing is.
-        """
-        with self.opened(index) as encoded:
-            return evaluation_pixels(encoded, self.preprocessing)
-
-    def collate(self, samples: Sequence[Any], indices: Indices, rows: Rows) -> Batch:
-        """Return samples as a batch."""
-        targets = self.images.targets.tensor(indices)
-        return Batch(self.stacked(samples, indices), targets, torch.from_numpy(indices))
-
-    def stacked(self, samples: Sequence[Tensor], indices: Indices) -> UInt8[Tensor, "B C H W"]:
-        """Return what `read` gave as one tensor."""
-        return torch.stack(list(samples))
-
-    @contextmanager
-    def opened(self, index: int) -> Iterator[EncodedImage]:
-        """An image to be decoded in the block. Raises BadImage, also where memory is short."""
-        encoded = self.images.opened(index, self.preprocessing.channels, self.preprocessing)
-        try:
-            yield encoded
-        except MemoryError as error:
-            raise BadImage(encoded.name, "it takes more memory than there is") from error
-        if encoded.repaired:
-            self.bad.repaired.add(encoded.name)
-
-
-class CachedBatches(DecodedImages):
-    """The images of a dataset, decoded once, from which a batch is gathered in one operation."""
-
-    cache: ImageCache | None = None
-
-    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Decode all images at the first call."""
-        self.bad = bad
-        if self.cache is None:
-            size = *self.preprocessing.size, self.preprocessing.channels
-            self.cache = ImageCache(len(self.images), super().read, size, bad, executor)
-        return True
-
-    def read(self, index: int, rng: np.random.Generator | None = None) -> None:
-        """Return nothing. Raises BadImage for an image that could not be decoded."""
-        assert self.cache is not None
-        self.cache.check(index)
-
-    def stacked(self, samples: Sequence[Tensor], indices: Indices) -> UInt8[Tensor, "B C H W"]:
-        assert self.cache is not None
-        return self.cache.stacked(indices)
-
-
-class AugmentedImages(DecodedImages):
-    """The images of a dataset with random crops and changed colors. in_memory: decode once, large enough for
-    the crops."""
-
-    cache: ImageCache | None = None
-
-    def __init__(
-        self,
-        images: ImageDataset,
-        preprocessing: Preprocessing,
-        augmentation: AugmentationConfig,
-        *,
-        in_memory: bool,
-    ) -> None:
-        super().__init__(images, preprocessing)
-        self.augmentation, self.in_memory = augmentation, in_memory
-        self.crop, self.changes_colors = augmentation.random_resized_crop, augmentation.changes_colors
-
-    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Fill the cache at the first call."""
-        self.bad = bad
-        if self.in_memory and self.cache is None:
-            if self.crop:
-                self.cache = ImageCache(len(self.images), self.enlarged, None, bad, executor)
-            else:
-                size = *self.preprocessing.size, self.preprocessing.channels
-                self.cache = ImageCache(len(self.images), super().read, size, bad, executor)
-        return False
-
-    def read(self, index: int, rng: np.random.Generator | None = None) -> UInt8[Tensor, "C H W"]:
-        pixels = self.cropped(index, rng)
-        return change_colors(pixels, self.augmentation, rng) if rng and self.changes_colors else pixels
-
-    def cropped(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"]:
-        """By the random crop, or as for evaluation."""
-        if self.crop is None or rng is None:
-            return super().read(index) if self.cache is None else self.cache.pixels(index)
-        antialias = self.crop.antialias
-        if self.cache is not None:
-            pixels = self.cache.pixels(index)
-            size = (pixels.shape[1], pixels.shape[2])
-            return crop_pixels(
-                pixels, random_crop(size, self.crop, rng), size, self.preprocessing, antialias=antialias
-            )
-        with self.opened(index) as encoded:
-            box = random_crop(encoded.size, self.crop, rng)
-            return crop_encoded(encoded, box, self.preprocessing, antialias=antialias)
-
-    def enlarged(self, index: int) -> UInt8[Tensor, "C H W"]:
-        """Return an image large enough to be cropped. Raises BadImage."""
-        with self.opened(index) as encoded:
-            return encoded.shrunk(shorter_side(self.preprocessing, ENOUGH))
+    if not in_memory:
+        return ImageReader(images, preprocessing, augmentation)
+    plain = ImageReader(images, preprocessing)
+    size = None if cropped else (*preprocessing.size, preprocessing.channels)
+    memory = Memory(len(images), plain.enlarged if cropped else plain.read, size, bad=bad, workers=workers)
+    return ImageReader(images, preprocessing, augmentation, memory)
 
 
 def estimated_bytes(images: ImageDataset, preprocessing: Preprocessing, *, cropped: bool) -> float:
@@ -297,74 +276,57 @@ def estimated_bytes(images: ImageDataset, preprocessing: Preprocessing, *, cropp
     return float(np.mean(areas or [0])) * preprocessing.channels * len(images)
 
 
-class NativeReader:
-    """The images of a dataset in their own aspect ratio, padded to a batch with NaN."""
-
-    def __init__(self, images: ImageDataset, preprocessing: NativePreprocessing) -> None:
-        self.images, self.preprocessing = images, preprocessing
-
-    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        return False
-
-    def read(self, index: int, rng: np.random.Generator | None) -> UInt8[Tensor, "C H W"]:
-        """Return one image at its own size. Raises BadImage."""
-        image = self.images.image(index)
-        try:
-            return self.preprocessing.pixels(image)
-        except InputError as error:
-            raise BadImage(self.images.name(index), str(error)) from None
-
-    def collate(self, samples: Sequence[UInt8[Tensor, "C H W"]], indices: Indices, rows: Rows) -> Batch:
-        targets = self.images.targets.tensor(indices)
-        return Batch(padded(samples), targets, torch.from_numpy(indices))
-
-
-class ImageCache:
+class Memory:
     """The decoded images, in memory that all threads share, channels last: what the resize is fastest on.
 
     Args:
-        decode: returns the pixels of an image, by its number. Raises BadImage.
+        read: returns an image, by its number. Raises BadImage.
         size: (height, width, channels) of every image, which are then in one block; None: each has its own.
+        bad: where images that cannot be read, or are damaged, are recorded.
+        workers: threads that decode.
+
+    Raises:
+        InputError: too many of the images cannot be read.
     """
 
     def __init__(
         self,
         count: int,
-        decode: Callable[[int], UInt8[Tensor, "C H W"]],
+        read: Callable[[int], Sample],
         size: tuple[int, int, int] | None,
+        *,
         bad: BadFiles,
-        executor: Executor | None = None,
+        workers: int = 0,
     ) -> None:
-        def attempt(index: int) -> UInt8[Tensor, "C H W"] | BadImage:
+        def attempt(index: int) -> Sample | BadImage:
             try:
-                return decode(index)
-            except BadImage as bad:
-                return bad
+                return read(index)
+            except BadImage as error:
+                return error
 
-        run = map if executor is None else executor.map
         self.block = torch.empty((count, *size) if size else 0, dtype=torch.uint8)
         self.images: dict[int, NDArray[np.uint8]] = {}
         self.bad: dict[int, BadImage] = {}
-        for index, pixels in enumerate(run(attempt, range(count))):
-            if isinstance(pixels, BadImage):
-                bad.add(pixels)
-                self.bad[index] = pixels
-            elif size:
-                self.block[index] = pixels.permute(1, 2, 0)
-            else:
-                self.images[index] = pixels.permute(1, 2, 0).contiguous().numpy()
+        self.about: list[tuple[str, str | None]] = []  # the name of each, and what is wrong with it
+        with pool(workers) as executor:
+            run = map if executor is None else executor.map
+            for index, sample in enumerate(run(attempt, range(count))):
+                bad.note(sample)
+                self.about.append((sample.name, None if isinstance(sample, BadImage) else sample.damage))
+                if isinstance(sample, BadImage):
+                    self.bad[index] = sample
+                elif size:
+                    self.block[index] = sample.value.permute(1, 2, 0)
+                else:
+                    self.images[index] = sample.value.permute(1, 2, 0).contiguous().numpy()
         bad.check(count)
 
-    def check(self, index: int) -> None:
-        """Raises BadImage for an image that could not be decoded."""
+    def sample(self, index: int) -> Sample:
+        """Return one image; its bytes are not a copy. Raises BadImage."""
         if index in self.bad:
             raise self.bad[index]
-
-    def pixels(self, index: int) -> UInt8[Tensor, "C H W"]:
-        """Return one image's bytes; not a copy. Raises BadImage."""
-        self.check(index)
         pixels = torch.from_numpy(self.images[index]) if self.images else self.block[index]
-        return pixels.permute(2, 0, 1)
+        return Sample(pixels.permute(2, 0, 1), *self.about[index])
 
     def stacked(self, indices: Indices) -> UInt8[Tensor, "B C H W"]:
         """Return several good images at once, where all have one size."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,23 +27,36 @@ from vitreous.whole_files import write_text
 
 AHEAD = 3  # batches in the making while the model works
 CHUNK = 8  # samples that a thread takes at a time
-REPAIRED = "repaired: the file ends too early, and the missing rows are gray"
+DAMAGED = "damaged: "  # begins the reason of an image that is read all the same, in bad_files.txt
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
 Transform = Callable[[BatchT, int, int], BatchT]
 
 
+class Sample(NamedTuple):
+    """An image that could be read, as a batch is made of it.
+
+    value: its pixels, with what else belongs to it. damage: what is wrong with it all the same, if
+    something is.
+    """
+
+    value: Any
+    name: str
+    damage: str | None = None
+
+
 @dataclass(eq=False, kw_only=True)
 class BadFiles:
-    """The images that could not be read, each once, and when to stop because of them."""
+    """The images that could not be read, and those that are damaged, each once; and when to stop because of
+    the first."""
 
     ALWAYS_ALLOWED = 3  # in a set of 50 one is already 2 %
 
     # The part of an epoch of which more is too much; up to three files never are, unless it is 0.
     allowed: float = 0.01
     reasons: dict[str, str] = field(default_factory=dict, init=False)  # by name
-    repaired: set[str] = field(default_factory=set, init=False)  # end too early: missing rows are gray
+    damaged: dict[str, str] = field(default_factory=dict, init=False)  # read all the same: what is wrong
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -56,6 +69,13 @@ class BadFiles:
         if not self.allowed:
             raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop `strict`")
         self.reasons.setdefault(bad.name, bad.reason)
+
+    def note(self, sample: object) -> None:
+        """Remember what is wrong with a sample: that it cannot be read, or that it is damaged."""
+        if isinstance(sample, BadImage):
+            self.add(sample)
+        elif isinstance(sample, Sample) and sample.damage is not None:
+            self.damaged[sample.name] = sample.damage
 
     def check(self, images: int) -> None:
         """Raises InputError, with the list, if too many of `images` were bad."""
@@ -71,7 +91,7 @@ class BadFiles:
     def write(self, path: Path) -> None:
         """One line for each, name and reason, for the run's bad_files.txt; nothing if there are none."""
         lines = [f"{name}\t{reason}\n" for name, reason in self]
-        lines += [f"{name}\t{REPAIRED}\n" for name in sorted(self.repaired)]
+        lines += [f"{name}\t{DAMAGED}{what}\n" for name, what in sorted(self.damaged.items())]
         if lines:
             write_text(path, "".join(lines))
 
@@ -95,8 +115,7 @@ class BatchLoader(Generic[BatchT]):
             operations on each, whose Python code threads cannot run at the same time.
         seed: of the samples' generators; None where `read_sample` needs no generator (it is given None).
         bad: where samples that cannot be read are recorded.
-        prepare: is called with (bad, the threads) before the first batch, and returns whether everything is
-            then in memory, where threads would only slow down.
+        in_memory: whether everything is in memory, where threads would only slow down.
     """
 
     def __init__(
@@ -109,30 +128,30 @@ class BatchLoader(Generic[BatchT]):
         processes: bool = False,
         seed: int | None = None,
         bad: BadFiles | None = None,
-        prepare: Callable[[BadFiles, Executor | None], bool] | None = None,
+        in_memory: bool = False,
     ) -> None:
         self.sampler, self.read_sample, self.collate, self.workers = sampler, read_sample, collate, workers
-        self.seed, self.prepare, self.processes = seed, prepare, processes and workers > 0
+        self.seed, self.in_memory = seed, in_memory
+        self.processes = processes and workers > 0 and not in_memory
         self.bad = BadFiles() if bad is None else bad
         self.steps_per_epoch = sampler.steps_per_epoch
 
     def epoch(self, number: int, start: int = 0) -> Generator[BatchT]:
         """Yield this process's rows of the batches of an epoch from step `start` on. Raises InputError: too
         many of the training samples cannot be read."""
-        with pool(self.workers) as executor:
-            in_memory = self.prepare is not None and self.prepare(self.bad, executor)
+        with pool(0 if self.in_memory else self.workers) as executor:
             steps = self.sampler.epoch(number, start)
-            if self.processes and not in_memory:
+            if self.processes:
                 made = in_order(self.worker_processes, in_worker, steps, ahead=self.workers + AHEAD)
-                for batch, reasons, repaired in made:
+                for batch, reasons, damaged in made:
                     self.bad.reasons |= reasons
-                    self.bad.repaired |= repaired
+                    self.bad.damaged |= damaged
                     if reasons and not self.sampler.exact:
                         self.bad.check(self.sampler.count)
                     if batch is not None:
                         yield batch
                 return
-            with pool(0 if executor is None or in_memory else ASSEMBLERS) as assemblers:
+            with pool(0 if executor is None else ASSEMBLERS) as assemblers:
                 if assemblers is None:
                     batches: Iterable[BatchT | None] = map(self.batch, steps)
                 else:
@@ -149,9 +168,9 @@ class BatchLoader(Generic[BatchT]):
         weakref.finalize(self, executor.shutdown, wait=False, cancel_futures=True)
         return executor
 
-    def batch_and_bad(self, rows: Rows) -> tuple[BatchT | None, dict[str, str], set[str]]:
-        """Return a batch, and what could not be read or had to be repaired in this process up to now."""
-        return self.batch(rows), self.bad.reasons, self.bad.repaired
+    def batch_and_bad(self, rows: Rows) -> tuple[BatchT | None, dict[str, str], dict[str, str]]:
+        """Return a batch, and what could not be read or is damaged, in this process up to now."""
+        return self.batch(rows), self.bad.reasons, self.bad.damaged
 
     def batch(self, rows: Rows, executor: Executor | None = None) -> BatchT | None:
         """Return one batch; None if nothing of it can be read in evaluation."""
@@ -159,9 +178,8 @@ class BatchLoader(Generic[BatchT]):
         samples = self.read(rows.epoch, indices, rows.copies[rows.mine], executor)
         good = np.ones(len(samples), dtype=bool)
         for place, sample in enumerate(samples):
-            if isinstance(sample, BadImage):
-                good[place] = False
-                self.bad.add(sample)
+            self.bad.note(sample)
+            good[place] = not isinstance(sample, BadImage)
         places = np.flatnonzero(good)
         if not self.sampler.exact:  # for each one that is bad the next good one; after the last, the first
             self.bad.check(self.sampler.count)

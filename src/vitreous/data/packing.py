@@ -118,7 +118,7 @@ def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadIma
         image = images.opened(index, 3)
         if image.data is not None and image.plain and not packing.raw and min(image.size) <= packing.size:
             image.pixels()
-            if not image.repaired:
+            if image.damage is None:
                 return image.data
         pixels = image.shrunk(packing.size)
     except BadImage as bad:

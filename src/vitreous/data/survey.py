@@ -102,7 +102,7 @@ class ImageFacts(NamedTuple):
     thumb: NDArray[np.uint8]  # (THUMB, THUMB, 3)
     size: tuple[int, int]  # (H, W)
     gray: bool
-    repaired: bool
+    damage: str | None
 
 
 class DataSurvey(NamedTuple):
@@ -121,7 +121,7 @@ class DataSurvey(NamedTuple):
     sizes: NDArray[np.int64]  # (N, 2)
     gray: NDArray[np.bool_]
     counts: NDArray[np.int64]
-    bad: BadFiles  # which knows what was repaired, too
+    bad: BadFiles  # which knows what is damaged, too
     bad_keys: dict[str, str]
 
     def named(self, indices: Indices) -> list[str]:
@@ -145,8 +145,8 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
                 bad.add(seen)
                 bad_keys[seen.name] = images.key(index)
                 continue
-            if seen.repaired:
-                bad.repaired.add(images.name(index))
+            if seen.damage is not None:
+                bad.damaged[images.name(index)] = seen.damage
             names.append(images.name(index))
             keys.append(images.key(index))
             places.append(index)
@@ -186,5 +186,5 @@ def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
         thumb=np.asarray(small),
         size=encoded.size,
         gray=bool((red == green).all() and (green == blue).all()),
-        repaired=encoded.repaired,
+        damage=encoded.damage,
     )

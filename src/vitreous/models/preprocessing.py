@@ -127,6 +127,10 @@ class Preprocessing(ImagePreparation):
         """Return stored values (H, W, bands) as bytes. Raises InputError."""
         return bytes_of_bands(values, self.channels, self.value_range)
 
+    def batch(self, images: Sequence[torch.Tensor]) -> Real[torch.Tensor, "B C H W"]:
+        """Return images (C, H, W) as one batch."""
+        return torch.stack(list(images))
+
     @property
     def enlarged(self) -> tuple[int, int]:
         """(H, W) before the crop: size / crop_fraction, rounded down as in timm."""
@@ -193,7 +197,7 @@ class Preprocessing(ImagePreparation):
         pixels = [self.pixels(as_stored(image)) for image in given]
         if not pixels:
             raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
-        return self.normalize(torch.stack(pixels))
+        return self.normalize(self.batch(pixels))
 
 
 def of_any_size(look: object) -> object:
@@ -465,18 +469,9 @@ class NativePreprocessing(Preprocessing):
         height, width = self.size_of((image.height, image.width))
         return image.resize((width, height), getattr(Image.Resampling, self.interpolation.upper()))
 
-    def __call__(
-        self, images: ImageLike | Iterable[ImageLike]
-    ) -> Float[torch.Tensor, "C H W"] | Float[torch.Tensor, "B C H W"]:
-        """Turn one image into (C, H, W), or several into a padded batch (B, C, H, W)."""
-        several: Any = images
-        given: Any = list(several) if getattr(images, "ndim", 0) == 4 else several
-        if is_image(given) or not isinstance(given, Iterable):
-            return self.normalize(self.pixels(as_stored(given)))
-        pixels = [self.pixels(as_stored(image)) for image in given]
-        if not pixels:
-            raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
-        return padded([self.normalize(each) for each in pixels])
+    def batch(self, images: Sequence[torch.Tensor]) -> Float[torch.Tensor, "B C H W"]:
+        """Return images (C, H, W) of any sizes as one batch, padded with NaN."""
+        return padded(images)
 
 
 def padded(images: Sequence[torch.Tensor]) -> Float[torch.Tensor, "B C H W"]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding, finding
-from vitreous.data.loading import REPAIRED
+from vitreous.data.loading import DAMAGED
 from vitreous.outside import read_text
 from vitreous.training.callbacks import Row
 from vitreous.training.config import TrainingConfig
@@ -205,9 +205,14 @@ def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
 def bad_file_findings(run: Path) -> Iterator[Finding]:
     """What bad_files.txt lists."""
     listed = run / "bad_files.txt"
-    lines = read_text(listed).splitlines() if listed.is_file() else []
-    if lines := [line for line in lines if not line.endswith(f"\t{REPAIRED}")]:
-        name, _, reason = lines[0].partition("\t")
+    rows: list[tuple[str, str]] = []
+    for line in read_text(listed).splitlines() if listed.is_file() else []:
+        name, _, reason = line.partition("\t")
+        rows.append((name, reason))
+    damaged = [name for name, reason in rows if reason.startswith(DAMAGED)]
+    yield from finding("damaged", damaged, severity="warning")
+    if unread := [row for row in rows if not row[1].startswith(DAMAGED)]:
+        name, reason = unread[0]
         yield from finding(
-            "bad files", found=len(lines), name=name, reason=reason, file=listed, severity="warning"
+            "bad files", found=len(unread), name=name, reason=reason, file=listed, severity="warning"
         )

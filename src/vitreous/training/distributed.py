@@ -136,8 +136,10 @@ class BadFileSync:
         """Make all known to every process; all of them call this together. Raises InputError: they are more
         than 1 %, with the list; in every process."""
         together: dict[str, str] = {}
-        for found in self.world.gather(self.bad.reasons.copy()):  # threads may add to it meanwhile
-            together |= found
+        # Threads may add to them meanwhile.
+        for reasons, damaged in self.world.gather((self.bad.reasons.copy(), self.bad.damaged.copy())):
+            together |= reasons
+            self.bad.damaged |= damaged
         self.bad.reasons.update(together)
         self.shared = len(together)
         self.bad.check(self.images)

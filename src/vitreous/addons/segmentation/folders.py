@@ -24,11 +24,11 @@ from vitreous.addons.segmentation.masked import (
     read_mask,
 )
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets
+from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.decoding import (
     EXTENSIONS,
     BadImage,
-    decode,
+    EncodedImage,
     file_digest,
     is_gray,
     open_image,
@@ -68,9 +68,14 @@ class MaskedFiles(MaskedDataset):
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
         return self.image(index), read_mask(self.pairs[index][1], self.legend)
 
+    def opened_pair(self, index: int, channels: int) -> tuple[EncodedImage, Mask]:
+        return self.opened(index, channels), read_mask(self.pairs[index][1], self.legend)
+
+    def encoded(self, index: int) -> bytes:
+        return read_file(self.pairs[index][0])
+
     def image(self, index: int) -> Image.Image:
-        path = self.pairs[index][0]
-        return decode(read_file(path), str(path))
+        return ImageDataset.image(self, index)
 
 
 def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | None = None) -> MaskSplits:

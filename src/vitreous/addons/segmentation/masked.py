@@ -5,10 +5,9 @@ from __future__ import annotations
 import colorsys
 import re
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -19,13 +18,13 @@ from torch import Tensor
 from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Indices, Subset
-from vitreous.data.decoding import BadImage, load_pixels, open_image, read_file
+from vitreous.data.decoding import EncodedImage, load_pixels, open_image, read_file
 from vitreous.data.image_augmentation import change_colors
-from vitreous.data.loading import BadFiles
+from vitreous.data.loading import Sample
 from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
-from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
+from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.outside import read_text
 
 Mask = UInt8[np.ndarray, "H W"]
@@ -39,6 +38,11 @@ class MaskedDataset(ImageDataset):
         """Return the image as stored, of any mode and orientation, and the class numbers. Raises BadImage,
         and InputError for a mask that is none."""
         raise NotImplementedError
+
+    def opened_pair(self, index: int, channels: int) -> tuple[EncodedImage, Mask]:
+        """Return the same, the image as `opened` does."""
+        image, mask = self.pair(index)
+        return EncodedImage(image, self.name(index), channels), mask
 
     def image(self, index: int) -> Image.Image:
         return self.pair(index)[0]
@@ -57,6 +61,9 @@ class MaskedSubset(Subset, MaskedDataset):
 
     def pair(self, index: int) -> tuple[Image.Image, Mask]:
         return self.images.pair(int(self.indices[index]))
+
+    def opened_pair(self, index: int, channels: int) -> tuple[EncodedImage, Mask]:
+        return self.images.opened_pair(int(self.indices[index]), channels)
 
 
 class MaskSplits(NamedTuple):
@@ -189,17 +196,19 @@ class MaskReader:
     preprocessing: Preprocessing
     augmentation: AugmentationConfig | None = None
 
-    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Images with masks are not cached."""
-        return False
+    in_memory: ClassVar[bool] = False
 
-    def read(
-        self, index: int, rng: np.random.Generator | None
-    ) -> tuple[UInt8[Tensor, "C h w"], UInt8[np.ndarray, "H W"]]:
+    @property
+    def needs_rng(self) -> bool:
+        """Whether images are changed at random."""
+        return self.augmentation is not None and self.augmentation.per_image
+
+    def read(self, index: int, rng: np.random.Generator | None) -> Sample:
         """Return an image at the model's size and its mask. Raises BadImage."""
-        image, mask = self.opened(index)
+        encoded, image, mask = self.opened(index)
+        name, damage = encoded.name, encoded.damage
         if self.augmentation is None:
-            return to_tensor(self.preprocessing.image(image)), mask
+            return Sample((to_tensor(self.preprocessing.image(image)), mask), name, damage)
         crop, (tall, wide) = self.augmentation.random_resized_crop, self.preprocessing.size
         top, left, height, width = random_crop(mask.shape, crop, rng) if crop and rng else (0, 0, *mask.shape)
         box = (left, top, left + width, top + height)
@@ -208,27 +217,25 @@ class MaskReader:
         values = Image.fromarray(mask).resize((wide, tall), Image.Resampling.NEAREST, box)
         if self.augmentation.changes_colors and rng:
             pixels = change_colors(pixels, self.augmentation, rng)
-        return pixels, np.array(values, dtype=np.uint8)
+        return Sample((pixels, np.array(values, dtype=np.uint8)), name, damage)
 
-    def opened(self, index: int) -> tuple[Image.Image, Mask]:
-        """Return an image, upright, and its mask. Raises BadImage, and InputError: their sizes differ."""
-        image, mask = self.images.pair(index)
-        try:
-            image = upright(image, self.preprocessing.channels)
-        except Exception as error:  # whatever a broken file makes Pillow stumble on
-            raise BadImage(self.images.name(index), str(error)) from error
+    def opened(self, index: int) -> tuple[EncodedImage, Image.Image, Mask]:
+        """Return an image, the same upright, and its mask. Raises BadImage, and InputError: their sizes
+        differ."""
+        encoded, mask = self.images.opened_pair(index, self.preprocessing.channels)
+        image = encoded.upright()
         if (image.height, image.width) != mask.shape:
             raise InputError(
                 f"{self.images.name(index)} is {image.height}x{image.width}, its mask {mask.shape[0]}x"
                 f"{mask.shape[1]}: make them the same size"
             )
-        return image, mask
+        return encoded, image, mask
 
     def collate(
-        self, samples: Sequence[tuple[Tensor, np.ndarray]], indices: Indices, rows: Rows
+        self, samples: Sequence[Sample], indices: Indices, rows: Rows
     ) -> MaskBatch | MaskEvaluationBatch:
         """Return samples as a batch."""
-        pixels, masks = zip(*samples, strict=True)
+        pixels, masks = zip(*(sample.value for sample in samples), strict=True)
         if self.augmentation is None:
             return MaskEvaluationBatch(torch.stack(pixels), masks, torch.from_numpy(indices))
         return MaskBatch(torch.stack(pixels), torch.from_numpy(np.stack(masks)))

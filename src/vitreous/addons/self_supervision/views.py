@@ -5,7 +5,6 @@ Pillow's bicubic filter."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 from vitreous.data.config import ColorJitterConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.image_augmentation import jitter
-from vitreous.data.loading import BadFiles
+from vitreous.data.loading import Sample
 from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.models.bit import BiTConfig
@@ -147,27 +146,20 @@ class MultiCrop:
 class ViewReader:
     """Reads each image of a dataset as its views."""
 
-    per_image = True  # the loader gives each image random numbers of its own
+    needs_rng, in_memory = True, False
 
     def __init__(self, images: ImageDataset, channels: int, crops: MultiCrop) -> None:
         self.images, self.channels, self.crops = images, channels, crops
 
-    def prepare(self, bad: BadFiles, executor: Executor | None) -> bool:
-        """Originals are not cached."""
-        self.bad = bad
-        return False
-
-    def read(self, index: int, rng: np.random.Generator | None) -> Views:
+    def read(self, index: int, rng: np.random.Generator | None) -> Sample:
         """Return the views of one image. Raises BadImage."""
         assert rng is not None
         encoded = self.images.opened(index, self.channels)
-        views = self.crops.cut(encoded.upright(), rng)
-        if encoded.repaired:
-            self.bad.repaired.add(encoded.name)
-        return views
+        return Sample(self.crops.cut(encoded.upright(), rng), encoded.name, encoded.damage)
 
-    def collate(self, samples: Sequence[Views], indices: Indices, rows: Rows) -> Views:
-        return Views(*(torch.stack(each) for each in zip(*samples, strict=True)))
+    def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Views:
+        views = [sample.value for sample in samples]
+        return Views(*(torch.stack(each) for each in zip(*views, strict=True)))
 
 
 def multi_crop(model: Model, config: PairConfig) -> MultiCrop:

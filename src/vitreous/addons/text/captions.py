@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from vitreous.addons.text.batches import CaptionBatch, padded, tokens_per_target
 from vitreous.addons.text.digit_lines import DIGIT_LINES, digit_lines
@@ -18,8 +17,8 @@ from vitreous.data.dataset import ClassTargets, ImageDataset, Indices, Subset, o
 from vitreous.data.examinations import DataReport
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
-from vitreous.data.image_samples import image_loader, training_reader
-from vitreous.data.loading import DevicePrefetcher
+from vitreous.data.image_samples import ImageReader, image_loader, training_reader
+from vitreous.data.loading import BadFiles, DevicePrefetcher, Sample
 from vitreous.data.sampling import Rows
 from vitreous.data.sources.folders import FileImages, path_array
 from vitreous.data.sources.manifests import read_manifest
@@ -128,14 +127,13 @@ def encode_captions(captions: Captions, tokenizer: Tokenizer, longest: int) -> E
 
 
 class CaptionReader:
-    """Images at the model's size, with the token ids of their texts."""
+    """Images at the model's size, with the token ids of their texts. images: reads the images."""
 
-    def __init__(self, encoded: EncodedCaptions, preprocessing: Preprocessing) -> None:
-        self.images = training_reader(encoded.images, preprocessing, AugmentationConfig(), "auto")
-        self.prepare, self.read = self.images.prepare, self.images.read
-        self.texts = encoded.targets
+    def __init__(self, encoded: EncodedCaptions, images: ImageReader) -> None:
+        self.images, self.texts = images, encoded.targets
+        self.read, self.needs_rng, self.in_memory = images.read, images.needs_rng, images.in_memory
 
-    def collate(self, samples: Sequence[Tensor], indices: Indices, rows: Rows) -> CaptionBatch:
+    def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> CaptionBatch:
         """Return samples as a batch."""
         return CaptionBatch(
             self.images.stacked(samples, indices),
@@ -149,18 +147,23 @@ def caption_loader(
     *,
     preprocessing: Preprocessing,
     batch_size: int,
+    workers: int = 0,
     world_size: int = 1,
     **options: Any,
 ) -> DevicePrefetcher[CaptionBatch]:
     """Return shuffled batches of images and texts: rows of a whole batch, which `world_size` processes share.
     options: more arguments of `image_loader`."""
+    augmentation, bad = AugmentationConfig(), BadFiles()
+    images = training_reader(encoded.images, preprocessing, augmentation, "auto", bad=bad, workers=workers)
     return image_loader(
         encoded.images,
         preprocessing=preprocessing,
-        augmentation=AugmentationConfig(),
+        augmentation=augmentation,
         batch_size=batch_size // world_size,
+        workers=workers,
         world_size=world_size,
-        reader=CaptionReader(encoded, preprocessing),
+        reader=CaptionReader(encoded, images),
+        bad=bad,
         **options,
     )
 
