@@ -148,7 +148,7 @@ def one_run(name: str, seed: int, steps: int) -> dict[str, Any]:
         while len(order) < train.batch_size:
             order = np.concatenate([order, rng.permutation(len(parts["train"]))])
         rows, order = order[: train.batch_size], order[train.batch_size :]
-        learner.set_learning_rate(train, steps)
+        learner.set_learning_rate(train, steps, steps)
         step(Views(*(each[rows] for each in banks[rng.integers(BANKS)])))
     return {"run": name, "seed": seed, "steps": steps, "untrained": untrained, "trained": measured()}
 

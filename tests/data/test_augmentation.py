@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, flip, mix, soft
+from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, flip, mix, soft, span
 from vitreous.data.config import (
     AffineConfig,
     AugmentationConfig,
@@ -121,6 +121,19 @@ def test_cutmix_weighs_targets_by_area():
         for index in range(8):
             part = (mixed[index] == index).float().mean()
             assert labels[index, index] == pytest.approx(part.item(), abs=1e-6)
+
+
+def test_boxes_of_cutmix_are_whole_pixels_as_timms(monkeypatch):
+    timm = pytest.importorskip("timm.data.mixup")
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        row, column, own = int(rng.integers(16)), int(rng.integers(32)), float(rng.random())
+        places = [column, row]
+        monkeypatch.setattr(timm.np.random, "randint", lambda *w, size=None, left=places: left.pop())
+        theirs = timm.rand_bbox((1, 1, 16, 32), own)
+        side = (1 - own) ** 0.5
+        ours = (*span(row, int(side * 16), 16), *span(column, int(side * 32), 32))
+        assert ours == tuple(int(each) for each in theirs)
 
 
 def test_both_mixes_take_turns_and_may_be_left_out():

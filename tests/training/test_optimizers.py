@@ -1,5 +1,6 @@
 """Who decays, at which rate each layer learns, and what a step of each optimizer does."""
 
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from vitreous.addons.text.transformer import Transformer
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.tasks import OBJECTIVES
+from vitreous.tasks.pretraining.rules import find_recipe
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import (
     AdamWConfig,
@@ -58,6 +60,26 @@ def test_only_matrices_and_kernels_decay() -> None:
     assert any("gamma" in name for name in resting)
 
 
+def test_tokens_and_positions_decay_where_the_recipe_says_so() -> None:
+    """As DINO's and MAE's own groups: what has more than one dimension in their code."""
+    model = create("ViT-Ti/4", **SMALL, registers=2, layer_scale=0.1, qk_norm="unit")
+    groups = parameter_groups(model, AdamWConfig(weight_decay=0.1, decayed="tokens"), 1e-3)
+    decaying = {name for g in groups if g["weight_decay"] for name in names_of(model, g["params"])}
+    assert {"prefix", "position.table", "stem.projection.weight", "head.weight"} <= decaying
+    assert not [name for name in decaying if re.search(r"bias|norm|gamma|gain", name)]
+
+
+@pytest.mark.parametrize(
+    ("objective", "tokens"),
+    [("dino", {"model.prefix", "model.position.table"}), ("mae", {"model.prefix", "decoder.mask"})],
+)
+def test_recipes_of_pretraining_decay_what_their_sources_do(objective: str, tokens: set[str]) -> None:
+    model = build_objective(create("ViT-Ti/4", **SMALL), objective, None, steps=1)
+    groups = parameter_groups(model, find_recipe(objective).config.training.optimizer, 1e-3)
+    decaying = {name for g in groups if g["weight_decay"] for name in names_of(model, g["params"])}
+    assert tokens <= decaying
+
+
 def test_layer_decay_falls_towards_the_stem() -> None:
     model = create("ViT-Ti/4", **SMALL)
     groups = parameter_groups(model, AdamWConfig(layer_decay=0.5), 1.0)
@@ -87,7 +109,7 @@ def test_rates_follow_the_schedule_by_scale() -> None:
     config = TrainingConfig(peak_lr=0.4, optimizer=AdamWConfig(layer_decay=0.5), schedule=schedule)
     learner = Learner.begin(create("ViT-Ti/4", **SMALL), config)
     learner.lr_factor = 0.5
-    assert learner.set_learning_rate(config, total=10) == 0.2
+    assert learner.set_learning_rate(config, total=10, steps_per_epoch=10) == 0.2
     assert {round(g["lr"], 6) for o in learner.optimizers for g in o.param_groups} == {0.2, 0.1, 0.05, 0.025}
 
 
@@ -95,7 +117,7 @@ def test_decay_follows_its_schedule_where_there_is_one() -> None:
     config = TrainingConfig(optimizer=AdamWConfig(weight_decay=(0.04, 0.4)))
     learner = Learner.begin(create("ViT-Ti/16", width=16, depth=1, heads=2, mlp_dim=16), config)
     learner.step = 50
-    learner.set_learning_rate(config, 100)
+    learner.set_learning_rate(config, 100, 100)
     found = sorted(group["weight_decay"] for group in learner.optimizers[0].param_groups)
     assert found == pytest.approx([0.0, 0.22])
 

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from vitreous.errors import InputError
 from vitreous.training.config import AdamWConfig, AnySchedule, RunConfig, TrainingConfig
 from vitreous.training.learner import exponential, learning_rate, scaled_lr, weight_decay
+from vitreous.training.recipes import recipe
 from vitreous.training.settings import configure
 
 
@@ -36,13 +38,34 @@ def test_warmup_is_linear_and_ends_at_the_peak() -> None:
         ("rsqrt", 0, 1.0),
         ("rsqrt", 30, 0.5),
         ("steps", 29, 1.0),
-        ("steps", 30, 0.1),
+        ("steps", 30, 1.0),  # BiT drops after this step
+        ("steps", 31, 0.1),
         ("steps", 99, 0.001),
     ],
 )
 def test_curves(kind: str, step: int, expected: float) -> None:
     config = schedule_of(kind=kind, warmup=0, **({"timescale": 10} if kind == "rsqrt" else {}))
     assert learning_rate(step, 100, config) == pytest.approx(expected, abs=1e-12)
+
+
+def test_warmup_may_begin_at_a_share_of_the_peak() -> None:
+    config = schedule_of(kind="cosine", warmup=4, warmup_start=0.0)
+    assert [learning_rate(step, 100, config) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    config = schedule_of(kind="cosine", warmup=4, warmup_start=0.2)
+    assert [learning_rate(step, 100, config) for step in range(3)] == pytest.approx([0.2, 0.4, 0.6])
+
+
+def test_deits_rate_is_that_of_timms_scheduler_stepped_as_its_loop_does() -> None:
+    """Epochs 0 and 1 have 1e-6, the peak comes in epoch 6, and the cosine counts from epoch 0."""
+    scheduler = pytest.importorskip("timm.scheduler.cosine_lr").CosineLRScheduler
+    config, epochs, steps = recipe("deit").config.training, 300, 7
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=config.peak_lr)
+    theirs = scheduler(optimizer, t_initial=epochs, lr_min=1e-5, warmup_t=5, warmup_lr_init=1e-6)
+    for epoch in range(epochs):
+        for step in range(steps):
+            share = learning_rate(epoch * steps + step, epochs * steps, config.schedule, steps)
+            assert share * config.peak_lr == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+        theirs.step(epoch)
 
 
 def test_a_timescale_of_nothing_is_refused() -> None:

@@ -238,8 +238,8 @@ def mix(
         height, width = images.shape[2:]
         side = (1 - own) ** 0.5
         row, column = rng.integers(height), rng.integers(width)
-        top, bottom = span(int(row), side * height, height)
-        left, right = span(int(column), side * width, width)
+        top, bottom = span(int(row), int(side * height), height)
+        left, right = span(int(column), int(side * width), width)
         mixed = images.clone()
         mixed[:, :, top:bottom, left:right] = images[partner, :, top:bottom, left:right]
         own = 1 - (bottom - top) * (right - left) / (height * width)
@@ -249,9 +249,9 @@ def mix(
     return mixed, (shares > 0).to(shares) if config.whole_targets else shares
 
 
-def span(center: int, length: float, limit: int) -> tuple[int, int]:
-    """Return a stretch of `length` around a place, clipped at the image's edges."""
-    return max(round(center - length / 2), 0), min(round(center + length / 2), limit)
+def span(center: int, length: int, limit: int) -> tuple[int, int]:
+    """Return a stretch of `length` around a place, clipped at the image's edges, as timm cuts it."""
+    return max(center - length // 2, 0), min(center + (length + 1) // 2, limit)
 
 
 def soft(targets: Shaped[Tensor, "B *classes"], classes: int) -> Float[Tensor, "B ..."]:

@@ -197,6 +197,9 @@ class RandomResizedCropConfig(Config):
     antialias: bool = setting(
         True, "average what is made smaller, as Pillow does; false: bilinear samples, as tf.image.resize"
     )
+    truncate: bool = setting(
+        False, "cut off what is below a whole gray level after resizing, as tf.cast; false: round"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> RandomResizedCropConfig:

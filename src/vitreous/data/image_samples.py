@@ -195,15 +195,17 @@ class ImageReader:
             if self.crop is None or rng is None:
                 return sample
             size = sample.value.shape[1:]
-            box, antialias = random_crop(size, self.crop, rng), self.crop.antialias
-            pixels = crop_pixels(sample.value, box, size, self.preprocessing, antialias=antialias)
+            box, crop = random_crop(size, self.crop, rng), self.crop
+            how = {"antialias": crop.antialias, "truncate": crop.truncate}
+            pixels = crop_pixels(sample.value, box, size, self.preprocessing, **how)
             return sample._replace(value=pixels)
 
         def at_size(encoded: EncodedImage) -> UInt8[Tensor, "C H W"]:
             if self.crop is None or rng is None:
                 return evaluation_pixels(encoded, self.preprocessing)
-            box = random_crop(encoded.size, self.crop, rng)
-            return crop_encoded(encoded, box, self.preprocessing, antialias=self.crop.antialias)
+            box, crop = random_crop(encoded.size, self.crop, rng), self.crop
+            how = {"antialias": crop.antialias, "truncate": crop.truncate}
+            return crop_encoded(encoded, box, self.preprocessing, **how)
 
         return self.decoded(index, at_size)
 

@@ -246,16 +246,18 @@ def crop_encoded(
     preprocessing: Preprocessing,
     *,
     antialias: bool = True,
+    truncate: bool = False,
 ) -> UInt8[Tensor, "C H W"]:
     """Return the box of an image at the model's size. A large JPEG is decoded no finer than that needs; whole
     without `antialias`, since decoding at a part of the size averages."""
     (height, width), (top, _, h, w) = encoded.size, box
     if not antialias:
-        return crop_pixels(encoded.pixels(until=top + h), box, encoded.size, preprocessing, antialias=False)
+        pixels = encoded.pixels(until=top + h)
+        return crop_pixels(pixels, box, encoded.size, preprocessing, antialias=False, truncate=truncate)
     tall, wide = preprocessing.size
     least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
     pixels = encoded.rough(least, until=top + h)
-    return crop_pixels(pixels, box, encoded.size, preprocessing)
+    return crop_pixels(pixels, box, encoded.size, preprocessing, truncate=truncate)
 
 
 def crop_pixels(
@@ -265,20 +267,25 @@ def crop_pixels(
     preprocessing: Preprocessing,
     *,
     antialias: bool = True,
+    truncate: bool = False,
 ) -> UInt8[Tensor, "C h w"]:
     """Return the box, given in pixels of an image of `size`, cropped from perhaps smaller `pixels` and
-    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`."""
+    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`.
+
+    Args:
+        truncate: cut off what is below a whole number, as TensorFlow's casts do, instead of rounding.
+    """
     rows, columns = pixels.shape[1] / size[0], pixels.shape[2] / size[1]
     top, left, h, w = box
     first, last = round(top * rows), max(round((top + h) * rows), round(top * rows) + 1)
     start, end = round(left * columns), max(round((left + w) * columns), round(left * columns) + 1)
     part = pixels[None, :, first:last, start:end]
-    if not antialias:
-        return F.interpolate(part, size=preprocessing.size, mode="bilinear")[0]
-    kernel: Literal["bilinear", "bicubic"] = (
-        "bilinear" if preprocessing.interpolation == "bilinear" else "bicubic"
-    )
-    return F.interpolate(part, size=preprocessing.size, mode=kernel, antialias=True)[0]
+    bilinear = not antialias or preprocessing.interpolation == "bilinear"
+    kernel: Literal["bilinear", "bicubic"] = "bilinear" if bilinear else "bicubic"
+    if truncate:
+        resized = F.interpolate(part.float(), size=preprocessing.size, mode=kernel, antialias=antialias)[0]
+        return resized.clamp(0, 255).byte()
+    return F.interpolate(part, size=preprocessing.size, mode=kernel, antialias=antialias)[0]
 
 
 def shorter_side(preprocessing: Preprocessing, factor: float) -> int:

@@ -33,11 +33,16 @@ class ClipEach(Config):
 
 
 class OptimizerConfig(Config):
-    """How gradients become steps. Only matrices and kernels decay: no biases, norms, tokens, positions."""
+    """How gradients become steps. Biases and norms never decay."""
 
     kind: str
     weight_decay: NotNegative | tuple[NotNegative, NotNegative] = setting(
         0.05, "matrices shrink by rate * this in a step; two numbers: from one to the other along a cosine"
+    )
+    decayed: Literal["kernels", "tokens"] = setting(
+        "kernels",
+        "kernels: the weights of linear layers and convolutions; tokens: class and mask tokens and positions "
+        "that learn, too (DINO, MAE)",
     )
     layer_decay: float | None = setting(None, "rate of layer l times this to the power L + 1 - l", gt=0, le=1)
     clip_norm: float | ClipEach | None = setting(
@@ -90,7 +95,10 @@ class ScheduleConfig(Config):
     """The learning rate over the steps, as a share of its peak."""
 
     kind: str
-    warmup: NotNegative = setting(0.05, "linear, from 0; steps, or below 1 a share of them")
+    warmup: NotNegative = setting(0.05, "linear; steps, or below 1 a share of them")
+    warmup_start: Share | None = setting(
+        None, "share of the peak in the first step; None: one part of the warm-up, so that it changes weights"
+    )
 
 
 Cooldown = Annotated[
@@ -105,6 +113,12 @@ class FallingScheduleConfig(ScheduleConfig):
         "cosine", "after the warm-up: linear, cosine, constant, rsqrt or steps"
     )
     end: Share = setting(0.0, "where it ends, as a share of the peak")
+    per_epoch: bool = setting(
+        False, "the rate of an epoch is that at the start of the one before it, as in DeiT's loop"
+    )
+    under_warmup: bool = setting(
+        False, "the curve begins with the first step, under the warm-up, as in timm; false: after it"
+    )
 
 
 class ConstantScheduleConfig(ScheduleConfig):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitreous.errors import InputError
 from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.model import WithEncoder
-from vitreous.training.config import AnySchedule, OptimizerConfig, TrainingConfig
+from vitreous.training.config import AnySchedule, FallingScheduleConfig, OptimizerConfig, TrainingConfig
 from vitreous.training.distributed import Shards, sharded_as
 from vitreous.training.optimizers import make_optimizers
 
@@ -125,16 +125,17 @@ class Learner:
         stopping = config.recorded.early_stopping
         return self.worse >= (stopping.patience if stopping and stopping.patience else math.inf)
 
-    def set_learning_rate(self, config: TrainingConfig, total: int) -> float:
+    def set_learning_rate(self, config: TrainingConfig, total: int, steps_per_epoch: int) -> float:
         """Set the learning rate of the next of `total` steps, each group's by its scale, and its weight decay
         where that changes. Return the rate."""
-        lr = self.lr_factor * scaled_lr(config) * learning_rate(self.step, total, config.schedule)
-        share = weight_decay(self.step, total, config.optimizer)
+        share = learning_rate(self.step, total, config.schedule, steps_per_epoch)
+        lr = self.lr_factor * scaled_lr(config) * share
+        decay = weight_decay(self.step, total, config.optimizer)
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["scale"]
-                if share is not None and group["decays"]:
-                    group["weight_decay"] = share
+                if decay is not None and group["decays"]:
+                    group["weight_decay"] = decay
         return lr
 
     def set_total(self, total: int) -> None:
@@ -262,18 +263,29 @@ def scaled_lr(config: TrainingConfig) -> float:
     return config.peak_lr * config.batch_size / (config.lr_batch_size or config.batch_size)
 
 
-def learning_rate(step: int, total: int, config: AnySchedule) -> float:
+def learning_rate(step: int, total: int, config: AnySchedule, steps_per_epoch: int = 1) -> float:
     """Return the share of the peak learning rate at `step` (0, 1, ... total - 1) of a run of `total` steps.
 
-    Warm-up is linear and ends at the peak: step t of w has the share (t + 1) / w. The curve runs over
-    the steps after it (1608.03983 without restarts for cosine; 2106.04560, section 3.5, for rsqrt with its
-    cooldown), and is 0 (or `end`) at step `total`, which is never taken.
+    Warm-up is linear and ends at the peak: step t of w has the share (t + 1) / w, or with a start s the share
+    s + (1 - s) t / w. The curve runs over the steps after it (1608.03983 without restarts for cosine;
+    2106.04560, section 3.5, for rsqrt with its cooldown), and is 0 (or `end`) at step `total`, which is never
+    taken.
+
+    Args:
+        steps_per_epoch: for a rate that changes between epochs alone.
     """
     warmup = in_steps(config.warmup, total)
     cooldown = in_steps(config.cooldown, total) if config.kind in ("constant", "rsqrt") else 0
-    if step < warmup:
+    falling = isinstance(config, FallingScheduleConfig)
+    if falling and config.per_epoch:
+        # DeiT's loop sets the rate after an epoch, by the number of that epoch: two epochs have the first.
+        step = max(step // steps_per_epoch - 1, 0) * steps_per_epoch
+    if step < warmup and config.warmup_start is None:
         return (step + 1) / warmup
-    done = (step - warmup) / max(total - warmup, 1)
+    if step < warmup:
+        return config.warmup_start + (1 - config.warmup_start) * step / warmup
+    before = 0 if falling and config.under_warmup else warmup
+    done = (step - before) / max(total - before, 1)
     match config.kind:
         case "linear":
             share = config.end + (1 - config.end) * (1 - done)
@@ -282,7 +294,7 @@ def learning_rate(step: int, total: int, config: AnySchedule) -> float:
         case "constant":
             share = 1.0
         case "steps":
-            share = 0.1 ** sum(step >= round(drop * total) for drop in config.drops)
+            share = 0.1 ** sum(step > round(drop * total) for drop in config.drops)
         case "rsqrt":
             share = math.sqrt(config.timescale / (config.timescale + step - warmup))
     return share * min(1.0, (total - step) / cooldown) if cooldown else share

@@ -16,6 +16,7 @@ from vitreous.training.distributed import sharded_as, whole_tensor
 
 Group = dict[str, Any]
 IN_A_LAYER = re.compile(r"(^|\.)blocks\.\d+\.")  # of a model, or of one inside an objective
+TOKEN = re.compile(r"(^|\.)(prefix|mask|probe|position\..*)$")  # class and mask tokens, probes, positions
 PACKED = {"qkv": 3, "key_value": 2}  # matrices in one weight, stacked along the rows
 
 
@@ -122,8 +123,11 @@ def adamw(groups: list[Group], config: AdamWConfig | MuonConfig) -> torch.optim.
 
 def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) -> list[Group]:
     """Group the parameters that learn by weight decay and by their layer's share of the learning rate."""
-    # Matrices and kernels; not biases, norms, LayerScale, tokens, positions, probes.
+    # Matrices and kernels; never biases, norms, LayerScale. DINO and MAE let decay what has three dimensions
+    # in their code: tokens and positions. Over DINO's recipe a position keeps e^-18 of what it began with.
     decaying = {id(each.weight) for each in model.modules() if isinstance(each, nn.Linear | nn.Conv2d)}
+    if config.decayed == "tokens":
+        decaying |= {id(each) for name, each in model.named_parameters() if TOKEN.search(name)}
     layers = depth(model) if config.layer_decay else 0
     first = config.weight_decay[0] if isinstance(config.weight_decay, tuple) else config.weight_decay
     groups: dict[tuple[float, bool], Group] = {}

@@ -188,8 +188,8 @@ class Run(Generic[ConfigT]):
             run.write_config()
         if per_epoch is None or old.minutes or new.minutes:
             return run, ""
-        before = learning_rate(done, old.total_steps(per_epoch), old.schedule)
-        after = learning_rate(done, new.total_steps(per_epoch), new.schedule)
+        before = learning_rate(done, old.total_steps(per_epoch), old.schedule, per_epoch)
+        after = learning_rate(done, new.total_steps(per_epoch), new.schedule, per_epoch)
         return run, (
             f"schedule: from step {done} on the learning rate follows the curve of the new length: it is "
             f"{percent(after)} of its peak there instead of {percent(before)}"

@@ -99,6 +99,8 @@ class TrainStep:
             where the learner is read directly after `take`.
         after_step: of an objective that is a module and moves weights of its own: called after each step with
             what was measured in it and whether it was taken, which the device knows.
+        frozen_at: of an objective that is a module, parts of which learn later: called with the number of a
+            step, for the weights that it leaves as they are.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class TrainStep:
         learner.model.train()
         self.late = self.device.type == "cuda" and skips_on_device(learner)
         self.after_step = getattr(learner.model, "after_step", None)
+        self.frozen_at = getattr(learner.model, "frozen_at", None)
         self.pending: Pending | None = None
 
     def __call__(self, batch: object) -> None:
@@ -137,6 +140,10 @@ class TrainStep:
         elif optimizer.clip_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.parameters, optimizer.clip_norm, norm)
         self.finite = torch.isfinite(norm)
+        # None, and not zero: AdamW would count the step and let the weight decay, and with second moments of
+        # zero the first steps of learning would be several times as large. Every process has computed it.
+        for parameter in self.frozen_at(self.learner.step) if self.frozen_at else ():
+            parameter.grad = None
 
     def take(self) -> None:
         """Change the weights by the gradient, if that is finite."""

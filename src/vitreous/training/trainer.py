@@ -132,7 +132,7 @@ class Trainer:
         epoch, start = divmod(learner.step, self.loader.steps_per_epoch)
         for batch in self.loader.epoch(epoch, start):
             self.waited += self.clock() - clock
-            lr = learner.set_learning_rate(self.config, self.total)
+            lr = learner.set_learning_rate(self.config, self.total, self.loader.steps_per_epoch)
 
             # The step; its outcome is asked for now, or where the device is late when it is needed.
             self.train_step.prepare(batch)

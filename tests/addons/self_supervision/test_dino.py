@@ -23,14 +23,17 @@ from vitreous.checkpoints.resizing import resize
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ArrayImages
-from vitreous.data.image_samples import image_loader
+from vitreous.data.image_samples import Batch, image_loader
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
-from vitreous.training.config import AdamWConfig
+from vitreous.tasks.pretraining.task import self_supervised
+from vitreous.training.config import AdamWConfig, TrainingConfig
+from vitreous.training.learner import Learner
 from vitreous.training.optimizers import parameter_groups
+from vitreous.training.step import LossOf, TrainStep
 
 SMALL = {"prototypes": 32, "head_hidden": 32, "head_bottleneck": 16}
 
@@ -115,13 +118,29 @@ def test_it_learns_and_only_the_student_has_gradients(tiny, images, losses):
     assert not dino.teacher.training
 
 
-def test_prototypes_stand_still_at_first(tiny, images, losses):
+def test_frozen_prototypes_are_unknown_to_the_optimizer(tiny, images):
+    """As in the authors' loop their gradient is None: AdamW counts no step of theirs, and keeps no moments
+    of zero, with which their first steps would be several times as large."""
     dino = DINO(tiny(), DINOConfig(freeze_prototypes=0.5, **SMALL), steps=8)
-    before = dino.head.prototypes.weight.detach().clone()
-    losses(dino, images, steps=4)
-    assert torch.equal(dino.head.prototypes.weight, before)
-    losses(dino, images, steps=1)
-    assert not torch.equal(dino.head.prototypes.weight, before)
+    config = TrainingConfig(optimizer=AdamWConfig(weight_decay=0.1), batch_size=len(images))
+    learner = Learner.begin(dino, config)
+    step = TrainStep(learner, LossOf(dino, self_supervised), config, seed=0)
+    weight = dino.head.prototypes.weight
+    before = weight.detach().clone()
+    state = learner.optimizers[0].state
+    for number in range(6):
+        step(Batch(images, torch.zeros(len(images)), torch.ones(len(images))))
+        if number < 4:
+            assert torch.equal(weight, before)
+            assert weight not in state
+        else:
+            assert state[weight]["step"] == number - 3
+            assert state[weight]["exp_avg_sq"].any()
+    assert not torch.equal(weight, before)
+    assert state[dino.head.mlp[0].weight]["step"] == 6
+    dino.set_total(20)  # a training that has a time learns of more steps
+    assert dino.frozen_at(9) == (weight,)
+    assert dino.frozen_at(10) == ()
 
 
 def test_evaluation_changes_nothing(tiny, images):

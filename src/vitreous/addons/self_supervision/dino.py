@@ -72,14 +72,9 @@ class ProjectionHead(nn.Module):
         with torch.no_grad():
             nn.init.kaiming_uniform_(self.prototypes.weight, a=math.sqrt(5), generator=rng)
 
-    def forward(
-        self, features: Float[Tensor, "B D"], learning: Bool[Tensor, ""] | None = None
-    ) -> Float[Tensor, "B prototypes"]:
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B prototypes"]:
         z = F.normalize(self.mlp(features), dim=-1)
         prototypes: Tensor = self.prototypes.weight
-        if learning is not None:
-            # Frozen prototypes get a gradient of zero: several processes wait for one from every parameter.
-            prototypes = prototypes.detach().lerp(prototypes, learning.to(prototypes.dtype))
         return (z @ F.normalize(prototypes, dim=-1).T).float()  # temperatures of 0.04 ask for it
 
 
@@ -100,6 +95,7 @@ class DINO(nn.Module):
         super().__init__()
         self.config = config or DINOConfig()
         self.register_buffer("steps", torch.tensor(steps), persistent=False)  # a compiled step stays one
+        self.total = steps  # the same, for Python
         self.crops = multi_crop(model, self.config.views)
         self.model = model
         self.small_features = FeaturesAt(model, self.crops.small_size)
@@ -136,11 +132,10 @@ class DINO(nn.Module):
         """The loss over all pairs of different views; those of whole images are cut here."""
         done = self.done
         views = images if isinstance(images, Views) else self.crops(images, self.preprocessing, generator)
-        learning = done >= self.config.freeze_prototypes
         large, small = (each.transpose(0, 1).flatten(0, 1) for each in views)  # view by view
         features = [self.model.features(large)]
         features += [self.small_features(self.model, small)] if len(small) else []
-        student = self.head(torch.cat(features), learning).unflatten(0, (-1, len(views.images)))
+        student = self.head(torch.cat(features)).unflatten(0, (-1, len(views.images)))
         with torch.no_grad():
             teacher = self.teacher_head(self.teacher.features(large)).unflatten(0, (-1, len(views.images)))
             targets = F.softmax((teacher - self.center) / self.teacher_temperature(done), dim=-1)
@@ -167,6 +162,12 @@ class DINO(nn.Module):
     def set_total(self, steps: int) -> None:
         """Let temperature and momentum move over another number of steps, as the learning rate does."""
         self.steps.fill_(steps)
+        self.total = steps
+
+    def frozen_at(self, step: int) -> tuple[nn.Parameter, ...]:
+        """Return the weights that step number `step` leaves as they are: at first the prototypes."""
+        frozen = step < self.config.freeze_prototypes * self.total
+        return (self.head.prototypes.weight,) if frozen else ()
 
     @torch.no_grad()
     def after_step(self, measured: Measures, taken: Bool[Tensor, ""]) -> None:
