@@ -262,10 +262,13 @@ def later(flag: Tensor) -> Callable[[], bool]:
 
 def micro_batches(batch: Any, count: int, device: torch.device) -> Iterator[tuple[Any, float, bool]]:
     """Yield a batch in at most `count` parts on the device: with its share, and whether it is the last."""
-    parts = list(zip(*(tensor.chunk(count) for tensor in batch), strict=True))
-    for number, part in enumerate(parts, start=1):
-        moved = type(batch)(*(tensor.to(device, non_blocking=True) for tensor in part))
-        yield moved, len(part[0]) / len(batch[0]), number == len(parts)
+    fields = batch._asdict()  # one that is None says nothing of any part
+    given = {name: tensor.chunk(count) for name, tensor in fields.items() if tensor is not None}
+    number = len(next(iter(given.values())))
+    for place in range(number):
+        moved = {name: chunks[place].to(device, non_blocking=True) for name, chunks in given.items()}
+        part = type(batch)(**{**fields, **moved})
+        yield part, len(part[0]) / len(batch[0]), place + 1 == number
 
 
 def global_norm(gradients: Sequence[Tensor | None]) -> Float[Tensor, ""]:
