@@ -276,15 +276,14 @@ def learning_rate(step: int, total: int, config: AnySchedule, steps_per_epoch: i
     """
     warmup = in_steps(config.warmup, total)
     cooldown = in_steps(config.cooldown, total) if config.kind in ("constant", "rsqrt") else 0
-    falling = isinstance(config, FallingScheduleConfig)
-    if falling and config.per_epoch:
+    falling = config if isinstance(config, FallingScheduleConfig) else None
+    if falling and falling.per_epoch:
         # DeiT's loop sets the rate after an epoch, by the number of that epoch: two epochs have the first.
         step = max(step // steps_per_epoch - 1, 0) * steps_per_epoch
-    if step < warmup and config.warmup_start is None:
-        return (step + 1) / warmup
     if step < warmup:
-        return config.warmup_start + (1 - config.warmup_start) * step / warmup
-    before = 0 if falling and config.under_warmup else warmup
+        start = config.warmup_start
+        return (step + 1) / warmup if start is None else start + (1 - start) * step / warmup
+    before = 0 if falling and falling.under_warmup else warmup
     done = (step - before) / max(total - before, 1)
     match config.kind:
         case "linear":

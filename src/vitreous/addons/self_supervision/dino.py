@@ -164,7 +164,7 @@ class DINO(nn.Module):
         self.steps.fill_(steps)
         self.total = steps
 
-    def frozen_at(self, step: int) -> tuple[nn.Parameter, ...]:
+    def frozen_at(self, step: int) -> tuple[Tensor, ...]:
         """Return the weights that step number `step` leaves as they are: at first the prototypes."""
         frozen = step < self.config.freeze_prototypes * self.total
         return (self.head.prototypes.weight,) if frozen else ()
