@@ -197,15 +197,30 @@ def test_averaged_weights_are_taken_and_said(
     assert "the weights under 'state_dict_ema' are taken, not those under state_dict" in caplog.text
 
 
-def test_of_a_student_and_a_teacher_the_average_is_taken_and_said(
+def test_of_a_model_and_its_average_the_average_is_taken_and_said(
     model: Any, state: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Of a teacher and its student where DINO's head is beside them."""
     for average, other in (("teacher.", "student."), ("ema_model.", "model.")):
         named = {f"{other}{name}": torch.zeros_like(each) for name, each in state.items()}
         named |= {f"{average}{name}": each for name, each in state.items()}
+        named |= {f"{average}head.last_layer.weight_v": torch.zeros(9, 16)} if average == "teacher." else {}
         torch.save(named, tmp_path / "m.pth")
         assert same(tmp_path / "m.pth", model)
         assert f"the weights under {average} are taken, not those under {other}" in caplog.text
+
+
+def test_a_student_beside_a_teacher_of_knowledge_distillation_is_asked_for(
+    model: Any, state: State, tmp_path: Path
+) -> None:
+    """Nothing in such a file tells whether the teacher is an average, as in DINO, or another model."""
+    named = {f"teacher.{name}": torch.zeros_like(each) for name, each in state.items()}
+    named |= {f"student.{name}": each for name, each in state.items()}
+    torch.save(named, tmp_path / "m.pth")
+    with pytest.raises(vt.InputError, match=r"a student and a teacher.*key='student'.*key='teacher'"):
+        vt.load(tmp_path / "m.pth", **TOLD)
+    images = torch.randn(1, 3, 32, 32)
+    assert torch.equal(vt.load(tmp_path / "m.pth", key="student", **TOLD)(images), model(images))
 
 
 @pytest.mark.parametrize("kind", ["timm", "huggingface"])

@@ -89,6 +89,15 @@ def test_patches(golden: Any) -> None:
         assert difference < 2e-5 * expected[f"{key}/after"].abs().max(), key
 
 
+def test_patches_as_timm() -> None:
+    """timm resamples them bicubically with antialiasing, up and down."""
+    timm = pytest.importorskip("timm.layers.patch_embed")
+    kernel = torch.randn(5, 3, 8, 8)
+    for size in ((4, 4), (16, 16), (12, 6)):
+        theirs = timm.resample_patch_embed(kernel, list(size))
+        assert (resize_patch(kernel, size, "timm") - theirs).abs().max() < 1e-5, size
+
+
 def test_resized_kernel_sees_the_same_in_a_resized_patch() -> None:
     """The defining property of PI-resize, exact when the patch grows (FlexiViT, section 3.4)."""
     kernel, patch = torch.randn(5, 3, 8, 8), torch.randn(2, 3, 8, 8)

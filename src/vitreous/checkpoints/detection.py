@@ -164,11 +164,29 @@ def without_decoder(source: Source) -> Source:
     return source.without([name for name in source.tensors if name.startswith(tuple(own))])
 
 
+# What self-distillation (DINO, iBOT, MSN) has beside a student and a teacher that is its average; knowledge
+# distillation has none of these, and there the student is what was trained.
+SELF_DISTILLATION = re.compile(
+    r"dino|ibot|last_layer|prototype|predictor|projector|mask_token|(^|\.)(center|head\.mlp)(\.|$)"
+)
+
+
 def most_probable(source: Source, found: Sequence[Found]) -> Found:
-    """The one to take. Raises InputError: several are as likely."""
+    """The one to take. Raises InputError: several are as likely, or nothing tells whether a teacher is the
+    average of its student."""
     best = min(each.likelihood for each in found)
     chosen, *others = [each for each in found if each.likelihood == best]
     named = [".".join(filter(None, (each.key, each.prefix))) for each in found]
+    student = next((name for name in named if "student" in name), None)
+    teacher = next((name for name in named if "teacher" in name), None)
+    if student and teacher and named[found.index(chosen)] in (student, teacher):
+        everything = [*source.parts, *all_names(source)]
+        if not any(SELF_DISTILLATION.search(name) for name in everything):
+            raise InputError(
+                f"{source.where} holds a student and a teacher, and does not tell which is meant: pass "
+                f"key={student.rstrip('.')!r} for what was trained (knowledge distillation), or "
+                f"key={teacher.rstrip('.')!r} for its average (self-distillation)"
+            )
     if others:
         raise InputError(f"{source.where} holds several models: pass key= with one of {listing(named)}")
     if len(found) > 1:

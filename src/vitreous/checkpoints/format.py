@@ -91,6 +91,7 @@ class Format:
         write: a model to a path; None where the format is only read.
         limits: what a model can be to be written; a function where that depends on the model.
         interpolation: how the codebase resamples positions, by the name that `resize` knows.
+        patch_interpolation: the same of the patches; FlexiViT's where the codebase has no way of its own.
         suffixes: of its files; none for a folder.
         bare_suffixes: with which a format that is a folder is written as a state dict alone.
         facts: of a live module of this codebase the fields that no weight tells; None for another module.
@@ -109,6 +110,7 @@ class Format:
     write: Callable[[Model, Path], object] | None = None
     limits: Limits | Callable[[Model], Limits] = field(default_factory=dict)
     interpolation: str = "timm"
+    patch_interpolation: str = "flexivit"
     suffixes: tuple[str, ...] = ()
     bare_suffixes: tuple[str, ...] = ()
     facts: Callable[[nn.Module], dict[str, object] | None] | None = None
@@ -309,10 +311,12 @@ def as_pair(size: object) -> tuple[int, int] | None:
 def image_size_of(
     source: Source, patch: tuple[int, int], *positions: int, described: Sequence[object] = (), stride: int = 1
 ) -> tuple[int, int]:
-    """The size of the images that a file was made for, from its number of positions of patches: the
-    `stored_image_size` that the user states, or what config.json says (`described`), where it has as many
-    patches; otherwise a square. The user's `image_size` is the size that the model is to have, and the file's
-    own only where nothing else can be.
+    """The size of the images that a file was made for, from its number of positions of patches.
+
+    What is stated comes first: `stored_image_size`, then what the file's description says (`described`),
+    where it has as many patches. Of a file that says nothing the user's `image_size` is the size, if it has
+    exactly as many patches as there are positions, since its owner would build the model for it; only then a
+    square.
 
     Args:
         positions: their number; of several, the first that fits.
@@ -327,26 +331,32 @@ def image_size_of(
             f"{source.where}: stored_image_size={stored} has {prod(grid_of(stored, patch, stride))} patches "
             f"of {patch[0]}x{patch[1]} pixels, and the file {positions[0]} positions"
         )
-    found = None
+    wished_fits = wished is not None and 0 < prod(grid_of(wished, patch, stride)) in positions
     for size in (stored, *map(as_pair, described)):
-        if found is None and size and 0 < prod(grid_of(size, patch, stride)) in positions:
-            found = size
-    if found is None and (side := next((isqrt(n) for n in positions if 0 < n == isqrt(n) ** 2), None)):
-        found = side * patch[0], side * patch[1]
-        if not wished or grid_of(wished, patch, stride) != grid_of(found, patch, stride):
+        if size and 0 < prod(grid := grid_of(size, patch, stride)) in positions:
+            # pixels that fill no patch are not a part of the table
+            same_grid = wished_fits and wished and grid == grid_of(wished, patch, stride)
+            return wished if same_grid and wished else size
+    side = next((isqrt(n) for n in positions if 0 < n == isqrt(n) ** 2), None)
+    if wished and wished_fits:
+        if side and grid_of(wished, patch, stride) != (side, side):
             source.assumed.append(
-                f"images of {found[0]}x{found[1]}, a square of patches (or pass stored_image_size=)"
+                f"images of {wished[0]}x{wished[1]}, which have as many patches as it has positions (a "
+                f"square would be {side * patch[0]}x{side * patch[1]}: pass that as stored_image_size=, and "
+                "the positions are resampled)"
             )
-    # pixels that fill no patch are not a part of the table
-    if wished and 0 < prod(grid := grid_of(wished, patch, stride)) in positions:
-        found = wished if found is None or grid == grid_of(found, patch, stride) else found
-    if found is None:
+        return wished
+    if side is None:
         raise InputError(
             f"{source.where}: {positions[0]} positions are not a square grid: pass "
             f"stored_image_size=(height, width) of the images that it was made for, in patches of "
             f"{patch[0]}x{patch[1]} pixels"
         )
-    return found
+    square = side * patch[0], side * patch[1]
+    source.assumed.append(
+        f"images of {square[0]}x{square[1]}, a square of patches (or pass stored_image_size=)"
+    )
+    return square
 
 
 def grid_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> tuple[int, int]:

@@ -115,10 +115,10 @@ def load(
         overrides |= {name: value for name, value in options.items() if value is not None}
         return own(source, **overrides)
     check_place(device, dtype)
-    if interpolation := overrides.pop("interpolation", None):
+    if named := overrides.pop("interpolation", None):
         from vitreous.checkpoints.resizing import check_interpolation
 
-        check_interpolation(interpolation)
+        check_interpolation(named)
     opened = open_checkpoint(source)
     opened = replace(opened, overrides={**opened.overrides, **overrides})
     if like is not None:
@@ -126,7 +126,11 @@ def load(
     chosen, converted = convert(opened, format, key)
     model = model_of_checkpoint(converted, device, dtype)
     native = chosen.name == "vitreous" and isinstance(model, Model)
-    interpolation = interpolation or converted.interpolation or chosen.interpolation
+    interpolation = named or converted.interpolation or chosen.interpolation
+    # its positions may be resampled in a way that its patches are not
+    patches = chosen.patch_interpolation
+    if named:
+        patches = "timm" if named == "timm" else "flexivit"
     model.origin = (
         converted.origin if native else origin_of(source, converted.source, chosen.name, interpolation)
     )
@@ -137,7 +141,7 @@ def load(
     if converted.used_size and overrides.get("image_size") is None:
         overrides["image_size"] = converted.used_size
     if isinstance(model, Model):
-        model = adapted(model, overrides, interpolation)
+        model = adapted(model, overrides, interpolation, patches)
     if kind is not None and not isinstance(model, kind):
         raise InputError(f"{opened.where} holds a {type(model).__name__}, where a {kind.__name__} is needed")
     return model
@@ -279,15 +283,15 @@ def model_of_checkpoint(converted: Converted, device: Device = None, dtype: Dtyp
     return model
 
 
-def adapted(model: Model, overrides: Mapping[str, Any], interpolation: str) -> Model:
+def adapted(model: Model, overrides: Mapping[str, Any], interpolation: str, patches: str) -> Model:
     """The model with the image size, patch size and head that the user asked for."""
     sizes = {k: overrides[k] for k in ("image_size", "patch_size") if overrides.get(k) is not None}
     if not sizes and "num_classes" not in overrides:
         return model
-    from vitreous.checkpoints.resizing import resize, with_head
+    from vitreous.checkpoints.resizing import resized, with_head
 
     if any(as_pair(size) != getattr(model.config, name, None) for name, size in sizes.items()):
-        model = resize(model, **sizes, interpolation=interpolation)
+        model = resized(model, sizes, positions=interpolation, patches=patches)
     if "num_classes" in overrides:  # a number, or as text
         given = {"num_classes": overrides["num_classes"]}
         wanted = model.config.checked(model.config.model_dump(), given).num_classes

@@ -75,6 +75,12 @@ def of_a_square(interpolate: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return resample
 
 
+# From the numbers of flat patches to those of another size. FlexiViT's own code, which is the only one that
+# most codebases could take, is bilinear without antialiasing.
+PATCH_INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
+    "flexivit": partial(F.interpolate, mode="bilinear", align_corners=False),
+    "timm": partial(F.interpolate, mode="bicubic", antialias=True, align_corners=False),
+}
 SQUARE = "-square"  # the ending of the names of these
 # From maps (B, D, h, w) and a size to the maps of that size.
 PLAIN_INTERPOLATIONS: Mapping[str, Callable[..., Tensor]] = {
@@ -107,26 +113,37 @@ def resize(
     Args:
         image_size: pixels, one number for a square or (H, W).
         patch_size: the projection is resized by the pseudo-inverse (FlexiViT, arXiv 2212.08013, section 3.4).
-        interpolation: how learned positions are resampled, by the name of the code that does it so.
+        interpolation: how learned positions are resampled, by the name of the code that does it so; patches
+            as timm does with "timm", and as FlexiViT's own code with every other, which has no way for them.
 
     Raises:
         InputError: sizes that do not fit together, or a part that has no resized form.
     """
-    changes = {"image_size": image_size, "patch_size": patch_size}
-    changes = {name: size for name, size in changes.items() if size is not None}
-    check_interpolation(interpolation)
-    if not isinstance(model, ViT | WithEncoder) and "patch_size" in changes:
+    wished = {"image_size": image_size, "patch_size": patch_size}
+    sizes = {name: size for name, size in wished.items() if size is not None}
+    patches = "timm" if interpolation == "timm" else "flexivit"
+    return resized(model, sizes, positions=interpolation, patches=patches)
+
+
+def resized(model: Resized, sizes: Mapping[str, Size], *, positions: str, patches: str) -> Resized:
+    """The same model with other sizes. Raises InputError: as `resize`.
+
+    Args:
+        positions, patches: how each is resampled.
+    """
+    check_interpolation(positions)
+    if not isinstance(model, ViT | WithEncoder) and "patch_size" in sizes:
         raise InputError("a BiT has no patches: leave patch_size out")
-    config = model.config.checked(model.config.model_dump(), changes)
+    config = model.config.checked(model.config.model_dump(), sizes)
     preprocessing = model.preprocessing.model_copy(update={"size": config.image_size})
-    resized = meta_model(config, **attributes_of(model) | {"preprocessing": preprocessing})
+    other = meta_model(config, **attributes_of(model) | {"preprocessing": preprocessing})
     weights = stored(model)
     if isinstance(model, ViT | WithEncoder) and isinstance(config, ViTConfig):
-        positions = resized_positions(weights, model.config, config, interpolation)
-        weights |= positions | resized_patches(model, config)
-    load_weights(resized, weights, where="resize")
-    resized.train(model.training)
-    return resized
+        tables = resized_positions(weights, model.config, config, positions)
+        weights |= tables | resized_patches(model, config, patches)
+    load_weights(other, weights, where="resize")
+    other.train(model.training)
+    return other
 
 
 def check_interpolation(name: str) -> None:
@@ -212,7 +229,7 @@ def resize_bias(
     return torch.cat([resized[len(extra) :], extra])
 
 
-def resized_patches(model: ViT | WithEncoder, config: ViTConfig) -> dict[str, Tensor]:
+def resized_patches(model: ViT | WithEncoder, config: ViTConfig, interpolation: str) -> dict[str, Tensor]:
     """The patch projection for the patch size of `config`, by name."""
     if config.patch_size == model.config.patch_size:
         return {}
@@ -228,18 +245,25 @@ def resized_patches(model: ViT | WithEncoder, config: ViTConfig) -> dict[str, Te
     new = config.patch_size[0] // cell, config.patch_size[1] // cell
     name, weight = next(each for each in stored(model).items() if each[0].endswith("stem.projection.weight"))
     if weight.ndim == 4:
-        return {name: resize_patch(weight, new)}
+        return {name: resize_patch(weight, new, interpolation)}
     kernel = rearrange(weight, "D (p q C) -> D C p q", p=old[0], q=old[1])
-    return {name: rearrange(resize_patch(kernel, new), "D C p q -> D (p q C)")}
+    resized = resize_patch(kernel, new, interpolation)
+    return {name: rearrange(resized, "D C p q -> D (p q C)")}
 
 
-def resize_patch(kernel: Float[Tensor, "D C p q"], size: tuple[int, int]) -> Float[Tensor, "D C r s"]:
-    """PI-resize: the kernel whose product with a bilinearly resized patch is nearest to that of the old
-    kernel with the old patch (FlexiViT, Eq. 4): pinv(B^T) w, where B resizes a flat patch."""
+def resize_patch(
+    kernel: Float[Tensor, "D C p q"], size: tuple[int, int], interpolation: str = "flexivit"
+) -> Float[Tensor, "D C r s"]:
+    """PI-resize: the kernel whose product with a resized patch is nearest to that of the old kernel with the
+    old patch (FlexiViT, Eq. 4): pinv(B^T) w, where B resizes a flat patch.
+
+    Args:
+        interpolation: how B resizes: "flexivit" bilinearly, "timm" bicubically with antialiasing.
+    """
     p, q = kernel.shape[-2:]
     if (p, q) == size:
         return kernel
     basis = torch.eye(p * q, dtype=torch.float64, device=kernel.device).view(p * q, 1, p, q)
-    resize = F.interpolate(basis, size=size, mode="bilinear", align_corners=False).flatten(1)  # B^T
+    resize = PATCH_INTERPOLATIONS[interpolation](basis, size=size).flatten(1)  # B^T
     flat = kernel.double().flatten(2) @ torch.linalg.pinv(resize).T
     return flat.view(*kernel.shape[:2], *size).to(kernel.dtype)

@@ -55,14 +55,13 @@ def size_of_offsets(
     """The size of the images that a file was made for, whose grid has so many offsets: as in
     `image_size_of`."""
     wished = source.overrides.get("image_size")
-    span = isqrt(max(offsets, 0))
-    otherwise = [] if span**2 == offsets and span % 2 else [wished]
-    for size in (source.overrides.get("stored_image_size"), *described, *otherwise):
+    for size in (source.overrides.get("stored_image_size"), *described, wished):
         height, width = as_pair(size) or (0, 0)
         rows, columns = height // patch[0], width // patch[1]
         if rows and columns and (2 * rows - 1) * (2 * columns - 1) == offsets:
             return height, width
-    if otherwise:
+    span = isqrt(max(offsets, 0))
+    if span**2 != offsets or not span % 2:
         raise InputError(
             f"{source.where}: {offsets} offsets of relative positions are not those of a square grid: pass "
             "stored_image_size=(height, width) of the images that it was made for"

@@ -244,6 +244,7 @@ TIMM = Format(
     check=check_architecture,
     write=write_timm,
     limits=limits_of,
+    patch_interpolation="timm",
     bare_suffixes=STATE_DICTS,
     # what config.json tells and the state dict alone does not
     bare_unsaid=("heads", "image_size", "pooling", "mlp", "norm_eps"),
