@@ -26,7 +26,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	case $$($(BIN)/python -c 'import torch; print(torch.__version__)') in \
 	  *+cpu) $(PIP) --retries 1 --extra-index-url $(TORCH_INDEX) --upgrade 'torchvision>=0.26' ;; esac
 	$(PIP) 's3fs>=2025.5' 'moto[s3]>=5'  # beside all others, pip tries hundreds of versions of boto3
-	$(PIP) --editable '.[dev,slow,docs]'
+	$(PIP) --editable '.[dev,slow]'
 	touch $@
 
 demo: .venv/train
@@ -75,15 +75,13 @@ COMPILE = uv pip compile pyproject.toml -c constraints.txt --upgrade --universal
   --generate-hashes --custom-compile-command 'make lock' $(addprefix --no-emit-package ,$(NOT_LOCKED)) --quiet
 lock:
 	$(COMPILE) --extra serve --extra data -o requirements/serve.txt
-	$(COMPILE) --extra dev --extra slow --extra docs -o requirements/dev.txt
+	$(COMPILE) --extra dev --extra slow -o requirements/dev.txt
 
 docs: .venv/dev
-	$(PIP) --editable '.[dev,docs]'
 	$(BIN)/python docs/build.py
 
 # The addresses outside the site; needs the network, so no test asks them.
 links: .venv/dev
-	$(PIP) --editable '.[dev,docs]'
 	$(BIN)/python -m sphinx -q -E -b linkcheck -c docs docs/en build/links
 
 lint: .venv/dev

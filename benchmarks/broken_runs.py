@@ -102,7 +102,7 @@ def stripes(kind: int, rng: Rng, side: int) -> Image.Image:
 def scans(kind: int, rng: Rng, side: int) -> Image.Image:
     """Gray clouds with a bright spot, in one of four quarters."""
     clouds = Image.fromarray(rng.integers(30, 110, (6, 6), dtype=np.uint8)).resize(
-        (side, side), Image.BICUBIC
+        (side, side), Image.Resampling.BICUBIC
     )
     x, y = (np.array([kind % 2, kind // 2]) * 0.5 + rng.uniform(0.12, 0.38, 2)) * side
     radius = side * rng.uniform(0.07, 0.12)
@@ -254,7 +254,7 @@ def trained(name: str, folder: Path, epochs: int, seed: int) -> vt.Run:
             time.sleep(0.4)
             return read(loader, *arguments, **options)
 
-        BatchLoader.batch = slowly  # type: ignore[method-assign]
+        BatchLoader.batch = slowly  # type: ignore[method-assign, assignment]
     try:
         return vt.train(
             source, out=folder / "run", settings=settings, seed=seed, progress=False, precision="fp32"

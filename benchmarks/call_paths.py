@@ -45,7 +45,7 @@ class CalledFiles:
 
     def stop(self) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
 
     @contextmanager
     def counting(self) -> Iterator[None]:

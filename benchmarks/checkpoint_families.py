@@ -156,8 +156,8 @@ def whole_mae(peers: ModuleType, tests: ModuleType, format: str) -> dict[str, An
         mae = vt.load(case.module, kind=vt.MAE)
     predicted = mae.predict(images, mae.mask(noise))
     found = {"in": difference(predicted, expected)}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / ("mae.pth" if format == "timm" else "mae")
+    with tempfile.TemporaryDirectory() as written:
+        path = Path(written) / ("mae.pth" if format == "timm" else "mae")
         found["out"] = vt.save(mae, path, format=format)
         try:
             theirs = tests.prediction_of_its_own_code(peers, path)
@@ -359,19 +359,19 @@ def naflex(tests: ModuleType, peers: ModuleType) -> dict[str, Any]:
     """How far a NaFlexViT on images of several shapes is from timm's code, in and out."""
     timm = peers.import_beside("timm_registry").import_timm()
     args = {"embed_dim": 64, "depth": 2, "num_heads": 4, "mlp_ratio": 2, "pos_embed_grid_size": (4, 4)}
-    images, found = tests.images(16), {"in": 0.0, "out": 0.0, "by": "timm"}
+    images, far = tests.images(16), {"in": 0.0, "out": 0.0}
     for name in ("naflexvit_base_patch16_par_gap", "naflexvit_base_patch16_siglip"):
         module = tests.drawn(timm.create_model(name, num_classes=5, **args))
         expected = module(tests.naflex_batch(images, 16))
         model = vt.load(module)
-        found["in"] = max(found["in"], difference(vt.NativeAspect(model)(images), expected))
+        far["in"] = max(far["in"], difference(vt.NativeAspect(model)(images), expected))
         with tempfile.TemporaryDirectory() as folder:
             vt.save(model, Path(folder) / "m", format="timm")
             written = json.loads((Path(folder) / "m" / "config.json").read_text(encoding="utf-8"))
             again = timm.create_model(written["architecture"], **written["model_args"]).eval()
             again.load_state_dict(load_file(Path(folder) / "m" / "model.safetensors"))
-        found["out"] = max(found["out"], difference(again(tests.naflex_batch(images, 16)), expected))
-    return found
+        far["out"] = max(far["out"], difference(again(tests.naflex_batch(images, 16)), expected))
+    return {**far, "by": "timm"}
 
 
 @torch.no_grad()

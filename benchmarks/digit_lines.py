@@ -30,7 +30,7 @@ def learn(seed: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", config)
         done = training_run.learn(run, data, device=torch.device("cpu"))
-    found = evaluate_reader(task.answerer(done.model, done.material), data.test).to_json()
+    found = evaluate_reader(task.answerer_of(done.model, done.material.beside), data.test).to_json()
     kept = ("test_count", "test_line_accuracy", "test_line_accuracy_interval", "test_character_accuracy")
     return {
         "seed": seed,

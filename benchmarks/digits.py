@@ -24,6 +24,7 @@ from record import write_results
 from vitreous.evaluation.classical import fit_classical
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.scores import half_width
+from vitreous.models.model import Model
 from vitreous.tasks import task_named
 from vitreous.tasks.training_run import learn
 from vitreous.training.run import Run
@@ -40,6 +41,7 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         processor = time.process_time()
         trained = learn(run, planned.data, device=torch.device("cpu"))
         processor = time.process_time() - processor
+    assert isinstance(trained.model, Model)
     evaluation = evaluate(trained.model, planned.data.test)
     count = len(planned.data.test)
     baselines = fit_classical(planned.data).baselines(planned.data.test)

@@ -50,7 +50,7 @@ def measure(root: Path) -> dict[str, float]:
     del again
     train, _, test = split(images, DataConfig())
     assert test is not None
-    index = images.paths.nbytes + images.targets.numbers.nbytes
+    index = images.paths.nbytes + images.targets.strata().nbytes
     arrays = index + 2 * 8 * (len(train) + len(test))
     return {
         "images": len(images),

@@ -98,8 +98,10 @@ def frozen(name: str, images: int, seed: int, size: int, options: argparse.Names
     """Return what probes of the frozen features reach on images of `size` pixels."""
     with tempfile.TemporaryDirectory() as folder:
         _, splits = opened(name, Path(folder), images, seed)
-        found = probe(vt.load(options.init, image_size=size).eval(), splits, shots=(images,)).to_json()
-    named = {"set": name, "images": images, "seed": seed, "size": size}
+        found: dict[str, Any] = probe(
+            vt.load(options.init, image_size=size).eval(), splits, shots=(images,)
+        ).to_json()
+    named: dict[str, Any] = {"set": name, "images": images, "seed": seed, "size": size}
     return named | {key: round(found[key], 4) for key in ("linear", "knn")}
 
 
@@ -116,7 +118,8 @@ def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not seeds:
             continue
         means = {way: round(statistics.fmean(by_way[way][s] for s in seeds), 4) for way in WAYS}
-        row = dict(zip(("set", "images", "seconds"), key, strict=True)) | {"seeds": len(seeds), **means}
+        row: dict[str, Any] = dict(zip(("set", "images", "seconds"), key, strict=True))
+        row |= {"seeds": len(seeds), **means}
         for rival in ("scratch", "cnn"):
             each = [by_way["fine-tuned"][s] - by_way[rival][s] for s in seeds]
             row[f"gain over {rival}"] = round(statistics.fmean(each), 4)
@@ -131,18 +134,26 @@ def rows_key(row: dict[str, Any]) -> tuple[str, int, float, str]:
     return row["set"], row["images"], row["seconds"], row["way"]
 
 
+def classifier_config(run: Path) -> RunConfig:
+    """Return the configuration of a run of classification, which knows what it began from."""
+    config = open_run(run).config
+    assert isinstance(config, RunConfig)
+    return config
+
+
 def write_encoder(run: Path, folder: Path) -> None:
     """Write the encoder of a run, to be given away."""
     model = vt.load(run, num_classes=None)
-    config = open_run(run).config
+    config = classifier_config(run)
     model.origin = Origin(source=f"vitreous:{folder.name}", format="vitreous", license="apache-2.0")
     save_native(model.half(), folder)
     sources = [config.source]  # and those of what it began from
     while config.init:
         if config.init.startswith("vitreous:"):
-            sources.insert(0, read_json(local_copy(config.init) / "config.json")["trained_on"])
+            described = read_json(local_copy(config.init) / "config.json")
+            sources.insert(0, str(described["trained_on"]))
             break
-        config = open_run(Path(config.init)).config
+        config = classifier_config(Path(config.init))
         sources.insert(0, config.source)
     described = read_json(folder / "config.json") | {"trained_on": ", ".join(sources)}
     write_json(described, folder / "config.json")

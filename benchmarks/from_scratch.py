@@ -55,7 +55,7 @@ class SmallCNN(nn.Module):
             channels = wide
         self.features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(channels, classes)
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(images.contiguous(memory_format=torch.channels_last)))

@@ -49,9 +49,9 @@ Batches = Iterator[tuple[Sequence[Path], Tensor]]  # and the files that they are
 def with_pillow(path: Path, *, draft: bool = False) -> Tensor:
     """Decode in full, or to the least part of the size that is no smaller than what is needed; resize."""
     if draft:
-        image = Image.open(path)
-        image.draft("RGB", (SIDE, SIDE))
-        image = image.convert("RGB")
+        opened = Image.open(path)
+        opened.draft("RGB", (SIDE, SIDE))
+        image = opened.convert("RGB")
     else:
         image = load(str(path))
     resized = image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)

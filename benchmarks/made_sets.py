@@ -44,7 +44,7 @@ def glyph(fonts: tuple[Sequence[str], Sequence[str]]) -> Subject:
     """A character in one of the training's fonts, or of validation's."""
 
     def draw(character: str, rng: Rng, validation: bool) -> Image.Image:
-        name = fonts[validation][rng.integers(len(fonts[validation]))]
+        name = fonts[validation][int(rng.integers(len(fonts[validation])))]
         mask = Image.new("L", (CANVAS, CANVAS))
         ImageDraw.Draw(mask).text(
             (CANVAS // 2, CANVAS // 2), character, fill=255, font=font(name), anchor="mm"
@@ -216,7 +216,8 @@ def clutter(image: Image.Image, rng: Rng) -> None:
     draw = ImageDraw.Draw(image)
     size = image.width
     for _ in range(rng.integers(4, 12)):
-        x, y, reach = [*rng.uniform(0, size, 2).tolist(), float(rng.uniform(0.03, 0.14)) * size]
+        x, y = map(float, rng.uniform(0, size, 2))
+        reach = float(rng.uniform(0.03, 0.14)) * size
         fill = color(rng, float(rng.uniform(0.1, 0.9)))
         kind = rng.integers(3)
         if kind == 0:

@@ -35,8 +35,9 @@ def declare_all() -> None:
 
 def declare(name: str) -> None:
     """An operator of torchvision by its name alone."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    operator = f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+    library.define(operator)  # type: ignore[no-untyped-call]
     DECLARED.append(library)  # a library that is collected takes its operators along
 
 

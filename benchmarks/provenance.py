@@ -138,12 +138,16 @@ WHY = {
     "resizing in evaluation": "TensorFlow's area filter; bilinear with antialiasing averages more",
 }
 
-QUANTITIES = ("crops", "colors", "color draws", "resizing of crops", "resizing in evaluation", "batch")
-QUANTITIES += ("weights", "gradient", "angle", "loss")
 MODELS = ("weights", "gradient", "angle", "loss")
-RECIPES = ("s16-baseline", "augreg", "vtab-1k", "paper-jft", "paper-imagenet1k", "paper-imagenet21k")
-RECIPES += ("paper-fine-tuning", "paper-fine-tuning-imagenet", "paper-masked-patch", "deit", "deit-distilled")
-RECIPES += ("deit3", "bit-hyperrule", "mae", "mae-fine-tuning", "dino", "vit5")
+QUANTITIES = (
+    *("crops", "colors", "color draws", "resizing of crops", "resizing in evaluation", "batch"),
+    *MODELS,
+)
+RECIPES = (
+    *("s16-baseline", "augreg", "vtab-1k", "paper-jft", "paper-imagenet1k", "paper-imagenet21k"),
+    *("paper-fine-tuning", "paper-fine-tuning-imagenet", "paper-masked-patch", "deit", "deit-distilled"),
+    *("deit3", "bit-hyperrule", "mae", "mae-fine-tuning", "dino", "vit5"),
+)
 # Cells in which there is nothing to compare: the recipe has no such thing, or its source no code of it.
 PRETRAINED = ("paper-jft", "paper-imagenet1k", "paper-imagenet21k")
 COLORLESS = (
@@ -192,7 +196,7 @@ def reason(row: Row) -> str:
     return WHY.get(f"{row.peer or row.recipe} {row.quantity}", WHY.get(row.quantity, ""))
 
 
-def merged(kept: list[dict[str, Any]], rows: Mapping[tuple[str, ...], Row]) -> list[dict[str, Any]]:
+def merged(kept: list[dict[str, Any]], rows: Mapping[tuple[str, str, str], Row]) -> list[dict[str, Any]]:
     """Rows of a file, and new ones in the place of those of the same recipe, peer and quantity; in the order
     of the table."""
     found = {(each["recipe"], each["peer"], each["quantity"]): each for each in kept}
@@ -216,7 +220,8 @@ def main() -> None:
     if arguments.sources:
         programs |= WITH_SOURCES  # type: ignore[arg-type]
     chosen = arguments.only or [*programs, "settings"]
-    out, rows = arguments.out, {}
+    out: Path | None = arguments.out
+    rows: dict[tuple[str, str, str], Row] = {}
     found: dict[str, Any] = {"rows": []}
     if arguments.only and out and out.exists():
         found = json.loads(out.read_text(encoding="utf-8"))

@@ -30,8 +30,10 @@ from vitreous.rng import numpy_generator
 from vitreous.tasks.pretraining.rules import find_recipe
 
 TENSORFLOW = Path(__file__).parent / "results" / "provenance_tensorflow.npz"
-GOOGLE = ("s16-baseline", "augreg", "vtab-1k", "paper-jft", "paper-imagenet1k", "paper-imagenet21k")
-GOOGLE += ("paper-fine-tuning", "paper-fine-tuning-imagenet", "paper-masked-patch")
+GOOGLE = (
+    *("s16-baseline", "augreg", "vtab-1k", "paper-jft", "paper-imagenet1k", "paper-imagenet21k"),
+    *("paper-fine-tuning", "paper-fine-tuning-imagenet", "paper-masked-patch"),
+)
 TORCH = ("vit5", "deit", "deit-distilled", "deit3", "mae", "mae-fine-tuning")
 # Whose folder of a clone has how evaluation resizes.
 EVALUATIONS = {
@@ -321,8 +323,8 @@ def resizing_of_torchvision(sources: Path | None) -> Iterator[Row]:
         apart = mean_difference(ours.permute(1, 2, 0), theirs)
         yield Row(name, "resizing of crops", apart, "300x350", where, limit)
     top, left, height, width = box
-    ours = image.resize((224, 224), Image.Resampling.BICUBIC, (left, top, left + width, top + height))
-    yield Row("dino", "resizing of crops", mean_difference(ours, theirs), "300x350", where, limit)
+    resized = image.resize((224, 224), Image.Resampling.BICUBIC, (left, top, left + width, top + height))
+    yield Row("dino", "resizing of crops", mean_difference(resized, theirs), "300x350", where, limit)
     for name, path in EVALUATIONS.items() if sources else ():
         assert sources
         config = find_recipe(name).config
@@ -454,8 +456,8 @@ def images_of_bit(sources: Path) -> Iterator[Row]:
     ours = crop_pixels(to_tensor(image), (16, 32, 480, 960), (512, 1024), look)
     apart = mean_difference(ours.permute(1, 2, 0), cut)
     yield Row(name, "resizing of crops", apart, "512x1024", source, LIMITS["resizing"])
-    seen, mine = valid.transform(image), look.normalize(look.pixels(image))
-    apart = mean_difference(mine * 127.5, seen * 127.5)
+    seen, evaluated = valid.transform(image), look.normalize(look.pixels(image))
+    apart = mean_difference(evaluated * 127.5, seen * 127.5)
     yield Row(name, "resizing in evaluation", apart, "512x1024", source, LIMITS["resizing"])
     rows = np.array([*loader.sampler]).reshape(-1, batch)
     yield Row(name, "batch", *apart_in_an_epoch(name, rows, images), source, LIMITS["batch"])

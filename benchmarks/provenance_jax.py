@@ -59,7 +59,7 @@ def loaded(tree: Any, prefix: str = "", **options: Any) -> nn.Module:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     flat = {prefix + "/".join(key.key for key in path): np.asarray(value) for path, value in leaves}
     with tempfile.TemporaryDirectory() as folder:
-        np.savez(Path(folder, "weights.npz"), **flat)
+        np.savez(Path(folder, "weights.npz"), **flat)  # type: ignore[arg-type]
         return vt.load(Path(folder, "weights.npz"), image_size=(32, 32), **options)
 
 
@@ -87,7 +87,7 @@ def augreg_of_big_vision(sources: Path) -> Iterator[Row]:
     def loaded_so(tree: Any) -> nn.Module:
         model: Any = loaded(tree, prefix="params/", heads=3)
         freeze(model, ["position.prefix"])
-        return model  # type: ignore[no-any-return]
+        return model
 
     model = {"variant": "Ti/8", "pool_type": "tok", "posemb": "learn"}
     yield from from_big_vision(sources, "augreg", model, "sigmoid_xent", loaded_so)
@@ -122,7 +122,7 @@ def from_big_vision(
         yield Row(name, "weights", *with_source(found, source))
     params = with_drawn_head(dict(params), getattr(training.head, "bias", 0.0))
     ours = follow(ours_of(params), training, data)
-    decay = training.optimizer.weight_decay * training.peak_lr  # type: ignore[operator]
+    decay = training.optimizer.weight_decay * training.peak_lr
     loss_of = partial(loss_of_big_vision, net, objective)
     # Their first moment is in bfloat16, and for once in float32 as ours is.
     for peer, moment in (("", "bfloat16"), ("first moment in float32", "float32")):
@@ -233,7 +233,7 @@ def followed_in_jax(
     import jax.numpy as jnp
     import optax
 
-    @jax.jit
+    @jax.jit  # type: ignore[untyped-decorator]
     def step(weights: Any, state: Any, images: Any, labels: Any) -> Any:
         loss, gradient = jax.value_and_grad(loss_of)(weights, images, labels)
         updates, state = tx.update(gradient, state, weights)

@@ -174,7 +174,7 @@ def follow(
     return Follower(gradient, before, after, losses)
 
 
-def small(recipe: str, **options: Any) -> tuple[Any, TrainingConfig]:
+def small(recipe: str, **options: Any) -> tuple[Any, Any]:
     """The recipe's model with two layers for images of 32 pixels, and its training in STEPS steps of 16,
     without warm-up."""
     config = find_recipe(recipe).config
@@ -193,7 +193,7 @@ def small_training(recipe: str) -> TrainingConfig:
     )
 
 
-def build(config: Any, training: TrainingConfig) -> nn.Module:
+def build(config: Any, training: TrainingConfig) -> Any:
     """Our model with the initial weights of a recipe."""
     from vitreous.layers.initialization import init_weights
     from vitreous.models.model import build_model
@@ -228,7 +228,7 @@ def follow_peer(
         begin(number)
         optimizer.zero_grad()
         loss = loss_of(batch)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         clip()
         if number == 0:
             gradient = gradient_of(peer, loaded)

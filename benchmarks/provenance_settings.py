@@ -22,8 +22,10 @@ from unittest.mock import MagicMock, patch
 
 from peers import import_torchvision
 
-STAND_INS = ("tensorflow", "tensorflow_probability", "submitit", "timm", "torch._six", "flax", "panopticapi")
-STAND_INS += ("wandb", "apex")
+STAND_INS = (
+    *("tensorflow", "tensorflow_probability", "submitit", "timm", "torch._six", "flax", "panopticapi"),
+    *("wandb", "apex"),
+)
 POOLING = {"gap": "mean", "tok": "class", "map": "attention"}
 POSITIONS = {"sincos2d": "sincos-2d", "learn": "learned"}
 LOSSES = {"softmax_xent": "softmax", "sigmoid_xent": "sigmoid"}

@@ -41,7 +41,7 @@ IMAGES, BATCH, SHARES = 5003, 32, {"big_vision": 250_000 / 1_281_167, "vit_jax":
 def boxes(height: int, width: int) -> np.ndarray:
     """Quantiles (5, Q) of top, left, height, width and area of the crops that big_vision asks for."""
 
-    @tf.function
+    @tf.function  # type: ignore[untyped-decorator]
     def draw(index: Any) -> Any:
         begin, size, _ = tf.image.sample_distorted_bounding_box(
             (height, width, 3),
@@ -112,7 +112,7 @@ def big_vision_draws(sources: Path, magnitude: int) -> np.ndarray:
 
     with patch.object(theirs, "HParams", smaller):
 
-        @tf.function
+        @tf.function  # type: ignore[untyped-decorator]
         def draw() -> Any:
             return theirs.distort_image_with_randaugment(image, 2, magnitude)
 

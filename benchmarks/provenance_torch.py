@@ -118,7 +118,7 @@ def from_transformers(sources: Path | None) -> Iterator[Row]:
 
     def drawn() -> nn.Module:
         torch.manual_seed(0)
-        return transformers.ViTForImageClassification(  # type: ignore[no-any-return]
+        return transformers.ViTForImageClassification(
             transformers.ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=10, layer_norm_eps=1e-6)
         )
 
@@ -326,7 +326,7 @@ def from_bit(sources: Path) -> Iterator[Row]:
             if tensor.numel() == parameter.numel() and torch.equal(tensor.flatten(), parameter.flatten())
         ]
 
-    def loaded(peer: nn.Module) -> nn.Module:
+    def loaded(peer: Any) -> nn.Module:
         found, weights = build(model, training).to(peer.head.conv.weight.dtype), peer.state_dict()
         shapes = {own: tensor.shape for own, tensor in found.named_parameters()}
         found.load_state_dict(
@@ -379,7 +379,7 @@ def from_mae_fine_tuning(sources: Path) -> Iterator[Row]:
     name, source = "mae-fine-tuning", f"mae, models_vit.py, timm {timm.__version__}"
     config, training = small(name, drop_path=0.0, **OURS)
     ours: Any = build(config, training)
-    init_head(ours, find_recipe(name).config)
+    init_head(ours, training.head, 0)
     yield Row(name, "weights", *with_source(initial(ours, loaded(peer)), source))
     nn.init.normal_(peer.head.weight, std=0.02)  # as small as it is, it hides the gradients below it
     decays = {"weight_decay": training.optimizer.weight_decay, "layer_decay": training.optimizer.layer_decay}
@@ -471,7 +471,7 @@ def from_dino(sources: Path) -> Iterator[Row]:
         return found
 
     def clip() -> None:
-        tools.clip_gradients(student, training.optimizer.clip_norm.each)  # type: ignore[union-attr]
+        tools.clip_gradients(student, training.optimizer.clip_norm.each)
         tools.cancel_gradients_last_layer(step[0] // 2, student, 1)
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -79,7 +79,7 @@ def on_images(name: str, own: OwnImages) -> Study:
     for each in study.variants:
         if each.name in named or each.group in named:
             steps = STEPS if each.trial.steps else 0  # an untrained one is a null
-            variants.append(replace(each, trial=replace(each.trial, steps=steps)))
+            variants.append(replace(each, trial=replace(cast("Any", each.trial), steps=steps)))
     return replace(study, variants=tuple(variants), claims=claims)
 
 

@@ -185,7 +185,7 @@ def arrays_of_pickle(data: bytes) -> list[np.ndarray]:
     """Return images and labels by turns from a pickle, none of whose objects is made: of each array the
     string of its bytes is read alone, float32 of images and int64 of labels."""
     strings = (argument for code, argument, _ in pickletools.genops(data) if code.name == "BINSTRING")
-    raw = [each.encode("latin-1") for each in strings]
+    raw = [str(each).encode("latin-1") for each in strings]
     return [np.frombuffer(each, (np.float32, np.int64)[place % 2]) for place, each in enumerate(raw)]
 
 
@@ -282,7 +282,7 @@ def trained_peer(
                 group["lr"] = rate
             loss = nn.functional.cross_entropy(model(batch.images), batch.targets, label_smoothing=0.1)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             if done >= 1:
                 break

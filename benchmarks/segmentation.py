@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from vitreous.addons.segmentation.digit_pages import CLASSES
 from vitreous.addons.segmentation.evaluation import SegmentationEvaluation, evaluate_segmenter
+from vitreous.addons.segmentation.model import Segmenter
 from vitreous.addons.segmentation.task import segmentation
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
@@ -81,10 +82,11 @@ def numbers(evaluation: SegmentationEvaluation, model: nn.Module, **more: Any) -
     }
 
 
-def train_ours(planned: Plan, path: Path) -> dict[str, Any]:
+def train_ours(planned: Plan[Any, Any], path: Path) -> dict[str, Any]:
     run = Run.create(path, planned.config)
     begun = time.process_time()
     model = learn(run, planned.data, device=torch.device("cpu")).model
+    assert isinstance(model, Segmenter)
     seconds = time.process_time() - begun
     assert planned.data.test is not None
     found = evaluate_segmenter(model, planned.data.test)
@@ -92,7 +94,9 @@ def train_ours(planned: Plan, path: Path) -> dict[str, Any]:
     return numbers(found, model, steps=steps, processor_seconds=seconds, always_background=found.always_first)
 
 
-def train_unet(planned: Plan, path: Path, *, seconds: float, width: int, lr: float) -> dict[str, Any]:
+def train_unet(
+    planned: Plan[Any, Any], path: Path, *, seconds: float, width: int, lr: float
+) -> dict[str, Any]:
     torch.manual_seed(planned.config.seed)
     run = Run(path, planned.config)  # names the data and the batches; nothing is written
     model = UNet(len(CLASSES), width, planned.config.prepared)

@@ -62,7 +62,7 @@ def few_labels(splits: Splits, count: int, seed: int) -> Splits:
     return splits._replace(train=train, summary=summarize(train))
 
 
-def finished(path: Path, config: Callable[[], Any], splits: Splits, device: torch.device) -> Run:
+def finished(path: Path, config: Callable[[], Any], splits: Splits, device: torch.device) -> Run[Any]:
     """The run at `path`, which is trained unless it has been."""
     run = Run.open(path, task_named(config().task).config) if (path / "config.toml").exists() else None
     run = run or Run.create(path, config())
@@ -141,7 +141,7 @@ def is_result(key: str) -> bool:
     return key != "data" and "seconds" not in key
 
 
-def row(way: str, run: Run, few: Splits, device: torch.device) -> dict[str, Any]:
+def row(way: str, run: Run[Any], few: Splits, device: torch.device) -> dict[str, Any]:
     assert few.test is not None
     model = run.model().to(device)
     return {
@@ -152,7 +152,7 @@ def row(way: str, run: Run, few: Splits, device: torch.device) -> dict[str, Any]
     }
 
 
-def measured(run: Run, name: str) -> float:
+def measured(run: Run[Any], name: str) -> float:
     """The last value of a column of the run's metrics."""
     return next(float(each[name]) for each in reversed(run.metrics()) if name in each)
 

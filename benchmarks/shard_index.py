@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import DTypeLike
 from record import write_results
 
 from vitreous.data.sources.remote import find_shards
@@ -70,7 +71,7 @@ print(json.dumps({
 def make_index(folder: Path, images: int) -> None:
     """Write a cached index of so many images, a part at a time."""
     folder.mkdir(parents=True)
-    shapes = {
+    shapes: dict[str, DTypeLike] = {
         "blocks": np.uint32,
         "sizes": np.uint32,
         "names": "S13",

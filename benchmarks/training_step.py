@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from peers import import_timm
@@ -36,7 +37,7 @@ from vitreous.training.objectives import classification
 from vitreous.training.step import LossOf, TrainStep, data_parallel
 
 TIMM_NAMES = {"ViT-Ti/16": "vit_tiny_patch16_224", "ViT-S/16": "vit_small_patch16_224"}
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "fp32": {"precision": "fp32"},
     "bf16": {"precision": "bf16"},
     "bf16, compiled": {"precision": "bf16", "machine": {"compile": True}},
@@ -45,9 +46,9 @@ CLASSES = 1000
 Step = Callable[[Batch], object]
 
 
-def ours(name: str, settings: dict[str, object]) -> TrainStep:
+def ours(name: str, settings: dict[str, Any]) -> TrainStep:
     torch.manual_seed(0)
-    config = TrainingConfig(**settings)  # type: ignore[arg-type]
+    config = TrainingConfig(**settings)
     learner = Learner.begin(vt.create(name, num_classes=CLASSES), config)
     loss = data_parallel(LossOf(learner.model, classification(config)), None, config, ALONE)
     return TrainStep(learner, loss, config, seed=0)

@@ -105,8 +105,8 @@ def to_the_site(text: str, folder: str) -> str:
 
 def wheel(site: Path) -> None:
     """Build the package beside the site: the first cell of each lesson installs it from there."""
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", site, DOCS.parent]
-    subprocess.run(command, check=True)
+    options = ("-q", "--no-deps", "--wheel-dir", site)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, DOCS.parent], check=True)
 
 
 if __name__ == "__main__":

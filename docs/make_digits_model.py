@@ -35,7 +35,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         data = Path(folder) / "digits"
         for part, images in {"train": digits.train, "test": digits.test}.items():
-            for row, target in enumerate(images.targets):
+            for row, target in enumerate(images.targets.strata().tolist()):
                 save(images.image(row), data / part / str(target) / f"{row}.png")
         for number, (digit, strokes) in enumerate(drawn):
             save(as_digit(strokes), data / "train" / str(digit) / f"drawn-{number}.png")
@@ -50,6 +50,7 @@ def main() -> None:
         (FOLDER / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         (FOLDER / "model.safetensors").chmod(0o644)
     model = vt.load(FOLDER).eval()
+    assert isinstance(model, vt.ViT)
     rows = [
         (digits.test.image(row), target) for row, target in enumerate(digits.test.targets.strata().tolist())
     ]

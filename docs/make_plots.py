@@ -6,6 +6,7 @@ python docs/make_plots.py    # writes docs/figures/benchmark-*.svg
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def bars(name: str, rows: dict[str, float], *, title: str, label: str, line: flo
 
 def inference() -> None:
     """The best engine of each kind, as multiples of timm in eager fp32."""
-    kinds = {
+    kinds: dict[str, tuple[str, Callable[[str], bool]]] = {
         "timm at its best": (OTHERS, lambda name: name.startswith("timm")),
         "vitreous, bf16": ("#7fc4bd", lambda name: name == "openvino bf16"),
         "vitreous, int8": ("#33a095", lambda name: name == "openvino int8"),

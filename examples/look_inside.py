@@ -16,6 +16,7 @@ import vitreous as vt
 
 def main(model_path: str | None = None, image_path: str | None = None) -> None:
     model = vt.load(model_path) if model_path else vt.create("ViT-Ti/16", image_size=64, num_classes=10)
+    assert isinstance(model, vt.ViT), "a BiT has no attention"
     image = Image.open(image_path) if image_path else Image.linear_gradient("L")
     images = model.preprocessing([image])
     with vt.capture_attention(model) as attention, torch.inference_mode():

@@ -16,6 +16,7 @@ def main() -> None:
     logging.disable()  # what a file does not say is reported as a warning
     model = vt.create("ViT-Ti/16", num_classes=10, image_size=64, mlp="gelu_tanh").eval()
     generator = torch.Generator().manual_seed(0)
+    assert isinstance(model.head, torch.nn.Linear)
     torch.nn.init.normal_(model.head.weight, generator=generator)  # the head of a fresh model is zero
     images = torch.randn(2, 3, 64, 64, generator=generator)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():

@@ -58,7 +58,7 @@ HEADS = {
 }
 
 
-class Generated(SphinxDirective):
+class Generated(SphinxDirective):  # type: ignore[misc]
     """A directive whose tables have headings in the language of the page."""
 
     def heads(self, kind: str) -> tuple[str, ...]:
@@ -308,13 +308,15 @@ def openapi() -> dict[str, Any]:
 
     import torch
 
-    from vitreous.addons.serving.app import Loaded, build_app
+    from vitreous.addons.serving.app import Loaded, Server, build_app
+    from vitreous.addons.serving.limits import Limits
     from vitreous.addons.serving.models import Classifier
 
     model = vitreous.create("ViT-Ti/16", num_classes=2, image_size=32)
     served = Classifier(model, torch.device("cpu"), precision="fp32", most_pixels=1)
     with ThreadPoolExecutor(1) as thread:
-        return build_app(Loaded(served, {"name": "MODEL"}, ""), model_thread=thread).openapi()
+        server = Server(Loaded(served, {"name": "MODEL"}, ""), Limits(), thread, thread)
+        return build_app(server, hosts=None, token=None).openapi()
 
 
 def answer_fields(described: dict[str, Any], part: dict[str, Any], name: str = "") -> Iterator[list[str]]:

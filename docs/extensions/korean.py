@@ -55,7 +55,7 @@ def add_words(app: Sphinx) -> None:
         app.translator.add_fallback(ThemeWords())
 
 
-class Korean(SearchLanguage):
+class Korean(SearchLanguage):  # type: ignore[misc]
     """Pairs of syllables; words of other scripts in lower case, without stemming."""
 
     lang = "ko"

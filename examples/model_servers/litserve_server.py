@@ -7,30 +7,32 @@ curl -F content=@photo.jpg http://127.0.0.1:8000/predict
 
 import json
 import sys
+from typing import Any
 
 import litserve as ls
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 
-class Photos(ls.LitAPI):
-    def setup(self, device):
+class Photos(ls.LitAPI):  # type: ignore[misc]
+    def setup(self, device: str) -> None:
         providers = ["CUDAExecutionProvider"] if device.startswith("cuda") else []
         self.session = onnxruntime.InferenceSession(
             sys.argv[1], providers=[*providers, "CPUExecutionProvider"]
         )
         self.labels = json.loads(self.session.get_modelmeta().custom_metadata_map["labels"])
 
-    def decode_request(self, request):
+    def decode_request(self, request: Any) -> NDArray[np.uint8]:
         image = ImageOps.exif_transpose(Image.open(request["content"].file)).convert("RGB")
         return np.asarray(image)[None]  # (1, H, W, 3), uint8: the program resizes and normalizes
 
-    def predict(self, pixels):
+    def predict(self, pixels: NDArray[np.uint8]) -> Any:
         (probabilities,) = self.session.run(["probabilities"], {"pixels": pixels})
         return probabilities[0]
 
-    def encode_response(self, probabilities):
+    def encode_response(self, probabilities: Any) -> dict[str, Any]:
         best = int(probabilities.argmax())
         return {"label": self.labels[best], "probability": float(probabilities[best])}
 
