@@ -162,7 +162,7 @@ def follow(
     step = TrainStep(learner, LossOf(model, objective or classification(config)), config, seed=0)
     before, after, gradient, losses = copied(model), {}, {}, []
     for number, batch in enumerate(data):
-        learner.set_learning_rate(config, steps)
+        learner.set_learning_rate(config, steps, steps_per_epoch=1)  # the sources are asked for a rate a step
         step.prepare(batch)
         if number == 0:
             gradient = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
