@@ -90,7 +90,7 @@ def classifier(path: Path) -> Classifier:
 
 
 def decoded(served: Classifier, data: bytes) -> torch.Tensor:
-    return served.prepare(data, "x")
+    return served.prepare(data, "x")[0]
 
 
 def loop(path: Path, data: bytes, seconds: float) -> dict[str, float]:

@@ -151,7 +151,15 @@ def test_labels_and_probabilities(model: ViT, world: Path, tmp_path: Path) -> No
     about = json.loads(parquet.read_metadata(tmp_path / "answers/part-00000.parquet").metadata[b"vitreous"])
     assert about["labels"] == list(model.labels or map(str, range(model.config.num_classes or 0)))
     vt.predict(model, world / "files", out=tmp_path / "top", top=2, progress=False)
-    assert [*rows_of(tmp_path / "top")[0]] == ["path", "label", "probability", "label_2", "probability_2"]
+    assert [*rows_of(tmp_path / "top")[0]] == [
+        "path",
+        "label",
+        "probability",
+        "label_2",
+        "probability_2",
+        "damaged",
+        "error",
+    ]
 
 
 def test_what_is_there_is_not_computed_again_and_nothing_is_lost_or_doubled(
@@ -203,10 +211,13 @@ def test_images_that_cannot_be_read_are_named_again_when_it_is_resumed(
     (tmp_path / "torn" / "a.png").write_bytes(b"zz")
     for _ in range(2):
         found = vt.embed(model, tmp_path / "torn", out=tmp_path / "none", progress=False)
-        assert ([each.path for each in found.failed], found.count) == ([str(tmp_path / "torn" / "a.png")], 0)
+        assert ([each.path for each in found.failed], found.count) == ([str(tmp_path / "torn" / "a.png")], 1)
+    (row,) = rows_of(tmp_path / "none")
+    assert row["features"] is None
+    assert row["error"] == found.failed[0].reason
     assert parquet.read_schema(tmp_path / "none/part-00000.parquet").field("features").type.list_size == 16
     both = [str(tmp_path / "torn"), str(world / "files")]
-    assert vt.embed(model, both, out=tmp_path / "both", progress=False).count == COUNT
+    assert vt.embed(model, both, out=tmp_path / "both", progress=False).count == COUNT + 1
 
 
 def test_processes_of_torchrun_share_the_parts(
@@ -302,7 +313,8 @@ def test_a_row_without_a_path_is_an_image_that_cannot_be_read(
     found = vt.embed(model, tmp_path / f"list.{suffix}", out=tmp_path / "out", progress=False)
     name = f"{tmp_path}/list.{suffix}, row {{}} without a path"
     assert [each.path for each in found.failed] == [name.format(2), name.format(4)]
-    assert found.count == 2
+    assert found.count == 4
+    assert [row["path"] for row in rows_of(tmp_path / "out")][1] == name.format(2)
 
 
 def test_a_predictor_travels_as_its_arguments(model: ViT, world: Path, tmp_path: Path) -> None:
@@ -318,7 +330,7 @@ def test_a_predictor_travels_as_its_arguments(model: ViT, world: Path, tmp_path:
     np.testing.assert_allclose(rows["features"][2], vt.embed(model, paths[2]).values[0], atol=1e-5)
     files = [Path(paths[0]).read_bytes(), b"zz"]
     labels = vt.Predictor(model)({"bytes": files, "path": np.array(["x", "y"])})
-    assert [*labels] == ["path", "label", "probability", "probabilities", "error"]
+    assert [*labels] == ["path", "label", "probability", "probabilities", "damaged", "error"]
     assert (labels["label"][1], labels["path"]) == (None, ["x", "y"])
     assert [*vt.Predictor(model, top=2)({"bytes": files})][:4] == ["path", "label", "probability", "label_2"]
     with pytest.raises(vt.InputError, match="needs a column path or bytes"):

@@ -89,14 +89,15 @@ def test_the_command_writes_the_same(
     (photos / "dark" / "torn.png").write_bytes(b"not an image")
     assert run(["embed", str(tmp_path / "model"), str(photos), "--out", "all.parquet"]) == 1, "one is torn"
     captured = capsys.readouterr()
-    assert "24 images, 16 features" in captured.out
+    assert "25 images, 16 features" in captured.out
     assert "torn.png" in captured.err
     from pyarrow import parquet
 
     table = parquet.read_table("all.parquet")
-    np.testing.assert_allclose(
-        np.array(table["features"].to_pylist()), vt.embed(model, photos).values, atol=1e-5
-    )
+    found = vt.embed(model, photos)
+    np.testing.assert_allclose(np.array(table["features"].to_pylist()), found.values, atol=1e-5)
+    torn = [Path(each).name for each in found.paths].index("torn.png")
+    assert np.isnan(found.values).all(axis=1).nonzero()[0].tolist() == [torn]
 
 
 @pytest.mark.parametrize("images", [[], [1, 2], "gone.png", np.full((4, 4, 3), 3.0)])

@@ -69,12 +69,18 @@ def test_a_row_for_each_image(several, photos, tmp_path, ending):
     whole = vt.predict(several, photos, top=2, progress=False)
     out = tmp_path / f"answers.{ending}"
     found = vt.predict(several, photos, top=2, out=out, batch_size=2, progress=False)
-    assert (len(found), list(found), found.out) == (5, [], out)
+    assert (len(found), list(found), found.out) == (6, [], out)
     assert [*found.failed] == [str(photos / "torn.png")]
-    assert found.to_json()["count"] == 5
+    assert found.to_json()["count"] == 6
     rows = rows_of(out)
     assert [row["path"] for row in rows] == [each.path for each in whole]
-    for row, each in zip(rows, whole, strict=True):
+    torn, answer = rows.pop(), whole[-1]
+    assert torn["error"] == answer.error == found.failed[answer.path]
+    assert not torn["label"]
+    assert not torn["probability"]
+    for row, each in zip(rows, whole[:-1], strict=True):
+        assert not row.get("error")
+        assert not row.get("damaged")
         second = row["top"][1] if ending == "jsonl" else row
         number = "" if ending == "jsonl" else "_2"
         assert row["label"] == each.label

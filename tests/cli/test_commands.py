@@ -65,7 +65,7 @@ def test_predict_gives_the_contracts_json(command: Call) -> None:
     code, out, err = command("predict", "runs/mine", "photos/", "photo.jpg", "--json", "--top", "2")
     assert (code, err) == (0, "")
     result = json.loads(out)
-    assert result.keys() == {"task", "predictions", "failed"}
+    assert result.keys() == {"task", "predictions", "failed", "damaged"}
     assert result["failed"] == []
     assert len(result["predictions"]) == 25
     first = result["predictions"][0]

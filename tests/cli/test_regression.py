@@ -62,8 +62,11 @@ def run(manifest, command, workplace):
 
 def test_the_model_predicts_in_the_unit_of_the_labels(run, command):
     told = json.loads(command("predict", run, "gauges/0.png", "gauges/1.png", "missing.png", "--json").out)
-    assert [each["path"] for each in told["predictions"]] == ["gauges/0.png", "gauges/1.png"]
-    assert all(0 < each["value"] < 100 for each in told["predictions"])
+    assert [each["path"] for each in told["predictions"]] == ["gauges/0.png", "gauges/1.png", "missing.png"]
+    *answers, missing = told["predictions"]
+    assert all(0 < each["value"] < 100 for each in answers)
+    assert missing["value"] is None
+    assert missing["error"] == told["failed"][0]["reason"]
     assert [each["path"] for each in told["failed"]] == ["missing.png"]
     model = vt.load(run)
     assert model.task == "regression"
@@ -170,7 +173,7 @@ def evaluated(model, images):
 def predicted(model, images):
     prepared = model.preprocessing([Image.fromarray(each) for each in images])
     with computing("bf16", CPU):
-        answers = task_named("regression").answers(model, CPU)(["a.png"] * len(images), prepared)
+        answers = task_named("regression").answer_function(model, CPU)(["a.png"] * len(images), prepared)
     return [each.value for each in answers]
 
 

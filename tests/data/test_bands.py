@@ -193,7 +193,7 @@ def test_arrays_in_memory_are_images_of_bands_or_batches():
         ((4, 24, 24, 3), 4),
         ((24, 24), 1),
     ):
-        found, _ = image_list(np.zeros(shape, np.uint8))
+        found = image_list(np.zeros(shape, np.uint8))
         assert len(found) == count, shape
     how = vt.Preprocessing(size=(8, 8), channels=5, mean=(0,) * 5, std=(1,) * 5)
     values = np.random.default_rng(0).integers(0, 256, (24, 24, 5), dtype=np.uint8)

@@ -194,8 +194,8 @@ def test_a_plugin_is_registered_when_it_is_needed(monkeypatch):
 def test_a_folder_to_predict_names_what_it_cannot_read(tmp_path, make_jpeg):
     (tmp_path / "a.jpg").write_bytes(make_jpeg(0))
     (tmp_path / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 40)
-    images, missing = image_list(str(tmp_path))
-    assert (len(images), missing) == (2, [])
+    images = image_list(str(tmp_path))
+    assert (len(images), images.missing) == (2, {})
     if not decoding.is_installed("pillow_heif"):
         with pytest.raises(BadImage, match=r"HEIF: pip install 'vitreous\[heic\]'"):
             images.image(1)

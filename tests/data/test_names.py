@@ -105,10 +105,8 @@ def test_a_typed_path_is_found(tmp_path, typed, stored):
     root = folder(tmp_path / in_form(stored, "사진 모음"), stored)
     path = Path(in_form(typed, str(root)))
     assert read_file(in_form(typed, str(root / "고양이" / "그림0.png")))
-    found, missing = image_list(
-        [str(path / in_form(typed, "고양이")), str(path / in_form(typed, "강아지/그림1.png"))]
-    )
-    assert (len(found), missing) == (7, [])
+    found = image_list([path / in_form(typed, "고양이"), path / in_form(typed, "강아지/그림1.png")])
+    assert (len(found), found.missing) == (7, {})
     assert len(open_data(str(path), DataConfig(test_fraction=0)).train) == 12
 
 

@@ -60,7 +60,7 @@ def test_what_is_no_file_is_never_read(photos, kind, monkeypatch):
             read(path)
     with pytest.raises(InputError, match="cannot read"):
         as_pil(path)
-    found, _ = image_list(str(path))
+    found = image_list(str(path))
     assert list(dict(evaluation(found).bad)) == [str(path)]
 
 

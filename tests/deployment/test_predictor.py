@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.data.image_list import Failure, find_images
+from vitreous.data.image_list import image_list
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -62,13 +63,13 @@ def test_predictions_are_what_the_models_own_preprocessing_gives(folder: Path) -
 
 
 def test_a_torn_file_is_a_failure_and_the_others_are_classified(folder: Path) -> None:
-    paths, missing = find_images([str(folder)])
-    assert not missing
-    predictions = vt.predict(make_model(), paths, batch_size=2, device="cpu")
-    assert [Path(each.path).name for each in predictions] == ["three.webp", "one.png", "two.jpg"]
+    predictions = vt.predict(make_model(), folder, batch_size=2, device="cpu")
+    assert [Path(each.path).name for each in predictions] == ["three.webp", "one.png", "torn.png", "two.jpg"]
     ((path, reason),) = predictions.failed.items()
     assert Path(path).name == "torn.png"
     assert "truncated" in reason
+    torn = predictions[2]
+    assert (torn.path, torn.error, torn.label, torn.top) == (path, reason, None, ())
 
 
 def test_no_more_labels_than_there_are() -> None:
@@ -82,12 +83,20 @@ def test_a_model_without_a_head_cannot_classify() -> None:
         ClassPredictor(make_model(classes=None, labels=None))
 
 
-def test_files_folders_and_globs_each_image_once(folder: Path) -> None:
-    found, missing = find_images(
-        [str(folder / "two.jpg"), str(folder / "*.png"), str(folder / "**" / "*.webp"), str(folder)]
-    )
-    assert [Path(each).name for each in found] == ["two.jpg", "one.png", "torn.png", "three.webp"]
-    assert not missing
+def test_folders_and_globs_mean_each_image_once_and_say_so(folder: Path) -> None:
+    wanted = [folder / "two.jpg", folder / "*.png", folder / "**" / "*.webp", folder]
+    with pytest.warns(UserWarning, match="4 images are in several of the folders and globs"):
+        found = image_list(wanted)
+    assert [Path(str(each)).name for each in found.images] == ["two.jpg", "one.png", "torn.png", "three.webp"]
+    assert not found.missing
+
+
+def test_a_file_is_in_a_list_as_often_as_it_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    wanted = ["one.png", Path("one.png"), str(folder / "one.png"), "two.jpg", "./one.png"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert image_list(wanted).images == [str(each) for each in wanted]
 
 
 def test_folders_are_found_through_links_each_once(folder: Path, tmp_path: Path) -> None:
@@ -98,19 +107,17 @@ def test_folders_are_found_through_links_each_once(folder: Path, tmp_path: Path)
     links = {"a": folder / "inner", "b": folder / "inner", "self": photos, "up": tmp_path, "knot": "knot"}
     for name, target in links.items():
         (photos / name).symlink_to(target)
-    found, missing = find_images([str(photos)])
-    assert found == [str(photos / "a" / "three.webp")]
-    assert not missing
+    assert image_list(photos).images == [str(photos / "a" / "three.webp")]
 
 
 def test_what_is_not_there_is_named(folder: Path) -> None:
     gone = str(folder / "gone.png")
-    found, missing = find_images([str(folder / "one.png"), gone])
-    assert len(found) == 1
-    assert missing == [Failure(gone, "no such file or folder")]
+    found = image_list([folder / "one.png", gone, None])
+    assert [found.name(row) for row in range(3)] == [str(folder / "one.png"), gone, "row 3"]
+    assert found.missing == {1: "no such file or folder", 2: "there is no path"}
     (folder / "empty").mkdir()
     with pytest.raises(InputError, match=r"no image found.*gone.png.*folder without images"):
-        find_images([gone, str(folder / "empty")])
+        image_list([gone, folder / "empty"])
 
 
 def test_classes_that_are_asked_one_by_one_need_not_sum_to_one() -> None:

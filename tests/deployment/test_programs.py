@@ -85,7 +85,7 @@ def test_images_of_a_generator_are_read_once(
     for many in (400, 5):
         monkeypatch.setattr("vitreous.deployment.torchless.MANY", many)
         found = vt.predict(files[ending], iter([*photos, Path("nowhere.png")]), progress=False)
-        assert [each.path for each in found] == [str(each) for each in photos]
+        assert [each.path for each in found] == [*map(str, photos), "nowhere.png"]
         assert list(found.failed) == ["nowhere.png"]
 
 

@@ -13,13 +13,12 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from vitreous.api import engines
 from vitreous.api.arguments import progress_bar
-from vitreous.api.predictor import Predictor
-from vitreous.data.image_list import Failure
+from vitreous.api.predictor import NO_ANSWER, Predictor
 from vitreous.data.image_parts import ImagePart, image_parts
-from vitreous.deployment.answers import ParquetTables, table_of
+from vitreous.deployment.answers import WRONG, ParquetTables, table_of
 from vitreous.errors import InputError, LazyModule, require_packages, writing_to
-from vitreous.evaluation.features import model_digest
 from vitreous.outside import number_of_launcher
 from vitreous.whole_files import whole
 
@@ -33,29 +32,13 @@ else:  # it is not installed everywhere
 ABOUT = b"vitreous"  # in a file's metadata: which images of which model it answers, and what failed
 
 
-class PartAnswers(NamedTuple):
-    """What a file has: its rows, and the images that could not be read."""
+class Answered(NamedTuple):
+    """What a file, or a folder of them, has: how many images, and what is wrong with some of them."""
 
     images: int
     failed: Mapping[str, str]
-
-
-class FolderAnswers(NamedTuple):
-    """What a folder has of the parts that this process answered or found answered.
-
-    Attributes:
-        images: how many there are.
-        reasons: of images that could not be read.
-        width: of the features, 0 where there are none.
-    """
-
-    images: int
-    reasons: Mapping[str, str]
-    width: int
-
-    @property
-    def failed(self) -> tuple[Failure, ...]:
-        return tuple(Failure(*each) for each in self.reasons.items())
+    damaged: Mapping[str, str]
+    width: int = 0  # of the features, 0 where there are none
 
 
 def answer_parts(
@@ -66,7 +49,7 @@ def answer_parts(
     engine: str | None = None,
     actors: int | None = None,
     progress: bool = True,
-) -> FolderAnswers:
+) -> Answered:
     """Answer DATA into a folder, a file for each part; a part whose file is there is not answered again.
 
     A file has its name once it is complete: a process that is killed, at any time, loses the part that it was
@@ -98,13 +81,14 @@ def answer_parts(
         rank, processes = number_of_launcher("RANK", 0), number_of_launcher("WORLD_SIZE", 1, low=1)
         writer = PartWriter(predictor, folder)
         done = (writer.write(part) for part in parts if part.number % processes == rank)
-    images, failed = 0, dict[str, str]()
+    images, failed, damaged = 0, dict[str, str](), dict[str, str]()
     with progress_bar("answering", progress) as advance:
         for each in done:
             images += each.images
             failed |= each.failed
-            advance(images + len(failed), None)
-    return FolderAnswers(images, failed, width_of(folder))
+            damaged |= each.damaged
+            advance(images, None)
+    return Answered(images, failed, damaged, width_of(folder))
 
 
 def width_of(folder: Path) -> int:
@@ -115,7 +99,7 @@ def width_of(folder: Path) -> int:
 
 def by_ray(
     predictor: Predictor, parts: Iterable[ImagePart], folder: Path, actors: int | None
-) -> Iterator[PartAnswers]:
+) -> Iterator[Answered]:
     """Answer parts by Ray Data: one model for each actor. Where one dies, another answers its part."""
     require_packages("ray", extra="ray", what="`engine` ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -139,7 +123,7 @@ def by_ray(
         fn_constructor_args=(predictor, folder.resolve()),
     )
     for row in answered.iter_rows():
-        yield PartAnswers(row["images"], json.loads(row["failed"]))
+        yield Answered(row["images"], json.loads(row["failed"]), json.loads(row["damaged"]))
 
 
 class PartWriter:
@@ -147,8 +131,8 @@ class PartWriter:
 
     def __init__(self, predictor: Predictor, folder: Path) -> None:
         self.predictor, self.folder = predictor, folder
-        use, model = predictor.use, predictor.opened.model
-        about = model_digest(model), predictor.labels, predictor.output, use.options, use.precision
+        use, engine = predictor.use, engines.opened_engine(predictor.output, predictor.use)
+        about = engine.digest(), predictor.labels, predictor.output, use.options, use.precision
         self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -157,28 +141,45 @@ class PartWriter:
         return {
             "images": [each.images for each in written],
             "failed": [json.dumps(dict(each.failed)) for each in written],
+            "damaged": [json.dumps(dict(each.damaged)) for each in written],
         }
 
-    def write(self, part: ImagePart) -> PartAnswers:
+    def write(self, part: ImagePart) -> Answered:
         """Answer a part, unless its file is there. Raises InputError where that has other answers."""
         path = self.folder / f"part-{part.number:05d}.parquet"
         if path.is_file():
             return self.found(part, path)
-        images, count, failed = part.open(), 0, dict[str, str]()
+        images, wrong = part.open(), {name: dict[str, str]() for name in WRONG}
         with writing_to(path), whole(path) as partial:
-            tables = ParquetTables(partial)
-            for columns in self.predictor.opened.columns(images, failed):
-                tables.add(table_of(columns))
-                count += len(columns["path"])
-            if not count:  # not one image can be read: the columns are those of any other
-                tables.add(table_of(self.predictor.blank()).slice(0, 0))
-            about = {"data": part.key, "model": self.key, "labels": self.predictor.labels, "failed": failed}
+            tables, leading = ParquetTables(partial), list[pyarrow.Table]()
+            begun = False  # whether the columns are known: some image could be read
+            for columns in self.predictor.columns(images):
+                for name, found in wrong.items():
+                    pairs = zip(columns["path"], columns[name], strict=True)
+                    found |= {image: reason for image, reason in pairs if reason is not None}
+                table = table_of(columns)
+                if not begun and len(columns) == len(NO_ANSWER):
+                    leading.append(table)
+                    continue
+                for each in [table] if begun else [table.slice(0, 0), *leading, table]:
+                    tables.add(each)
+                begun = True
+            if not begun:  # not one image can be read: the columns are those of any other
+                for each in (table_of(self.predictor.blank()), *leading):
+                    tables.add(each)
+            about = {
+                "data": part.key,
+                "model": self.key,
+                "labels": self.predictor.labels,
+                "failed": wrong["error"],
+                "damaged": wrong["damaged"],
+            }
             tables.close({ABOUT: json.dumps(about)})
         for left in self.folder.glob(f".{path.name}.*.tmp"):  # by a process that was killed
             left.unlink(missing_ok=True)
-        return PartAnswers(count, failed)
+        return Answered(len(images), wrong["error"], wrong["damaged"])
 
-    def found(self, part: ImagePart, path: Path) -> PartAnswers:
+    def found(self, part: ImagePart, path: Path) -> Answered:
         """Return what a file has that is there. Raises InputError where it is not of this part and model."""
         try:
             stored = parquet.read_metadata(path)
@@ -191,4 +192,4 @@ class PartWriter:
                     "another model or other options" if what == "model" else "other images than DATA has now"
                 )
                 raise InputError(f"{path} has the answers of {other}: choose another `out`")
-        return PartAnswers(stored.num_rows, about["failed"])
+        return Answered(stored.num_rows, about["failed"], about.get("damaged", {}))

@@ -1,51 +1,72 @@
-"""What computes the answers of `vitreous.predict` and the columns of `vitreous.Predictor` with PyTorch."""
+"""What computes the answers and the columns of `vitreous.Predictor` with PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from vitreous.api.arguments import say, weights_folder
+from vitreous.api.arguments import path_of_run, say, weights_folder
 from vitreous.api.model_source import fastest, known_module, resolve_model
 from vitreous.api.model_use import ModelUse
+from vitreous.checkpoints.weights import check_finite
 from vitreous.data.dataset import ImageDataset
-from vitreous.deployment.answers import Columns, answer_columns
+from vitreous.data.image_list import ImageRows
+from vitreous.deployment.answers import Columns, columns_of
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
+from vitreous.evaluation.features import model_digest
 from vitreous.evaluation.inference_precision import automatic_precision
-from vitreous.evaluation.outputs import prepared_batches
-from vitreous.models.model import Program, Runnable, modes_restored
+from vitreous.evaluation.outputs import image_rows
+from vitreous.models.model import Program, modes_restored
+from vitreous.outside import local_path
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of
 from vitreous.training.precision import computing, with_cast_weights
 
 
-class Engine:
-    """A model at work in this process.
+class ModelEngine:
+    """A model of PyTorch that gives one kind of output. It is open once it is made, and ready for images
+    after `begin`.
 
     Attributes:
-        model: itself.
+        model: itself, in the precision that it is stored in.
         labels: the classes of the column probabilities; None where there is no such column.
+        task_name: of its task.
+        about: what its answers have in common.
     """
 
     model: nn.Module
+    answerer: Any  # what answers: the model, or an object that has it
     labels: list[str] | None = None
+    task_name = "features"
 
     def __init__(self, use: ModelUse) -> None:
-        self.use = use
-        self.batching = use.computation()
+        self.use, self.batching = use, use.computation()
         self.device: torch.device = self.batching["device"]
+        self.about: dict[str, Any] = {}
+        with modes_restored(use.model):  # a user's own stays in the mode that it is in
+            self.open()
+        if any(each.is_meta for each in self.model.parameters()):
+            raise InputError("a model on the meta device has no weights: load it with vitreous.load")
+        self.model.to(self.device)
 
-    def decide_precision(self, answerer: Any, images: ImageDataset | None) -> None:
-        """Decide the precision; on images, if it is "auto"."""
+    def open(self) -> None:
+        """Open the model."""
+        raise NotImplementedError
+
+    def begin(self, images: ImageDataset | None, folder: Path | None = None) -> None:
+        """Decide the precision of what comes, where it is "auto" by these images, and cast the weights once.
+
+        Args:
+            folder: for the answers of a task whose answers are files; they are answers to `images`.
+        """
         self.precision = automatic_precision(
-            answerer,
+            self.answerer,
             images,
             self.use.precision,
             self.device,
@@ -53,113 +74,133 @@ class Engine:
             workers=self.batching["workers"],
             say=say,
         )
+        self.working = self.answerer
+        if self.precision == "bf16" and self.model is self.answerer and not isinstance(self.model, Program):
+            self.working = with_cast_weights(self.model)  # and not again in every batch
 
-    def cast(self, model: Runnable) -> Runnable:
-        """Return the model, for bf16 with its weights cast once and not in every batch."""
-        if self.precision != "bf16" or isinstance(model, Program):
-            return model
-        return with_cast_weights(model)
+    def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
+        """Yield images as the model takes them, in batches and in order."""
+        yield from image_rows(self.working, images, **self.batching)
 
-    def columns(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Columns]:
-        """Yield the columns of some images after the others, in order; those that cannot be read are left out
-        and added to `failed`, with the reason."""
+    def compute(self, function: Any, names: list[str], images: Any) -> Any:
+        """Return what a function makes of the images of a batch, in evaluation mode and in the precision that
+        was decided; the mode is restored."""
+        module = module_of(self.working)
+        with modes_restored(module), torch.inference_mode(), computing(self.precision, self.device):
+            module.eval()
+            return function(names, images)
+
+    def answers(self, names: list[str], images: Any) -> Iterable[Answer]:
+        """Return the answer to each image of a batch."""
         raise NotImplementedError
 
-    def computed(
-        self,
-        model: Runnable,
-        images: ImageDataset,
-        failed: dict[str, str],
-        compute: Callable[[Tensor], Columns],
-    ) -> Iterator[Columns]:
-        """Yield what is computed of each batch of prepared images, with their paths."""
-        for names, prepared in prepared_batches(model, images, failed, **self.batching):
-            with torch.inference_mode(), computing(self.precision, self.device):
-                columns = compute(prepared)
-            yield {"path": names, **columns}
+    def columns(self, names: list[str], images: Any) -> Columns:
+        """Return the answers to the images of a batch as columns."""
+        raise NotImplementedError
+
+    def digest(self) -> bytes:
+        """Return a hash of the model."""
+        return model_digest(self.model)
 
 
-class AnswerEngine(Engine):
-    """A model that answers with what its task gives.
+class AnswerEngine(ModelEngine):
+    """A model that answers with what its task gives."""
 
-    Args:
-        images: on which precision "auto" compares bf16 with fp32.
-        folder: for the files of a task whose answers are files.
-        reused: whether more images are to come, for which the weights are cast once.
+    classifier: ClassPredictor | None = None  # of the columns of all probabilities
 
-    Attributes:
-        about: what its answers have in common.
-    """
-
-    def __init__(
-        self,
-        use: ModelUse,
-        images: ImageDataset | None,
-        *,
-        folder: Path | None = None,
-        reused: bool = True,
-    ) -> None:
-        super().__init__(use)
-        options = {name: value for name, value in use.options.items() if value is not None}
-        tta, source = options.pop("tta", False), use.source
-        if not (tta or use.task.about.answer_folder):
-            source = fastest(source, use.precision, use.device, use.fields)
-        self.task, self.answerer = open_answerer(known_module(source), tta=tta, **use.fields)
+    def open(self) -> None:
+        self.options = {name: value for name, value in self.use.options.items() if value is not None}
+        tta, source = self.options.pop("tta", False), self.use.source
+        if not (tta or self.use.task.about.answer_folder):
+            source = fastest(source, self.use.precision, self.use.device, self.use.fields)
+        self.task, self.answerer = open_answerer(known_module(source), tta=tta, **self.use.fields)
         self.task_name = self.task.name
         self.model = module_of(self.answerer)
-        if any(each.is_meta for each in self.model.parameters()):
-            raise InputError("a model on the meta device has no weights: load it with vitreous.load")
-        self.model.to(self.device)
-        self.decide_precision(self.answerer, images)
-        if reused and self.model is self.answerer:
-            self.model = self.answerer = self.cast(self.model)
-        self.classifier: ClassPredictor | None = None
-        if reused and self.task.about.gives_probabilities and not options:
-            self.classifier = ClassPredictor(self.answerer, self.device)
-            self.labels = self.classifier.labels
         self.about = self.task.about_answers(self.answerer)
-        self.options = {**self.batching, **options, **({"out": folder} if folder else {})}
 
-    def answers(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Answer]:
-        """Yield the answer to each image, in order; `failed` takes those that cannot be read. No more than a
-        batch of images is held in memory."""
-        with modes_restored(self.model), computing(self.precision, self.device):
-            self.model.eval()
-            yield from self.task.predict(self.answerer, images, failed, **self.options)
+    def begin(self, images: ImageDataset | None, folder: Path | None = None) -> None:
+        super().begin(images)
+        options = dict(self.options)
+        if folder is not None and images is not None:
+            options |= {"out": folder, "names": [images.name(row) for row in range(len(images))]}
+        with modes_restored(self.model):
+            self.answer = self.task.answer_function(self.working, self.device, **options)
+            if self.task.about.gives_probabilities and not self.options:
+                self.classifier = ClassPredictor(self.working, self.device)
+                self.labels = self.classifier.labels
 
-    def columns(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Columns]:
-        """Yield the probabilities of a classifier, or rows as `vitreous predict --out` has them."""
+    def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
+        yield from self.task.image_rows(self.working, images, **self.batching)
+
+    def answers(self, names: list[str], images: Any) -> Iterable[Answer]:
+        found: list[Answer] = self.compute(lambda *batch: [*self.answer(*batch)], names, images)
+        return found
+
+    def columns(self, names: list[str], images: Any) -> Columns:
+        """Return the probabilities of a classifier; of another model, or with options, what a file of answers
+        has of each image."""
         if self.task.about.answer_folder:
             raise InputError(
                 f"the answers of {self.task.about.noun} are files: use vitreous predict --out FOLDER"
             )
-        if self.classifier is not None:
-            yield from self.computed(self.answerer, images, failed, self.classifier.columns)
-            return
-        answers = self.answers(images, failed)
-        while some := list(islice(answers, self.batching["batch_size"])):
-            rows = [answer_columns(each.to_json()) for each in some]
-            columns: Columns = {}
-            for name in rows[0]:
-                columns[name] = [row.get(name) for row in rows]
-            yield columns
+        if self.classifier is None:
+            return columns_of(self.answers(names, images))
+        classify = self.classifier.columns
+        columns: Columns = self.compute(lambda _, batch: classify(batch), names, images)
+        return columns
 
 
-class FeatureEngine(Engine):
+class FeatureEngine(ModelEngine):
     """A model that gives what its head sees."""
 
-    def __init__(self, use: ModelUse, images: ImageDataset | None) -> None:
-        super().__init__(use)
-        model = resolve_model(use.model, **use.fields).to(self.device).eval()
-        self.decide_precision(model, images)
-        self.model: Runnable = self.cast(model)
+    def open(self) -> None:
+        self.answerer = self.model = resolve_model(self.use.model, **self.use.fields)
 
-    def columns(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Columns]:
-        yield from self.computed(self.model, images, failed, self.features)
+    def columns(self, names: list[str], images: Any) -> Columns:
+        columns: Columns = self.compute(self.features, names, images)
+        return columns
 
-    def features(self, images: Tensor) -> Columns:
-        model: Any = self.model
-        return {"features": model.features(images).flatten(1).float().cpu().numpy()}
+    def features(self, names: list[str], images: Any) -> Columns:
+        values = check_finite(self.working.features(images).flatten(1).float())
+        return {"features": values.cpu().numpy()}
 
 
-ENGINES: dict[str, type[AnswerEngine | FeatureEngine]] = {"labels": AnswerEngine, "features": FeatureEngine}
+OUTPUTS: dict[str, type[AnswerEngine] | type[FeatureEngine]] = {
+    "labels": AnswerEngine,
+    "features": FeatureEngine,
+}
+Engine = AnswerEngine | FeatureEngine
+LATEST: dict[str, Engine] = {}  # the engine that was opened last for a stored model, by `state_of` it
+
+
+def opened_engine(output: str, use: ModelUse) -> Engine:
+    """Return what computes an output of a model.
+
+    Of a stored model the one that was opened last stays open, for as long as what was asked of it is asked
+    again and no file of the model has changed: `vitreous.predict` in a loop reads the weights once. It is one
+    model and no more, and a changed file, which has another inode, size or time, is read again.
+    """
+    state = state_of(output, use)
+    if state and state in LATEST:
+        return LATEST[state]
+    engine = OUTPUTS[output](use)
+    LATEST.clear()
+    if state := state_of(output, use):
+        LATEST[state] = engine
+    return engine
+
+
+def state_of(output: str, use: ModelUse) -> str:
+    """Return what says which files a model is stored in, as they are now, and what is asked of it; "" for a
+    model in memory, or from elsewhere."""
+    path, folder = path_of_run(use.model), weights_folder(use.model)
+    if not isinstance(path, str | Path) or (folder is None and not local_path(path).is_file()):
+        return ""
+    place = local_path(path)
+    places = {place, *place.glob("*"), *(folder or place).glob("*")}  # of a run, and of its weights
+    found = [output, str(place.absolute()), use.device, use.precision]
+    found += map(repr, (use.fields, use.options, use.batch_size, use.workers))
+    for each in sorted(places):
+        about = each.stat()
+        found.append(f"{each} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
+    return "\n".join(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,11 @@ from vitreous.api.model_source import computation, native_aspect, resolve_model
 from vitreous.api.predictor import Predictor
 from vitreous.data.dataset import check_to_learn
 from vitreous.data.held_out import SPLIT
-from vitreous.data.image_list import Failure, image_list
+from vitreous.data.image_list import Failure, ImageList, image_list
 from vitreous.data.sources import open_data
 from vitreous.deployment.answers import check_for_folder, is_folder
 from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
-from vitreous.evaluation.features import feature_outputs
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.probes import SHOTS, Probe, beside_baselines, check_draws
 from vitreous.models.settings import merged
@@ -40,7 +39,6 @@ from vitreous.tasks import task_of_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
-from vitreous.training.precision import computing
 from vitreous.whole_files import folder_for, whole
 
 if TYPE_CHECKING:
@@ -56,9 +54,11 @@ class Embeddings(Result):
     """The features of images: what the head of the model sees.
 
     Attributes:
-        values: one row of D numbers for each image.
+        values: one row of D numbers for each image, as often as it was named; NaN of one that could not be
+            read.
         paths: the path of each row's image; `image[3]` for an image that was given in memory.
         failed: images that could not be read, and why.
+        damaged: images of which a part is missing, and what that is.
         count: how many images there are.
         out: the folder that has their features; then `values` and `paths` are empty.
     """
@@ -68,6 +68,7 @@ class Embeddings(Result):
     failed: tuple[Failure, ...]
     count: int
     out: Path | None = None
+    damaged: tuple[Failure, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -75,6 +76,7 @@ class Embeddings(Result):
             "width": self.values.shape[1],
             "paths": list(self.paths),
             "failed": [asdict(each) for each in self.failed],
+            "damaged": [asdict(each) for each in self.damaged],
         }
 
     def table(self) -> list[dict[str, object]]:
@@ -156,27 +158,51 @@ def embed(
     if patches is not None:
         model = native_aspect(model, patches, model_fields(settings_tree(settings, config), image_size))
         settings, config, image_size = None, None, None
+    options: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
+    options |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
+    predictor = Predictor(model, "features", **options)
     if out is not None and is_folder(out):
-        options: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
-        options |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
-        predictor = Predictor(model, "features", **options)
         found = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
-        return Embeddings(np.empty((0, found.width), np.float32), (), found.failed, found.images, Path(out))
+        failed, damaged = failures(found.failed), failures(found.damaged)
+        empty = np.empty((0, found.width), np.float32)
+        return Embeddings(empty, (), failed, found.images, Path(out), damaged)
     check_for_folder(engine, actors)
     if out is not None:
         check_features_file(Path(out))
-    listed, missing = image_list(images)
-    fields = model_fields(settings_tree(settings, config), image_size)
-    opened, how = resolve_model(model, **fields), computation(device, batch_size, workers)
-    folder = weights_folder(model)
-    precision = automatic_precision(opened, listed, precision, how["device"], folder=folder, say=say)
-    with computing(precision, how["device"]), progress_bar("features", progress) as advance:
-        outputs = feature_outputs(opened, listed, progress=advance, **how)
-    failed = (*missing, *(Failure(path, reason) for path, reason in outputs.failed.items()))
-    features = Embeddings(outputs.values.numpy(), outputs.names, failed, len(outputs.names))
+    listed = image_list(images)
+    predictor.begin(listed)
+    features = features_of(predictor, listed, progress)
     if out is not None:
         features.save(out)
     return features
+
+
+def features_of(predictor: Predictor, images: ImageList, progress: bool) -> Embeddings:
+    """Return the features of images, a row for each. Raises InputError: not one can be read."""
+    names: list[str] = []
+    read: list[int] = []  # the rows of images that can be read
+    values: list[NDArray[np.float32]] = []
+    failed: list[Failure] = []
+    damaged: list[Failure] = []
+    with progress_bar("features", progress) as advance:
+        for rows, found in predictor.batches(images, predictor.engine.columns):
+            read += [len(names) + place for place in rows.readable]
+            failed += [Failure(rows.names[place], reason) for place, reason in rows.failed.items()]
+            damaged += [Failure(rows.names[place], reason) for place, reason in rows.damaged.items()]
+            names += rows.names
+            if found:
+                values.append(found["features"])
+            advance(len(names), len(images))
+    if not values:
+        raise InputError(f"not one of {len(images)} images can be read: {failed[0].path}: {failed[0].reason}")
+    whole = np.full((len(names), values[0].shape[1]), np.nan, np.float32)
+    whole[read] = np.concatenate(values)
+    return Embeddings(whole, tuple(names), tuple(failed), len(names), damaged=tuple(damaged))
+
+
+def failures(reasons: Mapping[str, str]) -> tuple[Failure, ...]:
+    """Return images, and what is wrong with each."""
+    return tuple(Failure(*each) for each in reasons.items())
 
 
 def probe(

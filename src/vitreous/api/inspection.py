@@ -26,7 +26,7 @@ from vitreous.api.arguments import (
     progress_bar,
     settings_tree,
 )
-from vitreous.api.model_source import resolve_model
+from vitreous.api.model_source import computation, resolve_model
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets
 from vitreous.data.decoding import BadImage
@@ -34,13 +34,13 @@ from vitreous.data.image_list import Failure, image_list
 from vitreous.data.sources import open_data
 from vitreous.deployment.programs import check_weights
 from vitreous.errors import InputError, LazyModule, require_packages, writing_to
+from vitreous.evaluation.outputs import image_rows
 from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
 from vitreous.models.model import modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.results import Result
-from vitreous.tasks import task_named
 from vitreous.tasks.answerer import task_of, task_or_classification
 from vitreous.tasks.task import AnyTask, module_of
 from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
@@ -65,26 +65,30 @@ class Attributions(Result):
     """Which patches of images a class is attributed to, by several methods.
 
     Attributes:
-        paths: of the images; `image[3]` for one that was given in memory.
-        classes: the class that is explained, for each image.
+        paths: of the images, each as often as it was named; `image[3]` for one that was given in memory.
+        classes: the class that is explained, for each image; None of one that could not be read, of which
+            all numbers are NaN.
         maps: the map (images, rows, columns) of each method; not negative.
         correlation: for each method and image, the rank correlation with the map of a model with randomized
             weights: a map near 1 shows the image, not what the model has learned.
         total, difference: what integrated gradients add up to, and should: the difference of the logit at the
             image and at an image of the mean color.
         failed: images that could not be read, and why.
+        damaged: images of which a part is missing, and what that is.
     """
 
     paths: tuple[str, ...]
-    classes: tuple[str, ...]
+    classes: tuple[str | None, ...]
     maps: dict[str, NDArray[np.float32]]
     correlation: dict[str, NDArray[np.float32]]
     total: NDArray[np.float32]
     difference: NDArray[np.float32]
     failed: tuple[Failure, ...] = ()
+    damaged: tuple[Failure, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        return {"images": self.table(), "failed": [asdict(each) for each in self.failed]}
+        wrong = {"failed": self.failed, "damaged": self.damaged}
+        return {"images": self.table(), **{name: [asdict(each) for each in wrong[name]] for name in wrong}}
 
     def table(self) -> list[dict[str, object]]:
         """Return one row for each image: its class, and the rank correlation of each method."""
@@ -234,22 +238,46 @@ def attribute(
         )
     if not isinstance(opened, live.LiveViT):
         opened.to(pick_device(device))
-    shown = examples_to_show(task_named("classification"), model, opened, images)
+    names: list[str] = []
+    read: list[int] = []  # the rows of images that can be read
+    prepared: list[torch.Tensor] = []
+    failed: list[Failure] = []
+    damaged: list[Failure] = []
+    for rows in image_rows(opened, image_list(images), **computation(device, None, None)):
+        read += [len(names) + place for place in rows.readable]
+        failed += [Failure(rows.names[place], reason) for place, reason in rows.failed.items()]
+        damaged += [Failure(rows.names[place], reason) for place, reason in rows.damaged.items()]
+        names += rows.names
+        if rows.readable:
+            prepared.append(rows.images)
+    if not prepared:
+        raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
     labels = opened.labels or [str(number) for number in range(opened.config.num_classes)]
-    batch = opened.preprocessing([image for image, _ in shown.examples])
+    batch = torch.cat(prepared)
     wanted = None if label is None else torch.full((len(batch),), model_report.class_number(labels, label))
     with modes_restored(model), progress_bar("attributing", progress) as advance:
         found = methods.attribute_batch(
             opened.eval(), batch, wanted, steps=steps, seed=seed, progress=advance
         )
+
+    def in_rows(values: torch.Tensor) -> NDArray[np.float32]:
+        """Return a value for each row, NaN of an image that cannot be read."""
+        whole = np.full((len(names), *values.shape[1:]), np.nan, np.float32)
+        whole[read] = values.numpy()
+        return whole
+
+    classes: list[str | None] = [None] * len(names)
+    for row, number in zip(read, found.classes.tolist(), strict=True):
+        classes[row] = labels[number]
     return Attributions(
-        tuple(name for _, name in shown.examples),
-        tuple(labels[number] for number in found.classes.tolist()),
-        {name: values.numpy() for name, values in found.maps.items()},
-        {name: values.numpy() for name, values in found.correlation.items()},
-        found.total.numpy(),
-        found.difference.numpy(),
-        shown.failed,
+        tuple(names),
+        tuple(classes),
+        {name: in_rows(values) for name, values in found.maps.items()},
+        {name: in_rows(values) for name, values in found.correlation.items()},
+        in_rows(found.total),
+        in_rows(found.difference),
+        tuple(failed),
+        tuple(damaged),
     )
 
 
@@ -289,7 +317,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
         kind = kind_of(module_of(answerer).config)
         if kind and not kind.sees:
             return Shown([given] if isinstance(given, str) else list(given))
-        found, failed = image_list(given)
+        found = image_list(given)
         rows: Sequence[int] = range(len(found))
         if isinstance(given, str | Path) and Path(given).is_dir():
             rows = across_folders([Path(found.name(row)).parent.name for row in rows])

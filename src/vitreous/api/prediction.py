@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,31 +13,27 @@ from vitreous.api.arguments import (
     Threshold,
     model_fields,
     progress_bar,
-    say,
     settings_tree,
 )
-from vitreous.api.model_use import ModelUse
 from vitreous.api.predictor import Predictor
-from vitreous.data.image_list import ImageList, image_list
+from vitreous.data.image_list import image_list
 from vitreous.deployment.answers import (
     WRITERS,
     Predictions,
-    answer_file,
     check_answer_file,
     check_for_folder,
     is_folder,
+    write_answers,
 )
-from vitreous.deployment.programs import is_program, substitute
-from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule
 
 if TYPE_CHECKING:
-    from vitreous.api import answer_parts, engines, model_source
+    from vitreous.api import answer_parts, model_source
+    from vitreous.api.model_use import ModelUse
     from vitreous.results import Answer
     from vitreous.training import run as runs
 else:  # they import PyTorch, without which an exported file answers
     answer_parts = LazyModule("vitreous.api.answer_parts")
-    engines = LazyModule("vitreous.api.engines")
     model_source = LazyModule("vitreous.api.model_source")
     runs = LazyModule("vitreous.training.run")
 
@@ -88,7 +84,8 @@ def predict(
             learned positions. By default every image is brought to the one size of the model.
 
     Returns:
-        The answers, but for those that are in `out`.
+        An answer for each image, in the order in which they were named, as often as they were; but for those
+        that are in `out`. An image that cannot be read, or that is damaged, says so in its place.
 
     Raises:
         InputError: no such model, no image at all, or an option that the task does not have.
@@ -103,65 +100,46 @@ def predict(
     changed: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
     how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}
     predictor = Predictor(model, precision=precision, **how, **asked, **changed)
-    use = predictor.use
-    plain = threshold is None and not any((tta, out, engine, actors, image_size, settings, config))
-    light = torchless(use) if plain else None
-    if light is None:
+    use, table, folder = predictor.use, None, None
+    in_parts = out is not None and is_folder(out)
+    light = not (in_parts or engine or actors) and predictor.light is not None
+    if not light:
         use.task.check_options("predict", **asked, **changed, out=out, workers=workers)
-    table, folder = None, None
-    if out is not None:
-        writes_files = bool(use.task.about.answer_folder)
-        if is_folder(out) and not writes_files:
-            done = answer_parts.answer_parts(
-                predictor, images, Path(out), engine=engine, actors=actors, progress=progress
-            )
-            return Predictions(use.task.name, (), done.reasons, done.images, out=Path(out))
-        if writes_files and Path(out).suffix not in WRITERS:
-            folder = Path(out)
-        else:
-            table = Path(out)
-            check_answer_file(table)
+    writes_files = not light and bool(use.task.about.answer_folder)
+    if out is not None and in_parts and not writes_files:
+        how = {"engine": engine, "actors": actors, "progress": progress}
+        done = answer_parts.answer_parts(predictor, images, Path(out), **how)
+        return Predictions(use.task.name, (), done.failed, done.images, out=Path(out), damaged=done.damaged)
+    if out is not None and writes_files and Path(out).suffix not in WRITERS:
+        folder = Path(out)
+    elif out is not None:
+        table = Path(out)
+        check_answer_file(table)
+    elif writes_files and isinstance(use.model, str | Path):  # those of a model in memory stay there
+        folder = answer_folder(use)
     check_for_folder(engine, actors)
-    listed, missing = image_list(images)
-    opened = light if light and not light.is_slow_for(len(listed)) else model_engine(use, listed, folder)
-    answers: list[Answer] = []
+    listed = image_list(images)
+    opened = predictor.begin(listed, folder)
     failed: dict[str, str] = {}
-    count = 0
-    with (
-        progress_bar("predicting", progress and len(listed) > FEW) as advance,
-        answer_file(table) if table else nullcontext(answers.append) as add,
-    ):
-        for count, answer in enumerate(opened.answers(listed, failed), start=1):
-            add(answer)
-            advance(count + len(failed), len(listed))
-    failed = {each.path: each.reason for each in missing} | failed
-    return Predictions(opened.task_name, answers, failed, count, opened.about, table)
+    damaged: dict[str, str] = {}
+
+    def counted() -> Iterator[Answer]:
+        with progress_bar("predicting", progress and len(listed) > FEW) as advance:
+            for done, answer in enumerate(predictor.answers(listed), start=1):
+                if error := getattr(answer, "error", None):
+                    failed[answer.path] = error
+                if missing := getattr(answer, "damaged", None):
+                    damaged[answer.path] = missing
+                yield answer
+                advance(done, len(listed))
+
+    if table is not None:
+        write_answers(counted(), table)
+        return Predictions(opened.task_name, (), failed, len(listed), opened.about, table, damaged)
+    answers = list(counted())
+    return Predictions(opened.task_name, answers, failed, len(listed), opened.about, None, damaged)
 
 
-def torchless(use: ModelUse) -> TorchlessClassifier | None:
-    """Return what classifies without PyTorch: an exported file that the model is, or that was chosen for it;
-    None where PyTorch computes."""
-    if not isinstance(use.model, str | Path) or use.device not in ("auto", "cpu"):
-        return None
-    if use.precision not in ("auto", "fp32"):
-        return None
-    file, sentence = Path(use.model), ""
-    if not is_program(use.model):
-        chosen = substitute(use.model) if use.precision == "auto" else None
-        if chosen is None or chosen.file is None:
-            return None
-        file, sentence = chosen.file, chosen.sentence
-    exported = open_torchless(file)
-    if exported is None:
-        return None
-    if sentence:
-        say(sentence)
-    return TorchlessClassifier(exported, use.options["top"] or 5, use.batch_size, use.workers)
-
-
-def model_engine(use: ModelUse, images: ImageList, folder: Path | None) -> engines.AnswerEngine:
-    """Return a model of PyTorch that is asked once. Where its answers are files they go into `folder`, by
-    default a new one; those of a model in memory stay there."""
-    if folder is None and use.task.about.answer_folder and isinstance(use.model, str | Path):
-        folder = runs.default_path(Path(use.model).name, root=Path(use.task.about.answer_folder))
-    return engines.AnswerEngine(use, images, folder=folder, reused=False)
+def answer_folder(use: ModelUse) -> Path:
+    """Return a new folder for the answers of a task whose answers are files."""
+    return runs.default_path(Path(str(use.model)).name, root=Path(use.task.about.answer_folder))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from PIL import Image
 
@@ -18,23 +17,56 @@ from vitreous.api.arguments import (
     check_whole,
     model_fields,
     path_of_run,
+    say,
     settings_tree,
     threshold_of,
 )
 from vitreous.api.model_use import ModelUse
 from vitreous.data.decoding import BadImage
-from vitreous.data.image_list import ImageList
-from vitreous.deployment.answers import Columns
+from vitreous.data.image_list import ImageList, ImageRows, is_blank
+from vitreous.deployment.answers import WRONG, Columns, answered, filled
+from vitreous.deployment.programs import is_program, substitute
+from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule, nearest, utf8_name
 
 if TYPE_CHECKING:
     from vitreous.api import engines
     from vitreous.data.dataset import ImageDataset
+    from vitreous.results import Answer
 else:  # it imports PyTorch, without which an exported file answers
     engines = LazyModule("vitreous.api.engines")
 
 OUTPUTS = ("labels", "features")
 OPTIONS = ("top", "threshold", "tta")  # of the output "labels"
+NO_ANSWER = ("path", *WRONG)  # the columns that an image has without an answer
+
+
+class Engine(Protocol):
+    """A model at work in this process: it reads images as it takes them, and answers a batch at a time."""
+
+    @property
+    def task_name(self) -> str: ...
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What its answers have in common."""
+        ...
+
+    @property
+    def labels(self) -> list[str] | None:
+        """The classes of the column probabilities; None where there is no such column."""
+        ...
+
+    def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
+        """Yield images as the model takes them, in batches: all of them, and in order."""
+        ...
+
+    def answers(self, names: list[str], images: Any) -> Iterable[Answer]:
+        """Return the answer to each image of a batch."""
+        ...
+
+    def columns(self, names: list[str], images: Any) -> Columns:
+        """Return the answers to the images of a batch as columns."""
+        ...
 
 
 class Predictor:
@@ -93,20 +125,63 @@ class Predictor:
         self.use = ModelUse(model, device, precision, batch_size, workers, fields, options)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name != "opened"}
+        return {name: value for name, value in vars(self).items() if name not in ("engine", "light")}
 
     @cached_property
-    def opened(self) -> engines.AnswerEngine | engines.FeatureEngine:
-        """The model at work in this process."""
-        return engines.ENGINES[self.output](self.use, self.calibration() if self.calibration else None)
+    def engine(self) -> Engine:
+        """The model at work in this process, for any images that come."""
+        opened = engines.opened_engine(self.output, self.use)
+        opened.begin(self.calibration() if self.calibration else None)
+        return opened
+
+    @cached_property
+    def light(self) -> TorchlessClassifier | None:
+        """What classifies a few images without PyTorch; None where PyTorch computes."""
+        return torchless(self.use, self.output)
+
+    def begin(self, images: ImageDataset, folder: Path | None = None) -> Engine:
+        """Open the model for these images: without PyTorch where that can be, and they are not so many that
+        PyTorch's way of reading them is worth its loading.
+
+        Args:
+            folder: for the files of a task whose answers are files.
+        """
+        if folder is None and self.light and not self.light.is_slow_for(len(images)):
+            self.engine = self.light
+        else:
+            opened = engines.opened_engine(self.output, self.use)
+            opened.begin(images, folder)
+            self.engine = opened
+        return self.engine
 
     @property
     def labels(self) -> list[str] | None:
         """The classes that `probabilities` has, in their order; None where there is no such column."""
-        return self.opened.labels
+        return self.engine.labels
+
+    def batches(
+        self, images: ImageDataset, compute: Callable[[list[str], Any], Any]
+    ) -> Iterator[tuple[ImageRows, Any]]:
+        """Yield the rows of images, all of them and in order, each batch with what is computed of those that
+        can be read, or None. This is the one loop over images that are asked about, whoever computes."""
+        for rows in self.engine.rows(images):
+            names = [rows.names[place] for place in rows.readable]
+            yield rows, compute(names, rows.images) if names else None
+
+    def answers(self, images: ImageDataset) -> Iterator[Answer]:
+        """Yield the answer to each image, in order: of one that cannot be read why not."""
+        for rows, found in self.batches(images, self.engine.answers):
+            yield from answered(rows, found or ())
+
+    def columns(self, images: ImageDataset) -> Iterator[Columns]:
+        """Yield the rows of images, a batch after the other, as columns: path, those of the output, and what
+        is wrong with an image."""
+        for rows, found in self.batches(images, self.engine.columns):
+            yield filled(rows, found or {})
 
     def __call__(self, batch: Mapping[str, Any]) -> Columns:
-        """Return a row for each image: its path, its answer, and what was wrong with it, or None.
+        """Return a row for each image: its path, its answer, and what is wrong with it: `damaged` says what
+        is missing of it, `error` why it cannot be read; both are None of an image that is whole.
 
         Args:
             batch: a column "path", or "bytes" (of files), or both.
@@ -119,26 +194,53 @@ class Predictor:
         if "bytes" in batch:
             images: ImageList = StoredImages(list(batch["bytes"]))
         elif "path" in batch:
-            images = ImageList([str(path) for path in batch["path"]])
+            paths = list(batch["path"])
+            missing = {row: "there is no path" for row, path in enumerate(paths) if is_blank(path)}
+            images = ImageList([str(path) for path in paths], missing)
         else:
             raise InputError(f"a batch needs a column path or bytes; this one has {', '.join(batch)}")
-        failed: dict[str, str] = {}
-        found: list[Columns] = list(self.opened.columns(images, failed))
-        found = found or [self.blank()]  # not one can be read, or there is none: the columns stay the same
-        names = [images.name(index) for index in range(len(images))]
-        rows: Columns = {"path": [utf8_name(path) for path in batch.get("path", names)]}
+        found = list(self.columns(images))
+        if not any(len(columns) > len(NO_ANSWER) for columns in found):
+            found.append(self.blank())  # not one can be read, or there is none: the columns stay the same
         known = dict[str, None]()  # the columns, in their order
-        for columns in found:
+        for columns in sorted(found, key=len, reverse=True):
             known.update(dict.fromkeys(columns))
-        for column in known:
-            if column != "path":
-                values = chain.from_iterable(columns[column] for columns in found)
-                rows[column] = [None if name in failed else next(values) for name in names]
-        return {**rows, "error": [failed.get(name) for name in names]}
+        whole: Columns = {}
+        for name in known:
+            whole[name] = []
+            for columns in found:
+                whole[name].extend(columns.get(name, [None] * len(columns["path"])))
+        if "path" in batch:
+            whole["path"] = [utf8_name(path) for path in batch["path"]]
+        return whole
 
     def blank(self) -> Columns:
-        """Return the columns that any image has."""
-        return next(self.opened.columns(ImageList([Image.new("RGB", (64, 64))]), {}))
+        """Return the columns that any image has, without a row."""
+        columns = next(self.columns(ImageList([Image.new("RGB", (64, 64))])))
+        return {name: values[:0] for name, values in columns.items()}
+
+
+def torchless(use: ModelUse, output: str) -> TorchlessClassifier | None:
+    """Return what classifies without PyTorch: an exported file that the model is, or that was chosen for it;
+    None where PyTorch computes."""
+    if output != "labels" or use.fields or use.options.get("threshold") is not None or use.options.get("tta"):
+        return None
+    if not isinstance(use.model, str | Path) or use.device not in ("auto", "cpu"):
+        return None
+    if use.precision not in ("auto", "fp32"):
+        return None
+    file, sentence = Path(use.model), ""
+    if not is_program(use.model):
+        chosen = substitute(use.model) if use.precision == "auto" else None
+        if chosen is None or chosen.file is None:
+            return None
+        file, sentence = chosen.file, chosen.sentence
+    exported = open_torchless(file)
+    if exported is None:
+        return None
+    if sentence:
+        say(sentence)
+    return TorchlessClassifier(exported, use.options.get("top") or 5, use.batch_size, use.workers)
 
 
 class StoredImages(ImageList):

@@ -23,7 +23,7 @@ from vitreous.cli.options import (
     TrainedModel,
     Workers,
 )
-from vitreous.cli.printing import print_failed, print_json, print_metrics, print_table
+from vitreous.cli.printing import print_json, print_metrics, print_table, print_wrong
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
 
@@ -60,8 +60,6 @@ def evaluate(
     **options: Unpack[EvaluateOptions],
 ) -> int:
     """Evaluate a model on data that it did not learn from, each example once."""
-    from vitreous.data.image_list import Failure
-
     found = vt.evaluate(run, data, **options)
     if os.environ.get("RANK", "0") != "0":  # of torchrun's processes the first one prints
         return 0
@@ -80,7 +78,7 @@ def evaluate(
         for table in found.tables():
             print(f"\n{table.title}" if table.title else "")
             print_table(table.headers, table.rows, words=table.words)
-    return print_failed(Failure(*each) for each in found.failed.items())
+    return print_wrong(found.failed, found.damaged)
 
 
 class ProbeOptions(TypedDict, total=False):

@@ -26,7 +26,7 @@ from vitreous.cli.options import (
     TrainedModel,
     Workers,
 )
-from vitreous.cli.printing import print_failed, print_json
+from vitreous.cli.printing import print_json, print_wrong
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 
@@ -82,8 +82,6 @@ def predict(
     """Answer what a model was trained to say of images."""
     if not images:
         raise InputError(said("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'"))
-    from vitreous.data.image_list import Failure
-
     least = parse_threshold(threshold) if threshold else None
     found = vt.predict(model, list(images), threshold=least, **options)
     if json:
@@ -93,7 +91,7 @@ def predict(
             print(answer.line().replace("\n", "\\n"))  # of a file's name or a text
         if found.out:
             print(said("answers to {count} images: {out}", count=found.count, out=found.out))
-    return print_failed(Failure(*each) for each in found.failed.items())
+    return print_wrong(found.failed, found.damaged)
 
 
 def parse_threshold(words: Sequence[str]) -> float | str | dict[str, float]:
@@ -146,4 +144,5 @@ def embed(
     else:
         count, width = features.values.shape
         print(said("{out}: {count} images, {width} features of each", out=out, count=count, width=width))
-    return print_failed(features.failed)
+    failed = {each.path: each.reason for each in features.failed}
+    return print_wrong(failed, {each.path: each.reason for each in features.damaged})

@@ -40,6 +40,14 @@ def print_failed(failed: Iterable[Failure]) -> int:
     return code
 
 
+def print_wrong(failed: Mapping[str, str], damaged: Mapping[str, str]) -> int:
+    """Print a line on stderr for each image that could not be read, or of which a part is missing. The exit
+    code: 1 if any could not be read."""
+    for path, reason in {**failed, **damaged}.items():
+        print(printable(f"vitreous: {path}: {unreadable(reason)}"), file=sys.stderr)
+    return 1 if failed else 0
+
+
 def print_findings(findings: Iterable[Finding]) -> None:
     """Print what is wrong with data or a run, how to fix it, and a few of the images concerned."""
     for finding in findings:

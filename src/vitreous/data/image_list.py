@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeGuard, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 from PIL import Image
@@ -15,6 +16,7 @@ from PIL import Image
 from vitreous.data.dataset import ImageDataset, StoredImage, one_class
 from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, first_bands, read_file
 from vitreous.errors import InputError, utf8_name
+from vitreous.languages.terminal import said
 from vitreous.models.bands import MOST
 from vitreous.models.preprocessing import ImageLike, as_pil, as_stored, is_image
 from vitreous.outside import identity, is_visible_folder, local_path
@@ -42,13 +44,18 @@ class Failure:
 
 
 class ImageList(ImageDataset):
-    """Images without labels, decoded when they are asked for. images: paths of files, PIL images, arrays of
-    one image each."""
+    """Images without labels, decoded when they are asked for.
+
+    Args:
+        images: paths of files, PIL images, arrays of one image each.
+        missing: of rows under whose path there is nothing, why; they cannot be read.
+    """
 
     source = "image"
 
-    def __init__(self, images: Sequence[ImageLike]) -> None:
+    def __init__(self, images: Sequence[ImageLike], missing: Mapping[int, str] | None = None) -> None:
         self.images = list(images)
+        self.missing = dict(missing or {})
         self.targets = one_class(len(images))
 
     def name(self, index: int) -> str:
@@ -57,6 +64,8 @@ class ImageList(ImageDataset):
 
     def encoded(self, index: int) -> bytes | None:
         image = self.images[index]
+        if index in self.missing:
+            raise BadImage(self.name(index), self.missing[index])
         if isinstance(image, str) and is_url(image):
             return read_url(image)
         return read_file(image) if isinstance(image, str | Path) else None
@@ -72,30 +81,51 @@ class ImageList(ImageDataset):
         return super().stored(index) if isinstance(image, str | Path) else as_stored(image)
 
 
-def image_list(images: object) -> tuple[ImageList, list[Failure]]:
-    """Return what `images` means, and the paths under which nothing was found.
+class ImageRows(NamedTuple):
+    """Some images of a dataset, one after the other, and what a model takes of those that can be read. A row
+    is answered, or says why not: whatever reads images for answers yields these.
+
+    Attributes:
+        names: of all of these images, in order; two of them may be equal.
+        images: those that can be read, in order.
+        failed: why an image cannot be read, by its place in `names`.
+        damaged: what is missing of an image that was read, by its place in `names`.
+    """
+
+    names: list[str]
+    images: Any
+    failed: dict[int, str]
+    damaged: dict[int, str]
+
+    @property
+    def readable(self) -> list[int]:
+        """The places in `names` of the images that can be read."""
+        return [place for place in range(len(self.names)) if place not in self.failed]
+
+
+def image_list(images: object) -> ImageList:
+    """Return what `images` means: as many rows as there are images in a list, whatever can be read of them.
 
     Args:
-        images: a data frame with a column path; or one or many of: the path of a file, a folder (with
-            everything below it) or a glob; a PIL image; an array of one image, (H, W) or (H, W, C), a tensor,
-            also (C, H, W), or a batch of these: an array (3, H, W) is three gray images.
+        images: one or many of: the path of a file, a folder (with everything below it) or a glob; a PIL
+            image; an array of one image, (H, W) or (H, W, C), a tensor, also (C, H, W), or a batch of these:
+            an array (3, H, W) is three gray images. Many paths may be a list, an array, a Series, a column
+            of a data frame, or the data frame with a column path.
 
     Raises:
         InputError: no image was found at all, or something that is not an image.
     """
     if isinstance(images, ImageList):
-        return images, []
-    if "path" in getattr(images, "columns", ()):  # a data frame, of pandas or polars
-        images = list(cast("Mapping[str, Iterable[object]]", images)["path"])
+        return images
+    if (paths := column_of_paths(images)) is not None:
+        images = paths
     many = list(images) if is_many(images) else [images]
     if not many:
         raise InputError("there is no image in an empty list: give paths, PIL images or arrays")
-    paths = [str(each) for each in many if isinstance(each, str | Path)]
-    if paths:
-        if len(paths) < len(many):
+    if any(isinstance(each, str | Path) for each in many):
+        if not all(isinstance(each, str | Path) or is_blank(each) for each in many):
             raise InputError("paths and images in memory are mixed: give one kind of them")
-        found, missing = find_images(paths)
-        return ImageList(found), missing
+        return listed_images(many)
     in_memory: list[StoredImage] = []
     for each in many:
         if not is_image(each):
@@ -103,7 +133,30 @@ def image_list(images: object) -> tuple[ImageList, list[Failure]]:
                 f"an image is a path, a file's bytes, a PIL image, an array or a tensor, not {each!r:.60}"
             )
         in_memory.append(as_stored(each))
-    return ImageList(in_memory), []
+    return ImageList(in_memory)
+
+
+def column_of_paths(images: object) -> list[object] | None:
+    """Return the paths that are a column of a data frame (of pandas or polars), `path` or its only one, or
+    an array of texts; None for anything else."""
+    columns = list(getattr(images, "columns", ()))
+    if columns:
+        name = "path" if "path" in columns else columns[0]
+        if name != "path" and len(columns) > 1:
+            names = ", ".join(map(str, columns))
+            raise InputError(
+                f"the data frame has no column 'path' (it has: {names}): give that of the paths, frame[NAME]"
+            )
+        return list(cast("Mapping[object, Iterable[object]]", images)[name])
+    if isinstance(images, np.ndarray) and images.dtype.kind in "UO":
+        paths: list[object] = images.reshape(-1).tolist()
+        return paths
+    return None
+
+
+def is_blank(path: object) -> bool:
+    """Return whether a cell of a column of paths is empty: None, or what a library has for it (NaN, NA)."""
+    return path is None or type(path).__name__ in ("NAType", "NaTType") or path != path
 
 
 @runtime_checkable
@@ -131,21 +184,55 @@ def is_of_bands(images: Shaped) -> bool:
     return bool(bands <= MOST < min(sides))
 
 
-def find_images(wanted: Sequence[str]) -> tuple[list[str], list[Failure]]:
-    """Return the files that files (whatever their names), folders and globs mean, each once; and what was not
-    found. Raises InputError: nothing was found at all."""
-    found: dict[str, None] = {}
-    missing: list[Failure] = []
-    for each in wanted:
-        files = matches(each)
-        found.update(dict.fromkeys(files))
+def listed_images(wanted: Sequence[object]) -> ImageList:
+    """Return the images that paths mean, in order.
+
+    A list that a user wrote is a list: the path of a file has a row as often as it is named, and one under
+    which there is nothing, or an empty cell of a table, has a row that says so. Folders and globs mean the
+    files in them that have none yet, each once.
+
+    Raises:
+        InputError: nothing was found at all.
+    """
+    found: list[str] = []
+    missing: dict[int, str] = {}
+    merged = 0
+    seen: set[str] = set()
+    for number, each in enumerate(wanted, start=1):
+        if not isinstance(each, str | Path):  # an empty cell
+            missing[len(found)] = "there is no path"
+            found.append(f"row {number}")
+            continue
+        files = matches(path := str(each))
         if not files:
-            reason = "a folder without images" if Path(each).is_dir() else NO_SUCH
-            missing.append(Failure(utf8_name(each), reason))
-    if not found:
-        tried = "; ".join(f"{failure.path}: {failure.reason}" for failure in missing)
-        raise InputError(f"no image found ({tried}): give files, folders or globs such as 'photos/*.jpg'")
-    return list(found), missing
+            missing[len(found)] = "a folder without images" if Path(path).is_dir() else NO_SUCH
+            found.append(path)
+        elif not names_one(path):
+            new = [file for file in files if file not in seen]
+            merged += len(files) - len(new)
+            found += new
+        else:
+            found += files
+        seen.update(files)
+    if len(missing) == len(found):
+        tried = "; ".join(f"{utf8_name(found[row])}: {reason}" for row, reason in missing.items())
+        raise InputError(
+            f"no image found ({tried:.500}): give files, folders or globs such as 'photos/*.jpg'"
+        )
+    if merged:
+        warnings.warn(
+            said(
+                "{count} images are in several of the folders and globs, and are answered once each",
+                count=merged,
+            ),
+            stacklevel=2,
+        )
+    return ImageList(found, missing)
+
+
+def names_one(path: str) -> bool:
+    """Return whether a path is that of one file, and not of a folder or a glob."""
+    return is_url(path) or (local_path(path).exists() and not local_path(path).is_dir())
 
 
 def matches(wanted: str) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
@@ -21,6 +21,8 @@ from vitreous.whole_files import folder_for, whole
 if TYPE_CHECKING:
     import pyarrow
     from pyarrow import parquet
+
+    from vitreous.data.image_list import ImageRows
 else:  # an extra, which takes long to import
     pyarrow, parquet = LazyModule("pyarrow"), LazyModule("pyarrow.parquet")
 
@@ -69,12 +71,77 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Predictions(Result):
-    """The answers to images, in order, and the images that could not be read, with the reason.
+class Unreadable:
+    """The row of an image that cannot be read, in the place of an answer.
 
     Attributes:
-        count: how many answers there are.
-        out: the file that they are in; then `answers` is empty.
+        error: why.
+        label, probability, value, text, score: None, whatever the task would have answered.
+        top, labels: empty.
+    """
+
+    path: str
+    error: str
+    label = probability = value = text = score = None
+    top: ClassVar[tuple[Choice, ...]] = ()
+    labels: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def line(self) -> str:
+        return f"{self.path}  {self.error}"
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """The answer to what is left of an image, of which the attributes are those of the answer.
+
+    Attributes:
+        answer: itself.
+        damaged: what is missing of the image.
+    """
+
+    answer: Answer
+    damaged: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "answer":  # not there yet, while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.answer, name)
+
+    @property
+    def path(self) -> str:
+        return self.answer.path
+
+    def to_json(self) -> dict[str, object]:
+        return {**self.answer.to_json(), "damaged": self.damaged}
+
+    def line(self) -> str:
+        return f"{self.answer.line()}  [{self.damaged}]"
+
+
+def answered(rows: ImageRows, answers: Iterable[Answer]) -> Iterator[Answer]:
+    """Yield an answer for each row, given those to the images that could be read."""
+    found = iter(answers)
+    for place, name in enumerate(rows.names):
+        if place in rows.failed:
+            yield Unreadable(name, rows.failed[place])
+            continue
+        answer = next(found)
+        yield Damaged(answer, rows.damaged[place]) if place in rows.damaged else answer
+
+
+@dataclass(frozen=True)
+class Predictions(Result):
+    """The answers to images, one for each that was asked about and in this order. Of an image that cannot be
+    read it is an `Unreadable`, which says why; of a damaged one it says what is missing.
+
+    Attributes:
+        failed: the images that could not be read, with the reason.
+        count: how many images there are.
+        out: the file or folder that the answers are in; then `answers` is empty.
+        damaged: the images of which a part is missing, with what that is.
     """
 
     task: str
@@ -83,12 +150,13 @@ class Predictions(Result):
     count: int
     about: Mapping[str, Any] = field(default_factory=dict)
     out: Path | None = None
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        answers = [each.to_json() for each in self.answers]
+        answers = [*in_one_form(each.to_json() for each in self.answers)]
         given = {"count": self.count, "out": str(self.out)} if self.out else {"predictions": answers}
-        failed = [{"path": path, "reason": reason} for path, reason in self.failed.items()]
-        return {"task": self.task, **given, "failed": failed, **self.about}
+        wrong = {"failed": reasons(self.failed), "damaged": reasons(self.damaged)}
+        return {"task": self.task, **given, **wrong, **self.about}
 
     def __len__(self) -> int:
         return self.count
@@ -100,13 +168,47 @@ class Predictions(Result):
         return self.answers[index]
 
     def table(self) -> list[dict[str, Any]]:
-        """Return one row for each image."""
-        return [scalars(each.to_json()) for each in self.answers]
+        """Return one row for each image, with what is wrong with it in the columns damaged and error."""
+        rows = []
+        for each in self.answers:
+            rows.append({"path": each.path, **scalars(each.to_json())})
+        columns = dict.fromkeys(name for row in rows for name in row)
+        wrong = {"damaged": columns.pop("damaged", None), "error": columns.pop("error", None)}
+        return [{**columns, **wrong, **row} for row in rows]
+
+
+def reasons(found: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return images and what is wrong with them, for JSON."""
+    return [{"path": path, "reason": reason} for path, reason in found.items()]
+
+
+def in_one_form(answers: Iterable[dict[str, object]]) -> Iterator[dict[str, object]]:
+    """Yield answers, those without an answer with the names that the others have: null, or an empty list."""
+    waiting: list[dict[str, object]] = []
+    blank: dict[str, object] | None = None
+    for answer in answers:
+        if "error" in answer and blank is None:
+            waiting.append(answer)
+            continue
+        if blank is None:
+            blank = {name: blank_like(value) for name, value in answer.items() if name != "damaged"}
+            for each in waiting:
+                yield {**blank, **each}
+            waiting.clear()
+        yield {**blank, **answer} if "error" in answer else answer
+    yield from waiting
+
+
+def blank_like(value: object) -> object:
+    """Return what stands for a value that there is not."""
+    if isinstance(value, list | tuple):
+        return []
+    return {} if isinstance(value, Mapping) else None
 
 
 TOGETHER = 1024  # rows of a Parquet row group
 
-AddAnswer = Callable[[Answer], None]
+WRONG = ("damaged", "error")  # columns: what is missing of an image, and why it cannot be read
 Columns = dict[str, Any]  # a column's values by its name: a list, or an array with a row for each image
 
 
@@ -133,55 +235,44 @@ def check_answer_file(path: Path) -> None:
         require_packages("pyarrow", extra="data", what=f"writing {path}")
 
 
-@contextmanager
-def answer_file(path: Path) -> Iterator[AddAnswer]:
-    """Yield what adds an answer to a file, in a folder that is made where it is missing. The file has its
-    name once the context ends without an error. Raises InputError: it cannot be written."""
-    with (
-        writing_to(path),
-        folder_for(path.parent),
-        whole(path, new=True) as partial,
-        WRITERS[path.suffix](partial) as add,
-    ):
-        yield add
+def write_answers(answers: Iterable[Answer], path: Path) -> None:
+    """Write answers into a file as they come, a row for each image, in a folder that is made where it is
+    missing. The file has its name once all are there. Raises InputError: it cannot be written."""
+    rows = in_one_form(each.to_json() for each in answers)
+    with writing_to(path), folder_for(path.parent), whole(path, new=True) as partial:
+        WRITERS[path.suffix](rows, partial)
 
 
-@contextmanager
-def csv_rows(path: Path) -> Iterator[AddAnswer]:
-    """Yield what writes answers as the rows of a CSV, whose columns are those of the first answer."""
+def write_csv(rows: Iterable[Mapping[str, object]], path: Path) -> None:
+    """Write the rows of a CSV, whose columns are those of the first one."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table: csv.DictWriter[str] | None = None
-
-        def add(answer: Answer) -> None:
-            nonlocal table
-            row = answer_columns(answer.to_json())
+        for row in map(answer_columns, rows):
             if table is None:
                 table = csv.DictWriter(file, list(row))
                 table.writeheader()
             table.writerow(row)
 
-        yield add
 
-
-@contextmanager
-def json_lines(path: Path) -> Iterator[AddAnswer]:
-    """Yield what writes an answer as a line of JSON."""
+def write_json_lines(rows: Iterable[Mapping[str, object]], path: Path) -> None:
+    """Write each row as a line of JSON."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        yield lambda answer: print(to_json(answer.to_json(), inf_nan_mode="null").decode(), file=file)
+        for row in rows:
+            print(to_json(row, inf_nan_mode="null").decode(), file=file)
 
 
-@contextmanager
-def parquet_rows(path: Path) -> Iterator[AddAnswer]:
-    """Yield what writes an answer as a row of a Parquet file."""
+def write_parquet(rows: Iterable[Mapping[str, object]], path: Path) -> None:
+    """Write the rows of a Parquet file."""
     tables = ParquetTables(path)
-    yield lambda answer: tables.add(pyarrow.Table.from_pylist([answer_columns(answer.to_json())]))
+    for row in map(answer_columns, rows):
+        tables.add(table_of({name: [value] for name, value in row.items()}))
     tables.close()
 
 
-WRITERS: Mapping[str, Callable[[Path], AbstractContextManager[AddAnswer]]] = {
-    ".csv": csv_rows,
-    ".jsonl": json_lines,
-    ".parquet": parquet_rows,
+WRITERS: Mapping[str, Callable[[Iterable[Mapping[str, object]], Path], None]] = {
+    ".csv": write_csv,
+    ".jsonl": write_json_lines,
+    ".parquet": write_parquet,
 }
 
 
@@ -201,7 +292,10 @@ class ParquetTables:
 
     def flush(self) -> parquet.ParquetWriter:
         """Write the rows that wait; return what writes them."""
-        table = pyarrow.concat_tables(self.waiting or [pyarrow.table({})], promote_options="permissive")
+        known = [self.writer.schema.empty_table()] if self.writer else []  # those without answers have less
+        table = pyarrow.concat_tables(
+            [*known, *self.waiting] or [pyarrow.table({})], promote_options="permissive"
+        )
         self.waiting.clear()
         self.writer = self.writer or parquet.ParquetWriter(self.path, table.schema)
         self.writer.write_table(table.cast(self.writer.schema).combine_chunks())
@@ -216,7 +310,8 @@ class ParquetTables:
 
 def answer_columns(answer: Mapping[str, object]) -> Columns:
     """Return an answer as one value for each column: of the labels after the first one `label_2`,
-    `probability_2` ...; several labels with a bar between, as manifests have them; shares as JSON."""
+    `probability_2` ...; several labels with a bar between, as manifests have them; shares as JSON; and at
+    last what is wrong with the image."""
     row: Columns = {}
     for name, value in answer.items():
         if name == "top" and isinstance(value, list | tuple):
@@ -227,16 +322,59 @@ def answer_columns(answer: Mapping[str, object]) -> Columns:
             row[name] = json.dumps(value, ensure_ascii=False)
         else:
             row[name] = "|".join(value) if isinstance(value, list | tuple) else value
-    return row
+    return row | {name: row.pop(name, None) for name in WRONG}
+
+
+def columns_of(answers: Iterable[Answer]) -> Columns:
+    """Return answers as columns, but for what is wrong with their images."""
+    rows = [answer_columns(each.to_json()) for each in answers]
+    return {name: [row.get(name) for row in rows] for name in rows[0] if name not in WRONG}
+
+
+def label_columns(probabilities: NDArray[np.float32], labels: Sequence[str]) -> Columns:
+    """Return the most probable label of each image, its probability, and those of all."""
+    best = probabilities.argmax(axis=1)
+    return {
+        "label": [labels[number] for number in best],
+        "probability": probabilities[np.arange(len(best)), best],
+        "probabilities": probabilities,
+    }
+
+
+def filled(rows: ImageRows, columns: Columns) -> Columns:
+    """Return a row for each image, given those of the images that could be read: its path, its answer, or
+    None in every column of it, and what is wrong with the image."""
+    whole: Columns = {"path": rows.names}
+    for name, values in columns.items():
+        if name != "path":
+            whole[name] = spread(values, rows) if rows.failed else values
+    places = range(len(rows.names))
+    whole["damaged"] = [rows.damaged.get(place) for place in places]
+    whole["error"] = [rows.failed.get(place) for place in places]
+    return whole
+
+
+def spread(values: Any, rows: ImageRows) -> list[Any]:
+    """Return the values of the images that could be read in their places, and None in the others."""
+    found: list[Any] = [None] * len(rows.names)
+    for place, value in zip(rows.readable, values, strict=True):
+        found[place] = value
+    return found
 
 
 def table_of(columns: Columns) -> pyarrow.Table:
-    """Return columns as a pyarrow table; arrays as lists of a fixed length."""
+    """Return columns as a pyarrow table; arrays, and lists of arrays or None, as lists of a fixed length."""
     arrays = {}
     for name, values in columns.items():
-        if isinstance(values, np.ndarray) and values.ndim == 2:
+        first = next((each for each in values if each is not None), None)
+        if name in WRONG:
+            arrays[name] = pyarrow.array(values, pyarrow.string())
+        elif isinstance(values, np.ndarray) and values.ndim == 2:
             flat = pyarrow.array(values.reshape(-1))
             arrays[name] = pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
+        elif isinstance(first, np.ndarray):
+            kind = pyarrow.list_(pyarrow.from_numpy_dtype(first.dtype), len(first))
+            arrays[name] = pyarrow.array(values, kind)
         else:
             arrays[name] = pyarrow.array(values)
     return pyarrow.table(arrays)

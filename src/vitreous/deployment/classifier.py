@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import compress
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.checkpoints.weights import check_finite
-from vitreous.deployment.answers import Choice, Prediction
+from vitreous.deployment.answers import Choice, Prediction, label_columns
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.models.model import Runnable, WithEncoder
@@ -62,13 +61,7 @@ class ClassPredictor:
 
     def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, object]:
         """Return the most probable label of each preprocessed image, its probability, and those of all."""
-        values = self.probabilities(images).cpu().numpy()
-        best = values.argmax(axis=1)
-        return {
-            "label": [self.labels[number] for number in best],
-            "probability": values[np.arange(len(best)), best],
-            "probabilities": values,
-        }
+        return label_columns(self.probabilities(images).cpu().numpy(), self.labels)
 
     def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
         """Return the most probable labels of each preprocessed image, in descending order."""

@@ -15,9 +15,11 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
+from vitreous.data.image_list import ImageRows
 from vitreous.data.workers import in_order, worker_count
-from vitreous.deployment.answers import Choice, Prediction
+from vitreous.deployment.answers import Choice, Columns, Prediction, label_columns
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
+from vitreous.errors import utf8_name
 from vitreous.models.preprocessing import Preprocessing, upright
 
 Prepared = Image.Image | NDArray[np.float32]  # upright; or as the model takes it, (C, H, W)
@@ -46,10 +48,10 @@ class TorchlessClassifier:
         """Return whether PyTorch's way of decoding so many images is worth its loading."""
         return images >= MANY and not self.takes_pixels
 
-    def answers(self, images: ImageDataset, failed: dict[str, str]) -> Iterator[Prediction]:
-        """Yield the most probable labels of each image, in order; `failed` takes the unreadable ones."""
+    def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
+        """Yield images as `probabilities` takes them, in batches and in order."""
 
-        def read(index: int) -> Prepared | BadImage:
+        def read(index: int) -> tuple[Prepared, str | None] | BadImage:
             try:
                 return self.prepared(images, index)
             except BadImage as bad:
@@ -57,30 +59,44 @@ class TorchlessClassifier:
 
         with ThreadPoolExecutor(self.workers) as threads:
             found = in_order(threads, read, range(len(images)), ahead=2 * self.batch_size)
-            numbered = enumerate(found)
-            while batch := list(islice(numbered, self.batch_size)):
-                names: list[str] = []
+            for start in range(0, len(images), self.batch_size):
+                batch = list(islice(found, self.batch_size))
+                names = [utf8_name(images.name(start + place)) for place in range(len(batch))]
                 good: list[Prepared] = []
-                for index, image in batch:
-                    if isinstance(image, BadImage):
-                        failed[image.name] = image.reason
-                    else:
-                        names.append(images.name(index))
-                        good.append(image)
-                if good:
-                    rows = probabilities(self.exported, good)
-                    for name, row in zip(names, rows, strict=True):
-                        yield Prediction.of(name, choices(self.labels, row, self.top))
+                failed: dict[int, str] = {}
+                damaged: dict[int, str] = {}
+                for place, one in enumerate(batch):
+                    if isinstance(one, BadImage):
+                        failed[place] = one.reason
+                        continue
+                    image, damage = one
+                    good.append(image)
+                    if damage:
+                        damaged[place] = damage
+                yield ImageRows(names, good, failed, damaged)
 
-    def prepared(self, images: ImageDataset, index: int) -> Prepared:
-        """Return an image as `probabilities` takes it. Raises BadImage."""
+    def answers(self, names: list[str], images: list[Prepared]) -> list[Prediction]:
+        """Return the most probable labels of each image of a batch."""
+        answers: list[Prediction] = []
+        for name, row in zip(names, probabilities(self.exported, images), strict=True):
+            answers.append(Prediction.of(name, choices(self.labels, row, self.top)))
+        return answers
+
+    def columns(self, names: list[str], images: list[Prepared]) -> Columns:
+        """Return the most probable label of each image, its probability, and those of all."""
+        return label_columns(probabilities(self.exported, images), self.labels)
+
+    def prepared(self, images: ImageDataset, index: int) -> tuple[Prepared, str | None]:
+        """Return an image as `probabilities` takes it, and what is missing of it. Raises BadImage."""
         encoded = images.opened(index, self.preprocessing.channels, self.preprocessing)
         if self.takes_pixels:
-            return encoded.upright()
-        if encoded.bands is None:
-            return prepared(encoded.upright(), self.preprocessing)
-        encoded.scaled_bands()  # or it is a bad image
-        return prepared(encoded.bands, self.preprocessing)
+            image: Prepared = encoded.upright()
+        elif encoded.bands is None:
+            image = prepared(encoded.upright(), self.preprocessing)
+        else:
+            encoded.scaled_bands()  # or it is a bad image
+            image = prepared(encoded.bands, self.preprocessing)
+        return image, encoded.damage
 
 
 def open_torchless(file: Path) -> Exported | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypedDict
 
@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from vitreous.checkpoints.weights import check_finite, listing
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.decoding import BadImage
+from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, evaluation_loader
+from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import gives_numbers
 from vitreous.models.model import Runnable, modes_restored
@@ -52,6 +54,7 @@ class About(TypedDict):
     indices: Int[np.ndarray, " N"]
     names: tuple[str, ...]
     failed: Mapping[str, str]
+    damaged: Mapping[str, str]
     seconds: float
 
 
@@ -62,6 +65,7 @@ class Outputs(NamedTuple):
     names: tuple[str, ...]  # its name there
     values: Shaped[Tensor, "N ..."]  # a row for each, on the CPU
     failed: Mapping[str, str]  # images that could not be decoded, and why
+    damaged: Mapping[str, str]  # images that were read, but for a part that is missing, and what that is
     seconds: float  # from the first image to the last
 
     @property
@@ -71,6 +75,7 @@ class Outputs(NamedTuple):
             "indices": self.indices,
             "names": self.names,
             "failed": self.failed,
+            "damaged": self.damaged,
             "seconds": self.seconds,
         }
 
@@ -129,19 +134,20 @@ def compute_outputs(
             if progress:
                 done = world.size * (sum(map(len, indices)) + len(loader.bad))
                 progress(min(done, len(images)), len(images))
-    failed = dict(loader.bad)
+    failed, damaged = dict(loader.bad), dict(loader.bad.damaged)
     if world.size > 1:
-        parts = world.gather((indices, values, failed))
-        indices, values, failed = [], [], {}
-        for its_indices, its_values, its_failed in parts:
+        parts = world.gather((indices, values, failed, damaged))
+        indices, values, failed, damaged = [], [], {}, {}
+        for its_indices, its_values, its_failed, its_damaged in parts:
             indices += its_indices
             values += its_values
             failed |= its_failed
+            damaged |= its_damaged
     check_readable(len(indices), images, failed)
     rows, order = torch.cat(indices).sort()
     found = torch.cat(values)[order] if world.size > 1 else torch.cat(values)
     names = tuple(utf8_name(images.name(row)) for row in rows.tolist())
-    return Outputs(rows.numpy(), names, found, failed, time.perf_counter() - started)
+    return Outputs(rows.numpy(), names, found, failed, damaged, time.perf_counter() - started)
 
 
 def number_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
@@ -230,16 +236,50 @@ def image_batches(
             yield some
 
 
-def prepared_batches(
-    model: Any, images: ImageDataset, failed: dict[str, str], **options: Any
-) -> Iterator[tuple[list[str], Float[Tensor, "B C H W"]]]:
-    """Yield images as the model takes them, in batches, with their names; `failed` takes what cannot be read.
-    options: `device`, `batch_size` and `workers`, as in `Batching`."""
+def image_rows(model: Any, images: ImageDataset, **options: Any) -> Iterator[ImageRows]:
+    """Yield images as a model takes them, a tensor (B, C, H, W) for each batch, in order. options: `device`,
+    `batch_size` and `workers`, as in `Batching`."""
     loader = evaluation_loader(images, preprocessing=model.preprocessing, **options)
+    first = 0
     for batch in loader:
-        failed |= dict(loader.bad)
-        yield [utf8_name(images.name(index)) for index in batch.indices.tolist()], batch.images
-    failed |= dict(loader.bad)
+        read = batch.indices.tolist()
+        yield rows_of(images, range(first, read[-1] + 1), read, batch.images, loader.bad)
+        first = read[-1] + 1
+    if first < len(images):
+        yield rows_of(images, range(first, len(images)), [], (), loader.bad)
+
+
+def rows_of(
+    images: ImageDataset, rows: range, read: Collection[int], prepared: Any, bad: BadFiles
+) -> ImageRows:
+    """Return rows of a dataset, of which those in `read` could be read, and what is wrong with them."""
+    names = [utf8_name(images.name(row)) for row in rows]
+    failed: dict[int, str] = {}
+    damaged: dict[int, str] = {}
+    for place, (row, name) in enumerate(zip(rows, names, strict=True)):
+        if row not in read:
+            failed[place] = bad.reasons[name]
+        elif name in bad.damaged:
+            damaged[place] = bad.damaged[name]
+    return ImageRows(names, prepared, failed, damaged)
+
+
+def decoded_rows(preprocessing: Preprocessing, images: ImageDataset, batch_size: int) -> Iterator[ImageRows]:
+    """Yield images upright and in the colors of a preprocessing, but at their own size, a list of PIL images
+    for each batch, in order."""
+    for start in range(0, len(images), batch_size):
+        rows, bad = range(start, min(start + batch_size, len(images))), BadFiles()
+        read: dict[int, Image.Image] = {}
+        for row in rows:
+            try:
+                opened = images.opened(row, preprocessing.channels, preprocessing)
+                read[row] = opened.upright()
+            except BadImage as error:
+                bad.add(error)
+            else:
+                if opened.damage:
+                    bad.damaged[opened.name] = opened.damage
+        yield rows_of(images, rows, read, [*read.values()], bad)
 
 
 ENLARGED = 9 / 8  # the size of which the corner crops are cut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -83,6 +83,7 @@ class Evaluation(Result):
         indices: their numbers in the dataset.
         per_example: the attributes that have an entry for each example.
         failed: what could not be read, and why.
+        damaged: images that were evaluated, but for a part that is missing, and what that is.
         seconds: from the first example to the last.
     """
 
@@ -95,6 +96,7 @@ class Evaluation(Result):
     names: Sequence[str]
     indices: Sequence[int] | Int[np.ndarray, " N"] = ()
     failed: Mapping[str, str]
+    damaged: Mapping[str, str] = field(default_factory=dict)
     seconds: float
     model: str = ""
     source: str = ""
@@ -191,6 +193,7 @@ class Evaluation(Result):
             "count": self.count,
             "seconds": self.seconds,
             "failed": failures(self.failed),
+            "damaged": failures(self.damaged),
             "test_count": self.count,
             **flat,
             **self.details(),

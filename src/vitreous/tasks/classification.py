@@ -288,7 +288,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             "rungs": read_rungs(trained.run.path),
         }
 
-    def answers(
+    def answer_function(
         self, answerer: Classifier, device: torch.device, **options: Any
     ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.held_out import SPLIT, data_notes, unseen_images
+from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sources import form_of
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule
-from vitreous.evaluation.outputs import Batching, prepared_batches
+from vitreous.evaluation.outputs import Batching, image_rows
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
-from vitreous.results import Answer
 from vitreous.tasks.recipe_choice import Choice, choose, fitted_to_count
 from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
@@ -258,19 +258,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
     ) -> Mapping[str, float]:
         """Measure a model while it learns."""
 
-    def predict(
-        self, answerer: ModelT, images: ImageDataset, failed: dict[str, str], **options: Any
-    ) -> Iterator[Answer]:
-        batching = {name: options.pop(name) for name in ("device", "batch_size", "workers")}
-        answers = self.answers(answerer, batching["device"], **options)
-        for names, prepared in prepared_batches(answerer, images, failed, **batching):
-            yield from answers(names, prepared)
-
-    def answers(
-        self, answerer: ModelT, device: torch.device, **options: object
-    ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
-        """Return what answers a batch of prepared images with these names; `options` are the task's own."""
-        raise NotImplementedError
+    def image_rows(self, answerer: ModelT, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
+        yield from image_rows(answerer, images, **batching)
 
     def open(self, spec: str, **overrides: object) -> ModelT:
         return programs.open_image_model(spec, **overrides)

@@ -275,7 +275,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
             findings=more["findings"],
         )
 
-    def answers(
+    def answer_function(
         self, answerer: Regressor, device: torch.device, **options: object
     ) -> Callable[[Sequence[str], Tensor], Iterable[PredictedNumber]]:
         @torch.inference_mode()

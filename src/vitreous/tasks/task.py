@@ -15,6 +15,7 @@ from vitreous.checkpoints.runs import check_data_present, run_folder
 from vitreous.data.config import TargetKind
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding
+from vitreous.data.image_list import ImageRows
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import Batching
@@ -263,11 +264,17 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
         """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if
         that can be known."""
 
-    def predict(
-        self, answerer: AnswererT, images: ImageDataset, failed: dict[str, str], **options: Any
-    ) -> Iterator[Answer]:
-        """Yield the answer to each image, in order; `failed` takes those that cannot be read. options:
-        device, batch_size and workers, and the task's own."""
+    def image_rows(self, answerer: AnswererT, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
+        """Yield images as the answerer takes them, in batches and in order. batching: device, batch_size and
+        workers."""
+        raise InputError(f"{self.about.noun} has no answer to images: {self.about.no_images}")
+
+    def answer_function(
+        self, answerer: AnswererT, device: torch.device, **options: Any
+    ) -> Callable[[Sequence[str], Any], Iterable[Answer]]:
+        """Return what answers a batch of images, as `image_rows` has them, with these names. options: the
+        task's own; of answers that are files `out`, their folder, and `names`, of all images that will come,
+        in order."""
         raise InputError(f"{self.about.noun} has no answer to images: {self.about.no_images}")
 
     def to_inspect(self, examples: Any) -> Any:

@@ -108,15 +108,16 @@ def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
 )
 def test_no_mask_has_the_name_of_an_overlay(images, masks, tmp_path):
     files = mask_files(images, tmp_path)
-    assert [each.name for each in files] == [*masks]
-    assert len({*files, *map(overlay_of, files)}) == 2 * len(images)
+    assert [each.name for each in files.values()] == [*masks]
+    assert len({*files.values(), *map(overlay_of, files.values())}) == 2 * len(images)
 
 
 def test_predict_writes_masks_and_overlays(run, command, tmp_path):
     done = command("predict", run, "photo.jpg", "missing.jpg", "--out", tmp_path, "--json")
     assert done.code == 1
     told = json.loads(done.out)
-    (found,) = told["predictions"]
+    found, missing = told["predictions"]
+    assert (missing["path"], missing["mask"], missing["shares"]) == ("missing.jpg", None, {})
     mask = Image.open(found["mask"])
     assert mask.mode == "P"
     assert mask.size == Image.open("photo.jpg").size == Image.open(found["overlay"]).size

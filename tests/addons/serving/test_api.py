@@ -61,13 +61,27 @@ def test_predictions_are_those_of_vitreous_predict(classifier: Classifier, tmp_p
     predictions = vt.predict(classifier.model, paths, top=2, device="cpu")
 
     told = post(app_of(classifier), "/v1/predict?top=2", **form(*files)).json()
-    assert list(told) == ["predictions", "failed"]
+    assert list(told) == ["predictions", "failed", "damaged"]
     assert told["failed"] == [{"path": "torn.png", "reason": predictions.failed[str(paths[1])]}]
-    for found, expected in zip(told["predictions"], predictions, strict=True):
+    assert told["damaged"] == []
+    readable = [each for each in predictions if each.path not in predictions.failed]
+    for found, expected in zip(told["predictions"], readable, strict=True):
         wanted = expected.to_json()
         assert list(found) == list(wanted)
         assert (found["path"], found["label"]) == (Path(wanted["path"]).name, wanted["label"])
         assert numbers(found) == pytest.approx(numbers(wanted), abs=1e-6)
+
+
+def test_every_answer_says_that_its_image_is_damaged(classifier: Classifier) -> None:
+    app, cut = app_of(classifier), image(3, (64, 64), kind="JPEG")[:-800]
+    missing = "the file ends too early, and the missing rows are gray"
+    for path, key in (("predict", "predictions"), ("embed", "features"), ("attention", "attention")):
+        files = [("whole.png", image()), ("cut.jpg", cut)]
+        told = post(app, f"/v1/{path}", **form(*files)).json()
+        assert told["damaged"] == [{"path": "cut.jpg", "reason": missing}]
+        assert [each.get("damaged") for each in told[key]] == [None, missing]
+    answer = post(app, "/v1/attention?format=png", **form(("cut.jpg", cut)))
+    assert answer.headers["Vitreous-Damaged"] == missing
 
 
 def test_a_form_and_a_bare_body_say_the_same(classifier: Classifier) -> None:
@@ -119,7 +133,7 @@ def test_features_are_what_the_head_sees(classifier: Classifier) -> None:
 
 def test_attention_is_what_the_reports_show(classifier: Classifier) -> None:
     app, request = app_of(classifier), form(("x.png", image(2)))
-    images = classifier.model.preprocessing.normalize(classifier.prepare(image(2), "x")[None])
+    images = classifier.model.preprocessing.normalize(classifier.prepare(image(2), "x")[0][None])
     seen = survey(classifier.model, images, patch=(0, 0))
     last, whole = to_grid(seen.reading[:, -1].mean(dim=1), classifier.model.config), seen.rollout
     told = post(app, "/v1/attention", **request).json()["attention"][0]
@@ -142,7 +156,7 @@ def test_attention_of_a_patch(classifier: Classifier) -> None:
     ]
     assert told["of"] == "the patch in row 2, column 3"
     model = classifier.model
-    pixels = classifier.prepare(image(), "x.png")
+    pixels, _ = classifier.prepare(image(), "x.png")
     with vt.capture_attention(model) as attention, torch.no_grad():
         model(model.preprocessing.normalize(pixels[None]))
     token = model.config.num_prefix_tokens + 6
@@ -214,7 +228,7 @@ def test_openapi_says_what_can_be_asked(classifier: Classifier) -> None:
     assert [each["name"] for each in predict["parameters"]] == ["top"]
     assert predict["parameters"][0]["schema"]["minimum"] == 1
     schema = told["components"]["schemas"]["PredictAnswers"]
-    assert set(schema["properties"]) == {"predictions", "failed"}
+    assert set(schema["properties"]) == {"predictions", "failed", "damaged"}
     for status in ("400", "408", "413", "415", "422", "503"):
         assert "Problem" in str(predict["responses"][status])
     assert "image/png" in told["paths"]["/v1/attention"]["post"]["responses"]["200"]["content"]

@@ -33,7 +33,7 @@ def loaded(spec: Path | str, precision: str = "fp32") -> Any:
 
 def asked(served: ServedModel, endpoint: str) -> Any:
     """What one image is answered."""
-    pixels = served.prepare(image(), "x")
+    pixels, _ = served.prepare(image(), "x")
     found = next(each for each in served.endpoints if each.name == endpoint)
     (answer,) = found.answer([Question("x", pixels, parse({}, found.parameters))])
     return answer
@@ -78,7 +78,7 @@ def test_bf16_is_near_fp32(checkpoint: Path) -> None:
 
 def test_weights_in_bf16_are_cast_once_and_answer_alike() -> None:
     served = Classifier(make_vit(), CPU, **HOW | {"precision": "bf16"})
-    images = served.model.preprocessing.normalize(served.prepare(image(), "x")[None])
+    images = served.model.preprocessing.normalize(served.prepare(image(), "x")[0][None])
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         expected = served.model(images).float().softmax(dim=-1)
     assert served.answering.head.weight.dtype == torch.bfloat16

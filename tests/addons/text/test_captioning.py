@@ -56,8 +56,9 @@ def test_predict_reads_images(reader, command):
     done = command("predict", reader, "photo.jpg", "missing.jpg", "--json")
     assert done.code == 1
     told = json.loads(done.out)
-    assert [each["path"] for each in told["predictions"]] == ["photo.jpg"]
-    assert set(told["predictions"][0]) == {"path", "text", "score"}
+    answer, missing = told["predictions"]
+    assert set(answer) == {"path", "text", "score"}
+    assert (answer["path"], missing["path"], missing["text"]) == ("photo.jpg", "missing.jpg", None)
     assert [each["path"] for each in told["failed"]] == ["missing.jpg"]
 
 

@@ -103,7 +103,7 @@ def samples_of(
     if images is None and (samples := bundled_samples(model)):
         return samples, ()
     if images is not None:
-        found, failed = image_list(images)
+        found = image_list(images)
         for row in found.sample(MOST_SAMPLES):
             try:
                 found.image(row)

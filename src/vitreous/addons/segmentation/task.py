@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -31,9 +31,10 @@ from vitreous.addons.segmentation.masked import (
 from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.image_list import ImageRows
 from vitreous.deployment.classifier import output_labels
 from vitreous.errors import InputError, check_free, writing_to
-from vitreous.evaluation.outputs import image_batches
+from vitreous.evaluation.outputs import decoded_rows
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
@@ -42,7 +43,7 @@ from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
-from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree
+from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.objectives import Measured, Objective
@@ -244,28 +245,35 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
     def more(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:
         return {"classes": list(trained.data.train.classes)}
 
-    def predict(
-        self, answerer: Any, images: ImageDataset, failed: dict[str, str], **options: Any
-    ) -> Iterator[Segmented]:
-        """Yield the mask of each image. options: `out`, the folder for masks and overlays; without one masks
-        are in the answers."""
-        classes = output_labels(answerer)
-        batch_size, out = options["batch_size"], options.get("out")
-        files = mask_files([images.name(row) for row in range(len(images))], out) if out else []
-        for some in image_batches(images, batch_size, failed):
-            masks = masks_of(answerer, [image for _, image in some])
-            for (row, image), mask in zip(some, masks, strict=True):
+    def image_rows(self, answerer: Any, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
+        model: Any = module_of(answerer)
+        yield from decoded_rows(model.preprocessing, images, batching["batch_size"])
+
+    def answer_function(
+        self, answerer: Any, device: torch.device, **options: Any
+    ) -> Callable[[Sequence[str], Sequence[Image.Image]], Iterable[Segmented]]:
+        """Return what gives images their masks, as files in the folder `out`, if there is one."""
+        classes, out = output_labels(answerer), options.get("out")
+        files = mask_files(options["names"], out) if out else {}
+        written: set[Path] = set()
+
+        def segmented(names: Sequence[str], images: Sequence[Image.Image]) -> Iterator[Segmented]:
+            for name, image, mask in zip(names, images, masks_of(answerer, images), strict=True):
                 counts = np.bincount(mask.ravel(), minlength=len(classes)) / mask.size
                 largest_first = np.argsort(-counts)
                 shares = {classes[n]: float(counts[n]) for n in largest_first if counts[n]}
                 if not out:
-                    yield Segmented(images.name(row), shares, mask)
+                    yield Segmented(name, shares, mask)
                     continue
-                file, overlay = files[row], overlay_of(files[row])
-                save_png(mask_image(mask, len(classes)), file)
-                over = overlaid(np.asarray(upright(image)), mask, len(classes))
-                save_png(Image.fromarray(over), overlay)
-                yield Segmented(images.name(row), shares, files=(file, overlay))
+                file = files[name]
+                if file not in written:  # an image that is named twice has its mask in one file
+                    save_png(mask_image(mask, len(classes)), file)
+                    over = overlaid(np.asarray(upright(image)), mask, len(classes))
+                    save_png(Image.fromarray(over), overlay_of(file))
+                    written.add(file)
+                yield Segmented(name, shares, files=(file, overlay_of(file)))
+
+        return segmented
 
     def about_answers(self, answerer: Any) -> dict[str, Any]:
         classes = output_labels(answerer)
@@ -276,19 +284,19 @@ def overlay_of(mask: Path) -> Path:
     return mask.with_name(f"{mask.stem}-overlay.png")
 
 
-def mask_files(paths: Sequence[str], folder: Path) -> list[Path]:
-    """Return where the mask of each image goes: its own name, numbered where another mask or overlay has it.
-    Raises InputError: there is such a file already."""
-    places: list[Path] = []
+def mask_files(names: Sequence[str], folder: Path) -> dict[str, Path]:
+    """Return where the mask of each image goes: its own name, numbered where another mask or overlay has it;
+    of one that is named twice the same. Raises InputError: there is such a file already."""
+    places: dict[str, Path] = {}
     taken: set[Path] = set()
-    for path in paths:
-        stem, number = Path(path).stem, 2
+    for name in dict.fromkeys(names):
+        stem, number = Path(name).stem, 2
         place = folder / f"{stem}.png"
         while not taken.isdisjoint((place, overlay_of(place))):
             place, number = folder / f"{stem}-{number}.png", number + 1
-        places.append(place)
+        places[name] = place
         taken |= {place, overlay_of(place)}
-    for file in (each for place in places for each in (place, overlay_of(place))):
+    for file in (each for place in places.values() for each in (place, overlay_of(place))):
         check_free(file)
     return places
 

@@ -75,10 +75,17 @@ class Upload(NamedTuple):
 
 
 class Failed(BaseModel):
-    """An image that has no answer, and why."""
+    """An image, and what is wrong with it: why it has no answer, or what is missing of it."""
 
     path: str
     reason: str
+
+
+class Partial(NamedTuple):
+    """The answer to what is left of a damaged image."""
+
+    answer: Answer
+    damage: Failed
 
 
 class Server:
@@ -116,7 +123,7 @@ class Server:
 
     async def answers(
         self, endpoint: str, uploads: Sequence[Upload], parameters: Config
-    ) -> list[Answer | Failed]:
+    ) -> list[Answer | Partial | Failed]:
         """The answers to all images of a request, in order. Raises Refused: the queue is full, or it takes
         too long."""
         model, batcher, count = self.loaded.model, self.batchers[endpoint], len(uploads)
@@ -125,10 +132,12 @@ class Server:
             seconds = min(max(math.ceil(self.latest), 1), 60)
             raise Refused(503, f"the server is busy: ask again in {seconds} s", Retry_After=str(seconds))
 
-        async def answer(upload: Upload) -> Answer | Failed:
+        async def answer(upload: Upload) -> Answer | Partial | Failed:
             try:
-                pixels = await loop.run_in_executor(self.decoders, model.prepare, upload.data, upload.name)
-                return await batcher.ask(Question(upload.name, pixels, parameters))
+                prepared = loop.run_in_executor(self.decoders, model.prepare, upload.data, upload.name)
+                pixels, damage = await prepared
+                found = await batcher.ask(Question(upload.name, pixels, parameters))
+                return found if damage is None else Partial(found, Failed(path=upload.name, reason=damage))
             except BadImage as bad:
                 return Failed(path=upload.name, reason=bad.reason)
 
@@ -186,7 +195,11 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
 
     envelope = create_model(
         f"{endpoint.name.title()}Answers",
-        **{endpoint.key: (list[endpoint.item], ...), "failed": (list[Failed], ...)},  # type: ignore[call-overload]
+        **{  # type: ignore[call-overload]
+            endpoint.key: (list[endpoint.item], ...),
+            "failed": (list[Failed], ...),
+            "damaged": (list[Failed], ...),
+        },
     )
     good: dict[str, object] = {"model": envelope}
     if "format" in endpoint.parameters.model_fields:
@@ -239,17 +252,26 @@ async def read_images(request: Request, limits: Limits) -> tuple[list[Upload], d
     return images, parameters
 
 
-def answered(key: str, answers: Sequence[Answer | Failed]) -> Response:
-    """The answers and the failures; a refusal where there are failures alone, which says the name of the
-    first."""
+def answered(key: str, answers: Sequence[Answer | Partial | Failed]) -> Response:
+    """The answers, the images without one, and what is missing of damaged ones; a refusal where not one has
+    an answer, which says the name of the first."""
     failed = [each for each in answers if isinstance(each, Failed)]
     if len(failed) == len(answers):
         more = f"; {len(failed) - 1} more cannot be answered either" if len(failed) > 1 else ""
         raise Refused(422, f"{failed[0].path[:200]}: {failed[0].reason}{more}")
-    good = [each for each in answers if not isinstance(each, Failed)]
-    if isinstance(good[0], bytes):
-        return Response(good[0], media_type="image/png")
-    return Response(to_json({key: good, "failed": failed}), media_type="application/json")
+    good: list[dict[str, object]] = []
+    damaged: list[Failed] = []
+    for each in answers:
+        answer, damage = each if isinstance(each, Partial) else (each, None)
+        if isinstance(answer, bytes):  # the only one
+            about = {} if damage is None else {"Vitreous-Damaged": damage.reason}
+            return Response(answer, media_type="image/png", headers=about)
+        if isinstance(answer, Failed):
+            continue
+        good.append(answer if damage is None else {**answer, "damaged": damage.reason})
+        damaged += [damage] if damage else []
+    found = {key: good, "failed": failed, "damaged": damaged}
+    return Response(to_json(found), media_type="application/json")
 
 
 def add_facts(app: FastAPI, server: Server) -> None:

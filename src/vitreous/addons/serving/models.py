@@ -170,9 +170,9 @@ class ServedModel:
             )
         return offered
 
-    def prepare(self, data: bytes, name: str) -> Tensor:
-        """What `vitreous predict` makes of an image: its pixels at the model's size. No pixel is decoded
-        before the header allows it. Raises BadImage."""
+    def prepare(self, data: bytes, name: str) -> tuple[Tensor, str | None]:
+        """What `vitreous predict` makes of an image: its pixels at the model's size; and what is missing of
+        it. No pixel is decoded before the header allows it. Raises BadImage."""
         preprocessing, most, allowed = self.model.preprocessing, self.most_pixels, "allowed"
         stored: bytes | Image.Image = data
         size = plain_size(data, preprocessing.channels)
@@ -189,7 +189,8 @@ class ServedModel:
             raise BadImage(
                 name, f"{width}x{height} pixels are too narrow: sides may differ {MOST_RATIO}-fold"
             )
-        return evaluation_pixels(EncodedImage(stored, name, preprocessing.channels), preprocessing)
+        encoded = EncodedImage(stored, name, preprocessing.channels)
+        return evaluation_pixels(encoded, preprocessing), encoded.damage
 
     def batch(self, questions: Sequence[Question]) -> Float[Tensor, "B C H W"]:
         """The images of questions, normalized."""

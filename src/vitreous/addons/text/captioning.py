@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Unpack
 
+import torch
 from PIL import Image
 from torch import nn
 
@@ -33,10 +34,11 @@ from vitreous.addons.text.task import (
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.addons.text.transformer import Captioner
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.image_list import ImageRows
 from vitreous.data.workers import loading_workers
-from vitreous.evaluation.outputs import image_batches
+from vitreous.evaluation.outputs import decoded_rows
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.task import About, Card, Trained
+from vitreous.tasks.task import About, Card, Trained, module_of
 
 INSTEAD = "use `settings` model.encoder.width=96 and its like"
 
@@ -142,15 +144,19 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
     def to_inspect(self, examples: Captions) -> ImageDataset:
         return examples.images
 
-    def predict(
-        self, answerer: Reader, images: ImageDataset, failed: dict[str, str], **options: Any
-    ) -> Iterator[Caption]:
-        """Yield the text of each image."""
-        batch_size = options["batch_size"]
-        for some in image_batches(images, batch_size, failed):
-            texts = answerer.read([image for _, image in some], batch_size=batch_size)
-            for (row, _), found in zip(some, texts, strict=True):
-                yield Caption(images.name(row), found.text, found.score)
+    def image_rows(self, answerer: Reader, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
+        model: Any = module_of(answerer)
+        yield from decoded_rows(model.preprocessing, images, batching["batch_size"])
+
+    def answer_function(
+        self, answerer: Reader, device: torch.device, **options: Any
+    ) -> Callable[[Sequence[str], Sequence[Image.Image]], Iterable[Caption]]:
+        def captions(names: Sequence[str], images: Sequence[Image.Image]) -> Iterator[Caption]:
+            found = answerer.read(images, batch_size=len(images))
+            for name, each in zip(names, found, strict=True):
+                yield Caption(name, each.text, each.score)
+
+        return captions
 
 
 DEFINED = (Captioning(),)
