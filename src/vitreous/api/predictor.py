@@ -163,7 +163,7 @@ class Predictor:
         self, images: ImageDataset, compute: Callable[[list[str], Any], Any]
     ) -> Iterator[tuple[ImageRows, Any]]:
         """Yield the rows of images, all of them and in order, each batch with what is computed of those that
-        can be read, or None. This is the one loop over images that are asked about, whoever computes."""
+        can be read, or None. This is the one loop over images that are asked about, with any engine."""
         for rows in self.engine.rows(images):
             names = [rows.names[place] for place in rows.readable]
             yield rows, compute(names, rows.images) if names else None
