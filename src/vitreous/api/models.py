@@ -12,6 +12,7 @@ from typing import Any
 from vitreous.api.arguments import (
     ImageSize,
     ModelLike,
+    RunLike,
     Settings,
     check_batch_size,
     is_fresh,
@@ -141,7 +142,7 @@ class Converted(Result):
 
 
 def convert(
-    source: str | Path,
+    source: str | Path | RunLike,
     destination: str | Path,
     *,
     format: str | None = None,
@@ -176,8 +177,11 @@ def convert(
     if not remote:
         check_free(path, "choose another path")
     format = format or ("google" if path.suffix == ".npz" else "vitreous")
-    check_weights(source, "convert")
-    model = open_model(source, format=source_format, **fields)
+    place = path_of_run(source)
+    if not isinstance(place, str | Path):
+        raise InputError(f"a {type(source).__name__} in memory is written by vitreous.save: or give its path")
+    check_weights(place, "convert")
+    model = open_model(place, format=source_format, **fields)
     if remote:
         address, difference = upload(model, str(destination), format=format, license=license, drop=drop)
         return Converted(address, format, tuple(drop), difference)

@@ -24,9 +24,9 @@ class ImageTrainingOptions(TrainingOptions, total=False):
     image_size: ImageSize | None
     minutes: int | float | None
     workers: int | None
-    strict: bool
+    strict: bool | None
     group_by: str | None
-    split_by_time: bool
+    split_by_time: bool | None
     exclude: str | Path | None
 
 

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import torch
 
-from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
+from vitreous.api.arguments import (
+    ImageSize,
+    ModelLike,
+    Settings,
+    leaves_of,
+    path_of_run,
+    say,
+    settings_tree,
+    silent,
+)
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, LazyModule, check_free, check_utf8
 from vitreous.languages.terminal import said
-from vitreous.models.settings import set_leaf
+from vitreous.models.settings import set_leaf, without_leaf
 from vitreous.tasks import task_named
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import Started, start_run
@@ -30,16 +39,21 @@ else:  # only a run of which nothing else is asked climbs it
 
 # The setting that an option is short for.
 OF_TRAINING = "batch_size", "precision"
-OF_MACHINE = "deterministic", "shard"
 LEAVES = {
     "model": "model.name",
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
-    **{name: f"training.machine.{name}" for name in OF_MACHINE},
+    "shard": "training.machine.shard",
     "exclude": "data.split.exclude",
     "workers": "data.reading.workers",
     "group_by": "data.split.group_by",
     "seed": "seed",
+}
+# The setting that an option turns on, by which value; False turns it off, with those that only it has.
+SWITCHES: dict[str, tuple[object, tuple[str, ...]]] = {
+    "deterministic": (True, ("training.machine.deterministic",)),
+    "strict": (0, ("data.reading.bad_files",)),
+    "split_by_time": ("time", ("data.split.kind", "data.split.time")),
 }
 # What only tasks with images understand.
 OF_IMAGES = (
@@ -57,7 +71,7 @@ class TrainingOptions(TypedDict, total=False):
     device: str
     precision: str | None
     shard: bool | None
-    deterministic: bool
+    deterministic: bool | None
     seed: int | None
     settings: Settings | None
     config: str | Path | None
@@ -81,12 +95,12 @@ def train(
     device: str = "auto",
     precision: str | None = None,
     shard: bool | None = None,
-    deterministic: bool = False,
+    deterministic: bool | None = None,
     seed: int | None = None,
     workers: int | None = None,
-    strict: bool = False,
+    strict: bool | None = None,
     group_by: str | None = None,
-    split_by_time: bool = False,
+    split_by_time: bool | None = None,
     exclude: str | Path | None = None,
     offline: bool = False,
     settings: Settings | None = None,
@@ -114,7 +128,8 @@ def train(
         out: the run directory; by default a new one in runs/.
         precision: auto (the default), fp32, bf16, or fp8 on GPUs that have it.
         shard: under torchrun, shard the weights over the processes (FSDP).
-        deterministic: compute the same bits each time, on the same machine; slower.
+        deterministic: compute the same bits each time, on the same machine; slower. Like `strict` and
+            `split_by_time` by default as `config` and `settings` say; False undoes them.
         seed: random seed of initialization, shuffling and augmentation.
         strict: stop at an image that cannot be read, instead of leaving it out.
         group_by: keep images of one group (a patient, a video) in one part: a column of the manifest, or a
@@ -142,17 +157,15 @@ def train(
     named = task_named(str(task or tree.get("task", "classification")))
     if named.config.command != "train":
         raise InputError(f"the task {named.name} is trained by vitreous {named.config.command}")
-    given = {name: options[name] for name in OF_IMAGES}
+    given = {name: options[name] or None for name in OF_IMAGES}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
     source = None if data is None else data_source(data, named.about.targets)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
 def normalized_options(options: Tree) -> dict[str, Any]:
-    """Return the options with None for switches that are off, and an absolute path of `exclude`."""
+    """Return the options with an absolute path of `exclude`."""
     found = dict(options)
-    for name in ("deterministic", "strict", "split_by_time"):
-        found[name] = found.get(name) or None
     if found.get("exclude") is not None:
         found["exclude"] = os.path.abspath(found["exclude"])
     return found
@@ -162,10 +175,12 @@ def run_settings(options: Tree) -> dict[str, Any]:
     """Return the settings of a run: those of the file, `settings` over them, then the options."""
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
-    if options.get("split_by_time"):
-        set_leaf(tree, "data.split.kind", "time")
-    if options.get("strict"):
-        set_leaf(tree, "data.reading.bad_files", 0.0)
+    for option, (on, names) in SWITCHES.items():
+        if options.get(option):
+            set_leaf(tree, names[0], on)
+        elif options.get(option) is False and dict(leaves_of(tree)).get(names[0]) == on:
+            for name in names:
+                tree = without_leaf(tree, name)
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
             set_leaf(tree, leaf, value)

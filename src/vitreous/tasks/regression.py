@@ -278,6 +278,12 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
     def answer_function(
         self, answerer: Regressor, device: torch.device, **options: object
     ) -> Callable[[Sequence[str], Tensor], Iterable[PredictedNumber]]:
+        if (outputs := answerer.config.num_classes) != 1:
+            raise InputError(
+                f"the model gives {outputs} numbers for each image, and a regression answers with one: take "
+                "them from model(model.preprocessing(images))"
+            )
+
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
             values = check_finite(number_outputs(answerer, images)).flatten().tolist()
