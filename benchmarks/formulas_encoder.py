@@ -45,6 +45,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.evaluation.probes import probe
 from vitreous.models.config import Origin
+from vitreous.outside import parse_place
 from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
 from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
@@ -150,7 +151,7 @@ def write_encoder(run: Path, folder: Path) -> None:
     sources = [config.source]  # and those of what it began from
     while config.init:
         if config.init.startswith("vitreous:"):
-            described = read_json(local_copy(config.init) / "config.json")
+            described = read_json(local_copy(parse_place(config.init)) / "config.json")
             sources.insert(0, str(described["trained_on"]))
             break
         config = classifier_config(Path(config.init))

@@ -6,9 +6,11 @@ import errno
 import hashlib
 import math
 import os
+import re
 import stat
 import unicodedata
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
@@ -82,6 +84,71 @@ def local_path(path: str | Path) -> Path:
         raise InputError("a name is empty: is a variable not set? Name a file or a folder")
     found = Path(os.path.expanduser(path))
     return found if str(found).isascii() else same_path(found) or found
+
+
+@dataclass(frozen=True)
+class Local:
+    """A path on this machine."""
+
+    path: Path
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A model of the Hugging Face hub, hf:org/name[/inside][@revision]."""
+
+    text: str
+    repository: str
+    inside: str
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class Web:
+    """A file at an https: address."""
+
+    address: str
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """An encoder that comes with the package, vitreous:small."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Url:
+    """An address of another scheme: of a bucket, say."""
+
+    address: str
+
+
+Place = Local | Hub | Web | Bundled | Url
+HUB = "hf:"
+BUNDLED = "vitreous:"
+# A path drops the second slash of an address; one letter is a drive of Windows.
+ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
+
+
+def parse_place(text: str | Path) -> Place:
+    """Return what a name of a checkpoint means. Raises InputError: it is empty, or not a name of the hub."""
+    written = str(text)
+    if written.startswith(HUB):
+        match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)((?:/[\w.+-]+)*)/?(?:@([\w./-]+))?", written)
+        if not match:
+            raise InputError(
+                f"{written!r}: a model on the hub is written hf:org/name, hf:org/name/file or "
+                "hf:org/name@revision"
+            )
+        return Hub(written, match[1], match[2].strip("/"), match[3])
+    if written.startswith(BUNDLED):
+        return Bundled(written)
+    if written.startswith("https:"):
+        return Web(ADDRESS.sub("https://", written, count=1))
+    if found := ADDRESS.match(written):
+        return Url(f"{found[1]}://{written[found.end() :]}")
+    return Local(local_path(text))
 
 
 def whole_number(text: str | bytes, low: int = 0, high: int = 2**63 - 1, base: int = 10) -> int:

@@ -87,7 +87,7 @@ def test_a_state_dict_is_a_checkpoint_and_is_copied(tiny: Any, tmp_path: Path) -
         vt.load({})
 
 
-def test_numbers_of_numpy_are_numbers_and_its_arrays_no_weights(tiny: Any, tmp_path: Path) -> None:
+def test_numbers_of_numpy_are_numbers_and_its_arrays_are_weights(tiny: Any, tmp_path: Path) -> None:
     model = tiny()
     vt.save(model, tmp_path / "m.pth", format="torchvision")
     state = torch.load(tmp_path / "m.pth")
@@ -97,10 +97,10 @@ def test_numbers_of_numpy_are_numbers_and_its_arrays_no_weights(tiny: Any, tmp_p
         with pytest.raises(vt.InputError, match=r"heads=.* is not a "):
             vt.load(state, heads=heads)
     arrays = {name: tensor.numpy() for name, tensor in state.items()}
-    with pytest.raises(
-        vt.InputError, match=r"of the state dict is a numpy\.ndarray: give a tensor of PyTorch"
-    ):
-        vt.load(arrays, heads=4)
+    images, expected = torch.randn(1, 3, 32, 32), vt.load(state, heads=4)
+    torch.save(arrays, tmp_path / "arrays.pth")
+    for source in (arrays, tmp_path / "arrays.pth"):
+        assert torch.equal(vt.load(source, heads=4)(images), expected(images))
 
 
 def test_a_model_of_vitreous_is_refused(tiny: Any) -> None:

@@ -19,9 +19,9 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints import loading
-from vitreous.checkpoints.detection import detect
-from vitreous.checkpoints.files import open_source
+from vitreous.checkpoints.files import read_file
 from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.resizing import resize
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
@@ -43,12 +43,13 @@ def weights_of(case: str) -> Path:
 )
 def test_each_format_is_told_from_its_content(case: str) -> None:
     """By exactly one reader, DINOv2 apart: its keys are timm's and one more."""
-    source = open_source(weights_of(case))
+    source = read_file(weights_of(case))
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
-    format, source = detect(source, None, None)
-    assert format.name == right
-    names = [name for name, each in formats().items() if each.recognizes(source, "\n".join(source.tensors))]
+    found = recognize(source)
+    assert found.format.name == right
+    weights, config = "\n".join(found.source.tensors), source.description
+    names = [name for name, each in formats().items() if each.recognizes(config, weights)]
     assert names == ([right, "timm"] if right == "dinov2" else [right])
 
 

@@ -491,7 +491,7 @@ def test_a_refusal_says_what_the_file_is(tmp_path: Path) -> None:
             vt.load(tmp_path / "m.pth")
     quantized = torch.quantize_per_tensor(torch.rand(3, 3), 0.1, 0, torch.qint8)
     torch.save({"fc._packed_params._packed_params": (quantized, None)}, tmp_path / "m.pth")
-    with pytest.raises(vt.InputError, match="its tensors are quantized"):
+    with pytest.raises(vt.InputError, match="a quantized model: give its weights before quantization"):
         vt.load(tmp_path / "m.pth")
     for name, what in {
         "model.weights.h5": "is a damaged HDF5 file",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +12,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from vitreous.checkpoints.download import cached
-from vitreous.checkpoints.files import Source, model_folder, open_source, part_of, read_json, read_weights
+from vitreous.checkpoints.facts import CONFIG, Statements
+from vitreous.checkpoints.files import File, model_folder, read_file, read_json, read_weights
 from vitreous.checkpoints.formats.huggingface_families import published_name
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import listing
 from vitreous.errors import InputError
@@ -58,21 +59,24 @@ def is_adapter(path: Path) -> bool:
     return named and (folder / DESCRIPTION).is_file() and any((folder / name).is_file() for name in FILES)
 
 
-def open_adapter(path: Path) -> Source:
+def open_adapter(path: Path) -> File:
     """The model that an adapter names, with the adapter merged into it. Raises InputError: another kind of
     adapter, or its model is not on this machine, or has no place for it."""
     folder = path if path.is_dir() else path.parent
     described = read_json(folder / DESCRIPTION)
     check_description(folder, described)
     base = base_of(folder, described)
-    source = open_source(model_folder(base))
+    opened = read_file(model_folder(base))
+    source = opened.source()
     file = next(folder / name for name in FILES if (folder / name).is_file())
-    changes, instead = changes_of(folder, described, next(iter(read_weights(file).values())))
+    changes, instead = changes_of(folder, described, next(iter(read_weights(file).parts.values())))
     merged = merge(source, changes, instead)
-    kind = part_of(described, "auto_mapping", folder).get("base_model_class")
-    config = source.config | ({"architectures": [kind]} if isinstance(kind, str) and source.config else {})
+    kind = Statements(described, folder).part("auto_mapping").get("base_model_class")
+    documents = dict(opened.documents)
+    if isinstance(kind, str) and CONFIG in documents:
+        documents[CONFIG] = {**documents[CONFIG], "architectures": [kind]}
     where = f"{folder} (an adapter of {base})"
-    return replace(source, where=where, tensors=merged, config=config, parts={}, place=where)
+    return File(where, {"": merged}, documents, place=where)
 
 
 def check_description(folder: Path, described: Mapping[str, object]) -> None:

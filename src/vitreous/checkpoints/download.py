@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.errors import InputError, cache_folder, is_installed, nearest, require_packages
-from vitreous.outside import read_regular
+from vitreous.outside import BUNDLED, Bundled, Hub, Local, Place, Url, Web, read_regular
 from vitreous.whole_files import whole
 
 DESCRIPTIONS = [
@@ -28,26 +28,30 @@ DESCRIPTIONS = [
 FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
 # Of files of weights.
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar", ".keras", ".weights.h5")
-PACKAGED = "vitreous:"
 ENCODERS = Path(__file__).parent / "encoders"  # a folder of the native format for each
 OLDER_FILES = [*DESCRIPTIONS, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
-def local_copy(source: str, patterns: Sequence[str] = ()) -> Path:
-    """A path on this machine for an address, a name on the hub, or an encoder of the package.
+def local_copy(place: Place, patterns: Sequence[str] = ()) -> Path:
+    """Where a checkpoint is on this machine, downloaded if need be. Raises InputError: it cannot be had, or
+    is at an address that is not read.
 
     Args:
         patterns: of the files of a model on the hub; by default its weights and what describes them.
     """
-    if source.startswith("hf:"):
-        return from_hub(source, patterns)
-    if source.startswith("https:"):
-        return from_address(source)
-    if source.startswith(PACKAGED):
-        return encoder_folder(source)
-    raise InputError(
-        f"{source}: checkpoints come from a path, an https: address, hf:org/name or vitreous:small"
-    )
+    match place:
+        case Local(path):
+            return path
+        case Hub():
+            return from_hub(place, patterns)
+        case Web(address):
+            return from_address(address)
+        case Bundled(name):
+            return encoder_folder(name)
+        case Url(address):
+            raise InputError(
+                f"{address}: checkpoints come from a path, an https: address, hf:org/name or vitreous:small"
+            )
 
 
 def name_on_hub(text: str) -> str | None:
@@ -77,16 +81,11 @@ def hub_hint(text: str) -> str:
     return "a model of the Hugging Face hub is written hf:org/name"
 
 
-def from_hub(name: str, patterns: Sequence[str] = ()) -> Path:
-    """`hf:org/name`, a folder or a file in it (`hf:org/name/file`), and of any of these a revision
-    (`hf:org/name@v2`), through huggingface_hub, its cache and its offline mode."""
-    match = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)((?:/[\w.+-]+)*)/?(?:@([\w./-]+))?", name)
-    if not match:
-        raise InputError(
-            f"{name!r}: a model on the hub is written hf:org/name, hf:org/name/file or hf:org/name@revision"
-        )
+def from_hub(place: Hub, patterns: Sequence[str] = ()) -> Path:
+    """A model of the hub, a folder or a file in it, through huggingface_hub, its cache and its offline
+    mode."""
+    name, repository, inside, revision = place.text, place.repository, place.inside, place.revision
     require_packages("huggingface_hub", extra="hub", what=name)
-    repository, inside, revision = match[1], match[2].strip("/"), match[3]
     if inside.endswith((*SUFFIXES, ".json")):
         parent = inside.rpartition("/")[0]
         wanted = [*(patterns or DESCRIPTIONS), "README.md", Path(inside).name]
@@ -206,13 +205,13 @@ def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
 
 
 def encoder_names() -> list[str]:
-    return sorted(PACKAGED + path.parent.name for path in ENCODERS.glob("*/config.json"))
+    return sorted(BUNDLED + path.parent.name for path in ENCODERS.glob("*/config.json"))
 
 
 def encoder_folder(name: str) -> Path:
     """Return the folder of an encoder. Raises InputError: there is none of this name, or its weights are
     missing."""
-    folder = ENCODERS / name.removeprefix(PACKAGED)
+    folder = ENCODERS / name.removeprefix(BUNDLED)
     if name not in (known := encoder_names()):
         hint = nearest(name, known) if known else "none does yet; make one: vitreous recipe formulas says how"
         raise InputError(f"no encoder {name!r} comes with vitreous: {hint}")

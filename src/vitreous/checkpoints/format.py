@@ -1,5 +1,5 @@
-"""How a codebase stores its models (`Format`), what is made of an opened checkpoint (`Converted`), and the
-questions that several formats must ask."""
+"""How a codebase stores its models (`Format`), what is read of an opened checkpoint before any weight
+(`Spec`), and the questions that several formats must ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from vitreous.checkpoints.files import Source, whole_number_of
+from vitreous.checkpoints.facts import Documents, Facts, whole_number_of
+from vitreous.checkpoints.files import File
+from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, meta_model
 from vitreous.errors import InputError, nearest
 from vitreous.layers.block import GATES
@@ -61,8 +64,9 @@ PLAIN_VIT: dict[str, Collection[object] | None] = {
 }
 
 
-class Converted(NamedTuple):
-    """What a checkpoint of another codebase holds: configuration, weights, preprocessing and labels."""
+class Spec(NamedTuple):
+    """What a checkpoint holds, before any of its weights is read: configuration, table of weights,
+    preprocessing and labels."""
 
     source: Source  # its tensors under the names that the rows use
     config: Config
@@ -76,6 +80,7 @@ class Converted(NamedTuple):
     used_size: tuple[int, int] | None = None  # of images, where not that of its table
     temperature: float = 1.0  # that the head's logits are divided by, for calibration
     make: Callable[..., nn.Module] = meta_model  # from the configuration to the model without weights
+    format: Format | None = None  # that it was read by
 
 
 @dataclass(frozen=True)
@@ -94,16 +99,19 @@ class Format:
         patch_interpolation: the same of the patches; FlexiViT's where the codebase has no way of its own.
         suffixes: of its files; none for a folder.
         bare_suffixes: with which a format that is a folder is written as a state dict alone.
-        facts: of a live module of this codebase the fields that no weight tells; None for another module.
+        gather: what the documents of a file say, as the codebase itself takes them: a function (documents,
+            source).
+        module_facts: of a live module of this codebase the fields that no weight tells; None for another
+            module.
         beside: how names of weights begin that are its own where the others have a prefix: those of heads.
-        check: a function (source, known) that raises an InputError where config.json names a model of this
+        check: a function (file, known) that raises an InputError where config.json names a model of this
             codebase that is not read; with `known` also where it names one that is not known.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
     """
 
     name: str
     about: str
-    read: Callable[[Source], Converted]
+    read: Callable[[Source], Spec]
     keys: tuple[str, ...] = ()
     entries: tuple[tuple[str, str], ...] = ()
     overridable: type[BaseModel] | None = ViTConfig
@@ -113,15 +121,17 @@ class Format:
     patch_interpolation: str = "flexivit"
     suffixes: tuple[str, ...] = ()
     bare_suffixes: tuple[str, ...] = ()
-    facts: Callable[[nn.Module], dict[str, object] | None] | None = None
+    gather: Callable[[Documents, Source], Facts] = plain_facts
+    module_facts: Callable[[nn.Module], dict[str, object] | None] | None = None
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
-    check: Callable[[Source, bool], object] | None = None
+    check: Callable[[File, bool], object] | None = None
 
-    def recognizes(self, source: Source, names: str) -> bool:
-        """Whether `source`, the names of whose weights are the lines of `names`, is of this format."""
-        if any(source.config.get(key) == value for key, value in self.entries):
+    def recognizes(self, config: Mapping[str, object], names: str) -> bool:
+        """Whether a checkpoint with this config.json, the names of whose weights are the lines of `names`, is
+        of this format."""
+        if any(config.get(key) == value for key, value in self.entries):
             return True
         return bool(self.keys) and all(re.search(rf"(?m)^{key}$", names) for key in self.keys)
 
@@ -147,13 +157,13 @@ class Format:
 def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]) -> AConfig:
     """The configuration that a file describes; what the user gave wins. Heads that are not among the `fields`
     are asked for."""
-    overrides = {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}
+    overrides = {name: value for name, value in source.specified.items() if name not in AFTERWARDS}
     size, patch = as_pair(fields.get("image_size")), as_pair(fields.get("patch_size"))
     if size and patch and (size[0] % patch[0] or size[1] % patch[1]):
         fields = {"edge": "drop", **fields}
     for name in ("heads", "mlp", "pooling"):
-        given, stated = kind_of(overrides.get(name)), kind_of(fields.get(name))
-        if source.config and None not in (given, stated) and given != stated:
+        given, stated = kind_of(source.answers.get(name)), kind_of(fields.get(name))
+        if source.facts.whole and None not in (given, stated) and given != stated:
             message = "%s=%s is taken as you say, not %s=%s, as %s says"
             log.warning(message, name, given, name, stated, source.where)
     width = fields.get("width")
@@ -209,7 +219,7 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> ShapeFields:
             f"{source.where}: {patches} has shape {source.shape(patches)}, with the colors last, as MLX and "
             "TensorFlow have them: it should be (width, colors, rows, columns)"
         )
-    stated = source.config.get("num_channels", channels)
+    stated = source.facts.model.get("num_channels", channels)
     if type(stated) is int and stated != channels:
         raise InputError(
             f"{source.where}: {patches} is for images of {channels} channels, and config.json says "
@@ -275,8 +285,12 @@ USUAL_HEADS = {1152: 16, 1280: 16, 1408: 16, 1664: 16}
 def asked_heads(source: Source, width: int) -> int:
     """The number of heads, which no state dict tells. Raises InputError: the user has not said it; the likely
     value is given."""
-    if "heads" in source.overrides:
+    if "heads" in source.specified:
         return given_number(source, "heads", 0)
+    size = source.facts.size
+    if size and size.width == width:
+        log.info("%s: %d heads, as %s says", source.where, size.heads, size.place)
+        return size.heads
     likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(
         f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
@@ -286,17 +300,17 @@ def asked_heads(source: Source, width: int) -> int:
 
 def given_number(source: Source, name: str, usual: int) -> int:
     """A whole number that the user gives by keyword. Raises InputError: something else."""
-    return whole_number_of(source.overrides.get(name, usual), name)
+    return whole_number_of(source.specified.get(name, usual), name)
 
 
 def asked_image_size(source: Source) -> object:
     """The image size, where positions are computed."""
-    if "image_size" not in source.overrides:
+    if "image_size" not in source.specified:
         raise InputError(
             f"{source.where}: positions are computed, so the file does not tell the image size: pass "
             f"image_size=224 or what the model was made with"
         )
-    return source.overrides["image_size"]
+    return source.specified["image_size"]
 
 
 def as_pair(size: object) -> tuple[int, int] | None:
@@ -325,7 +339,7 @@ def image_size_of(
     Raises:
         InputError: nothing fits, or not the `stored_image_size`.
     """
-    stored, wished = (as_pair(source.overrides.get(n)) for n in ("stored_image_size", "image_size"))
+    stored, wished = (as_pair(source.specified.get(n)) for n in ("stored_image_size", "image_size"))
     if stored and prod(grid_of(stored, patch, stride)) not in positions:
         raise InputError(
             f"{source.where}: stored_image_size={stored} has {prod(grid_of(stored, patch, stride))} patches "
@@ -366,10 +380,10 @@ def grid_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> tuple
 
 
 def check_no_overrides(source: Source) -> None:
-    if source.overrides:
+    if source.answers:
         raise InputError(
             f"{source.where} writes text, and its kind of model is loaded as it is: leave out "
-            f"{', '.join(source.overrides)}"
+            f"{', '.join(source.answers)}"
         )
 
 
@@ -434,9 +448,9 @@ def tokens_and_positions(
 
 def reading_as(
     family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: object
-) -> Converted:
+) -> Spec:
     """A reading of a format that stores no preprocessing: `fields` are those of the family."""
-    return Converted(source, config, rows, assumed_preprocessing(source, config, family, **fields))
+    return Spec(source, config, rows, assumed_preprocessing(source, config, family, **fields))
 
 
 def assumed_preprocessing(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from vitreous.checkpoints.format import Converted
+from vitreous.checkpoints.format import Spec
 from vitreous.checkpoints.formats.huggingface_configs import towers
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import Row, no_head_bias, same
@@ -48,7 +48,7 @@ HEADS_OF_VIEWS = re.compile(r"(^|\.)(teacher|student|base_encoder|target_encoder
 NORMED = ("running_mean", "running_var", "num_batches_tracked", "weight", "bias")
 
 
-def with_head(converted: Converted) -> Converted:
+def with_head(converted: Spec) -> Spec:
     """The converted of an encoder with the one linear layer beside it that fits as its head: under any name,
     after a dropout, or after a norm. What is known not to be a head is left out.
 
@@ -73,9 +73,9 @@ def with_head(converted: Converted) -> Converted:
     if not unknown and not source.left_out:
         return converted
     source = source.without(unknown)
-    architectures = source.config.get("architectures")
+    architectures = source.facts.whole.get("architectures")
     named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    elsewhere = bool(OTHER_HEADS.search(named)) and next(towers(source.config), None) is not None
+    elsewhere = bool(OTHER_HEADS.search(named)) and next(towers(source.facts.whole), None) is not None
     elsewhere |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
     of_views = bool(HEADS_OF_VIEWS.search(source.inside))
     beside = [name for name in source.left_out if name not in unknown]  # the weights outside of the encoder
@@ -116,7 +116,7 @@ def with_head(converted: Converted) -> Converted:
         if outside and not entry.read().is_floating_point():
             continue
         rest[name] = entry
-    no_head_wished = source.overrides.get("num_classes", "") in (None, "none", "None")
+    no_head_wished = source.specified.get("num_classes", "") in (None, "none", "None")
     if not rest or no_head_wished:
         return converted._replace(source=source)
     if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):
@@ -136,7 +136,7 @@ def part_of(name: str, inside: Sequence[str]) -> str:
     return f"{first}.{rest.partition('.')[0]}" if first in inside else first
 
 
-def headed(converted: Converted, rest: Mapping[str, Entry]) -> Converted | None:
+def headed(converted: Spec, rest: Mapping[str, Entry]) -> Spec | None:
     """The converted with a head made of the weights `rest`; None where they are not one linear layer, perhaps
     after a norm, whose input is what an encoder gives."""
     config, source = converted.config, converted.source

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitreous.checkpoints.files import Source, open_source
+from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, Documents
+from vitreous.checkpoints.files import File, read_file
 from vitreous.checkpoints.format import ACTIVATION_NAMES
 from vitreous.checkpoints.formats import formats, timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES
+from vitreous.checkpoints.pickles import StoredModule
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.layers.pooling import DistilledHead
@@ -32,44 +34,79 @@ OF_TRAINING = ("loss", "attentions", "mask", "ids_restore")
 HEADS = ("num_heads", "nhead", "heads", "num_attention_heads")
 
 
-def open_module(module: nn.Module) -> tuple[Source, dict[str, object]]:
-    """Open a module.
-
-    Returns:
-        Its weights and configuration, and the fields that its attributes tell and no weight shows.
-
-    Raises:
-        InputError: it is a model of this package.
-    """
+def open_module(module: nn.Module) -> File:
+    """Open a module: its weights, and what its attributes tell. Raises InputError: it is a model of this
+    package, or has no weights."""
+    name = f"the {type(module).__name__}"
     if type(module).__module__.startswith("vitreous."):
         raise InputError(f"this {type(module).__name__} is a model of vitreous already: use it as it is")
     save = getattr(module, "save_pretrained", None)
     if save is not None and hasattr(module, "config"):
         with tempfile.TemporaryDirectory() as folder:  # its files have other names than its memory
             save(folder)
-            saved = open_source(Path(folder))
+            saved = read_file(Path(folder))
             tensors = {name: tensor.clone() for name, tensor in saved.tensors.items()}
-        return replace(Source.of(f"the {type(module).__name__}", tensors), config=saved.config), {}
+        return replace(File.of(name, tensors), documents=saved.documents)
     state = module.state_dict()
     if not state:
-        raise InputError(f"the {type(module).__name__} has no weights: it is not a Vision Transformer")
-    source = Source.of(f"the {type(module).__name__}", state)
-    cfg = getattr(module, "pretrained_cfg", None)
-    first = next(iter(getattr(module, "blocks", None) or ()), None)
-    if isinstance(cfg, dict) and first is not None:  # not a Swin, a ResNet, or what wraps another
-        return replace(source, config=timm_config(module, cfg)), {"norm_eps": norm_eps(module)}
+        raise InputError(f"{name} has no weights: it is not a Vision Transformer")
     for format in formats().values():
-        if format.facts and (known := format.facts(module)) is not None:
-            return source, known | {"norm_eps": norm_eps(module)}
-    facts = {"heads": next(attributes(module, HEADS), None), "norm_eps": norm_eps(module)}
+        if format.module_facts and (known := format.module_facts(module)) is not None:
+            return replace(File.of(name, state), stated={**known, "norm_eps": norm_eps(module)})
+    if isinstance(getattr(module, "transformer", None), nn.Module) and hasattr(module, "conv1"):
+        state = {f"visual.{key}": tensor for key, tensor in state.items()}  # the tower alone
+    documents, stated = facts_of_module(module)
+    return replace(File.of(name, state), documents=documents, stated=stated)
+
+
+def facts_of_module(module: Any) -> tuple[Documents, dict[str, object]]:
+    """What the attributes of a module tell, live or stored whole: a description as its codebase would write
+    it, and the fields of our configuration that no weight shows."""
+    cfg = getattr(module, "pretrained_cfg", None)
+    blocks = getattr(module, "blocks", None)
+    first = next(iter(blocks), None) if blocks is not None else None
+    if isinstance(cfg, Mapping) and first is not None:  # not a Swin, a ResNet, or what wraps another
+        return {CONFIG: timm_config(module, cfg)}, {"norm_eps": norm_eps(module)}
+    tower = getattr(module, "visual", module)
+    if hasattr(tower, "conv1") and hasattr(tower, "transformer") and hasattr(tower, "class_embedding"):
+        return {OPEN_CLIP: open_clip_config(tower)}, {"norm_eps": norm_eps(tower)}
     size = getattr(module, "image_size", None)
-    facts |= {"image_size": size if isinstance(size, int) else None}
-    return source, {name: value for name, value in facts.items() if value is not None}
+    facts = {
+        "heads": next(attributes(module, HEADS), None),
+        "norm_eps": norm_eps(module),
+        "image_size": size if isinstance(size, int) else None,
+    }
+    return {}, {name: value for name, value in facts.items() if value is not None}
+
+
+def open_clip_config(tower: Any) -> dict[str, object]:
+    """The open_clip_config.json that describes the tower of a module of open_clip, or of OpenAI's code."""
+    parts = [class_name(part).lower() for part in tower.transformer.modules()]
+    acts = [name for name in parts if name in ACTIVATION_NAMES]
+    width = tower.class_embedding.shape[0]
+    heads = next(attributes(tower.transformer, HEADS), 1)
+    size = getattr(tower, "image_size", getattr(tower, "input_resolution", None))
+    vision: dict[str, object] = {
+        "image_size": list(size) if isinstance(size, tuple) else size,
+        "head_width": width // heads if isinstance(heads, int) else 64,
+        "pool_type": getattr(tower, "pool_type", "tok"),
+        "final_ln_after_pool": getattr(tower, "final_ln_after_pool", False),
+    }
+    look = getattr(tower, "preprocess_cfg", None) or getattr(tower, "image_preprocess_cfg", None)
+    return {
+        "model_cfg": {"quick_gelu": "quickgelu" in acts, "vision_cfg": vision},
+        **({"preprocess_cfg": dict(look)} if isinstance(look, Mapping) else {}),
+    }
+
+
+def class_name(module: object) -> str:
+    """The name of the class of a module, live or stored whole."""
+    return module.class_name if isinstance(module, StoredModule) else type(module).__name__
 
 
 def timm_config(module: Any, cfg: Mapping[str, object]) -> dict[str, object]:
     """The config.json that timm would write, with the arguments that the module was made with."""
-    parts = [type(part).__name__.lower() for part in module.blocks.modules()]
+    parts = [class_name(part).lower() for part in module.blocks.modules()]
     args: dict[str, object] = {
         "num_heads": next(attributes(module, HEADS), None),
         "img_size": next(attributes(module, ("img_size",)), None),
@@ -94,11 +131,11 @@ ROPES = {"RotaryEmbeddingCat": "cat", "RotaryEmbeddingDinoV3": "dinov3", "Rotary
 
 def eva_arguments(module: Any) -> dict[str, object]:
     """The arguments of timm's Eva that no weight shows; empty for its VisionTransformer."""
-    block = type(module.blocks[0]).__name__
+    block = class_name(next(iter(module.blocks)))
     found: dict[str, object] = (
         {"use_post_norm": True} if block in ("ResPostBlock", "EvaBlockPostNorm") else {}
     )
-    if type(module).__name__ != "Eva":
+    if class_name(module) != "Eva":
         return found
     found["use_rot_pos_emb"] = module.rope is not None
     if module.attn_pool is not None:
@@ -107,7 +144,7 @@ def eva_arguments(module: Any) -> dict[str, object]:
         return found
     reference = getattr(rope, "ref_feat_shape", None)
     return found | {
-        "rope_type": ROPES.get(type(rope).__name__, type(rope).__name__),
+        "rope_type": ROPES.get(class_name(rope), class_name(rope)),
         "rope_temperature": rope.temperature,
         "rope_grid_indexing": rope.grid_indexing,
         "rope_rotate_half": getattr(rope, "rotate_half", False),
@@ -116,7 +153,7 @@ def eva_arguments(module: Any) -> dict[str, object]:
     }
 
 
-def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[object]:
+def attributes(module: Any, names: tuple[str, ...]) -> Iterator[object]:
     """The values of the first of `names` that each submodule has."""
     for each in module.modules():
         for name in names:
@@ -124,11 +161,11 @@ def attributes(module: nn.Module, names: tuple[str, ...]) -> Iterator[object]:
                 yield value
 
 
-def norm_eps(module: nn.Module) -> float | None:
+def norm_eps(module: Any) -> float | None:
     """The eps of the first normalization that has one."""
     for each in module.modules():
         eps = getattr(each, "eps", None)
-        if re.search("LayerNorm|RMSNorm", type(each).__name__, re.I) and isinstance(eps, float):
+        if re.search("LayerNorm|RMSNorm", class_name(each), re.I) and isinstance(eps, float):
             return eps
     return None
 
@@ -251,6 +288,9 @@ def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tup
         flat, grid = to_patches(images, model.config.patch_size), model.config.grid
         shapes = torch.tensor([grid] * len(images), device=images.device)
         yield from tensors_in("output", module(flat, flat.new_ones(flat.shape[:2]), shapes, **options))
+    elif hasattr(module, "encode_image"):  # of CLIP's own code
+        yield "image_embeds", module.encode_image(images)
+        return
     else:  # without the text of a model with two towers
         yield from tensors_in("output", getattr(module, "get_image_features", module)(images, **options))
     # the head of a fresh model may be zero
@@ -259,7 +299,7 @@ def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tup
         yield from tensors_in("forward_features", after)
         if hasattr(module, "forward_head") and isinstance(after, Tensor) and not hasattr(module, "head_dist"):
             yield from tensors_in("features", module.forward_head(after, pre_logits=True))
-    if hasattr(module, "forward_intermediates"):
+    if hasattr(module, "forward_intermediates") and hasattr(module, "forward_features"):
         given = module.forward_intermediates(images, intermediates_only=True, output_fmt="NLC")
         yield from tensors_in("forward_intermediates", given)
 

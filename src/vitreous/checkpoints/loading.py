@@ -7,7 +7,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 
@@ -15,13 +15,15 @@ import torch
 from torch import nn
 
 from vitreous.checkpoints.adapters import is_adapter, open_adapter
-from vitreous.checkpoints.detection import convert
 from vitreous.checkpoints.download import DESCRIPTIONS, SUFFIXES, hub_hint, local_copy
-from vitreous.checkpoints.files import Source, descriptions, model_folder, open_source
-from vitreous.checkpoints.format import Converted, as_pair
+from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, TASK
+from vitreous.checkpoints.files import File, documents_in, model_folder, read_file
+from vitreous.checkpoints.format import Spec, as_pair
 from vitreous.checkpoints.formats import formats, timm_registry, torchvision
 from vitreous.checkpoints.native import open_state
-from vitreous.checkpoints.torch_files import parts_in_memory
+from vitreous.checkpoints.recognition import recognize
+from vitreous.checkpoints.resizing import check_interpolation, resized, with_head
+from vitreous.checkpoints.torch_files import documents_of, parts_in_memory
 from vitreous.checkpoints.training_folders import newest_checkpoint
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, nearest
@@ -30,10 +32,10 @@ from vitreous.models.config import Origin
 from vitreous.models.model import Model
 from vitreous.models.names import create
 from vitreous.models.vit import ViT
-from vitreous.outside import local_path, read_text
+from vitreous.outside import Local, Place, parse_place, read_text
 
-# A state dict may be wrapped: {"state_dict": ...}; a `Source` is open already.
-Checkpoint = str | Path | Mapping[str, object] | nn.Module | Source
+# A state dict may be wrapped: {"state_dict": ...}; a `File` is open already.
+Checkpoint = str | Path | Mapping[str, object] | nn.Module | File
 Device = str | torch.device | None
 Dtype = torch.dtype | None
 ImageFormat = Literal[
@@ -112,39 +114,84 @@ def load(
         raise InputError(f"unknown format {format!r}: {nearest(format, list(formats()))}")
     if kind is not None and (own := getattr(kind, "load", None)):
         options = {"format": format, "device": device, "dtype": dtype, "like": like, "key": key}
-        overrides |= {name: value for name, value in options.items() if value is not None}
-        return own(source, **overrides)
+        return own(source, **overrides, **{name: each for name, each in options.items() if each is not None})
     check_place(device, dtype)
-    if named := overrides.pop("interpolation", None):
-        from vitreous.checkpoints.resizing import check_interpolation
-
-        check_interpolation(named)
-    opened = open_checkpoint(source)
-    opened = replace(opened, overrides={**opened.overrides, **overrides})
-    if like is not None:
-        opened = described_like(opened, like)
-    chosen, converted = convert(opened, format, key)
-    model = model_of_checkpoint(converted, device, dtype)
-    native = chosen.name == "vitreous" and isinstance(model, Model)
-    interpolation = named or converted.interpolation or chosen.interpolation
-    # its positions may be resampled in a way that its patches are not
-    patches = chosen.patch_interpolation
-    if named:
-        patches = "timm" if named == "timm" else "flexivit"
-    model.origin = (
-        converted.origin if native else origin_of(source, converted.source, chosen.name, interpolation)
-    )
+    spec, changes = read_specification(source, format=format, like=like, key=key, **overrides)
+    model = build(spec, device, dtype)
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
 
         check_outputs(source, model)
-    if converted.used_size and overrides.get("image_size") is None:
-        overrides["image_size"] = converted.used_size
-    if isinstance(model, Model):
-        model = adapted(model, overrides, interpolation, patches)
+    model = change(model, changes)
     if kind is not None and not isinstance(model, kind):
-        raise InputError(f"{opened.where} holds a {type(model).__name__}, where a {kind.__name__} is needed")
+        where = spec.source.where
+        raise InputError(f"{where} holds a {type(model).__name__}, where a {kind.__name__} is needed")
     return model
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is changed of a model after it was read.
+
+    Attributes:
+        sizes: image_size and patch_size, where they are given.
+        positions, patches: how each is resampled.
+        num_classes: of a new head, as it was given; "" for the head that it has.
+    """
+
+    sizes: Mapping[str, Any]
+    positions: str
+    patches: str
+    num_classes: object = ""
+
+
+def read_specification(
+    source: Checkpoint,
+    *,
+    format: str | None = None,
+    like: str | None = None,
+    key: str | None = None,
+    **overrides: Any,
+) -> tuple[Spec, Changes]:
+    """Return what a checkpoint holds, before any of its weights is read, and how it is to be changed: the
+    road of `load` but for the weights, with its arguments.
+
+    A file is opened, its format recognized, its facts gathered, and the format's reader makes a
+    specification of them and of what the user answers.
+    """
+    named = overrides.pop("interpolation", None)
+    if named:
+        check_interpolation(named)
+    file = open_checkpoint(source)
+    if like is not None:
+        file = described_like(file, like)
+    found = recognize(file, format, key)
+    spec = found.read(overrides)
+    for conflict in spec.source.facts.conflicts:
+        log.warning("%s: %s", file.where, conflict)
+    positions = named or spec.interpolation or found.format.interpolation
+    patches = found.format.patch_interpolation
+    if named:
+        patches = "timm" if named == "timm" else "flexivit"
+    if found.format.name != "vitreous":
+        spec = spec._replace(origin=origin_of(source, file, spec, positions))
+    sizes = {
+        name: overrides[name] for name in ("image_size", "patch_size") if overrides.get(name) is not None
+    }
+    if spec.used_size and "image_size" not in sizes:
+        sizes["image_size"] = spec.used_size
+    return spec, Changes(sizes, positions, patches, overrides.get("num_classes", ""))
+
+
+def configuration(source: Checkpoint, **options: Any) -> Spec:
+    """Return what `load` would return, with the same options, as a specification: its configuration,
+    preprocessing, labels and task, of which no weight is read."""
+    spec, changes = read_specification(source, **options)
+    config = changed(spec.config, changes)
+    images = spec.preprocessing
+    if images is not None:
+        images = images.model_copy(update={"size": getattr(config, "image_size", images.size)})
+    return spec._replace(config=config, preprocessing=images)
 
 
 def check_place(device: Device, dtype: Dtype) -> None:
@@ -169,31 +216,28 @@ def load_image_model(source: Checkpoint, **options: Any) -> Model:
     return model
 
 
-def open_checkpoint(source: Checkpoint) -> Source:
-    """Open whatever `load` takes; what only the attributes of a live module tell are its `overrides`."""
+def open_checkpoint(source: Checkpoint) -> File:
+    """Open whatever `load` takes."""
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import open_module
 
-        opened, facts = open_module(source)
-        return replace(opened, overrides=facts)
-    if isinstance(source, Source):
+        return open_module(source)
+    if isinstance(source, File):
         return source
     if isinstance(source, str | Path):
-        return open_path(source)
+        return with_module(open_file(parse_place(source)))
     if not isinstance(source, Mapping):
         kind = type(source).__name__
         raise InputError(f"a checkpoint is a path, a name, a state dict or a module, not {kind}")
     if not (parts := parts_in_memory(source)):
         raise InputError("the mapping is not a state dict: it has no names of tensors")
-    return Source.of_parts("the state dict", parts)
+    return File("the state dict", parts, documents_of(source))
 
 
-def open_path(source: str | Path) -> Source:
-    """Open what a path, an address or a name on the hub means."""
-    if re.match(r"[a-z]+:/|hf:|https:|vitreous:", str(source)):
-        path = local_copy(str(source))
-    else:
-        path = local_path(source)
+def open_file(place: Place) -> File:
+    """Open the checkpoint at a place: a file, a folder, a run, or the output of a training program. Raises
+    InputError: nothing is there, or it is not a checkpoint that is known."""
+    path = local_copy(place)
     if (path / "config.toml").is_file():
         from vitreous.checkpoints.runs import check_finished
 
@@ -202,38 +246,48 @@ def open_path(source: str | Path) -> Source:
         return open_state(path)
     path = model_folder(path)
     newest = newest_checkpoint(path)
-    opened = open_adapter(newest) if is_adapter(newest) else open_source(newest)
+    opened = open_adapter(newest) if is_adapter(newest) else read_file(newest)
     if newest == path or opened.place:
         return opened
-    for folder in () if opened.config else newest.parents:  # a description above the weights
-        if folder.is_relative_to(path) and any(found := descriptions(folder)):
-            opened = replace(opened, config=found[0], preprocessor=found[1])
+    for folder in () if CONFIG in opened.documents else newest.parents:  # a description above the weights
+        if folder.is_relative_to(path) and (found := documents_in(folder)):
+            opened = replace(opened, documents={**opened.documents, **found})
             break
     return replace(opened, place=str(newest))
 
 
-def described_like(opened: Source, like: str) -> Source:
-    """A file of weights alone with the config.json and preprocessor_config.json that `like` names."""
+def with_module(file: File) -> File:
+    """The file, with what the attributes of a module tell that was stored whole in it."""
+    if file.module is None or CONFIG in file.documents:
+        return file
+    from vitreous.checkpoints.live import facts_of_module
+
+    documents, stated = facts_of_module(file.module)
+    return replace(file, documents={**file.documents, **documents}, stated={**file.stated, **stated})
+
+
+def described_like(file: File, like: str) -> File:
+    """A file of weights alone with the descriptions that `like` names."""
     if like.startswith("timm:"):
-        return replace(opened, config=timm_registry.description_of(like.removeprefix("timm:")))
+        return replace(file, documents={CONFIG: timm_registry.description_of(like.removeprefix("timm:"))})
     if like.startswith("torchvision:"):
-        return replace(opened, config=torchvision.description_of(like.removeprefix("torchvision:")))
-    folder = local_copy(like, DESCRIPTIONS) if like.startswith("hf:") else local_path(like)
-    config, preprocessor = descriptions(folder)
-    if not config:
+        described = torchvision.description_of(like.removeprefix("torchvision:"))
+        return replace(file, documents={CONFIG: described})
+    documents = documents_in(local_copy(parse_place(like), DESCRIPTIONS))
+    if not documents.keys() & {CONFIG, OPEN_CLIP, TASK}:
         raise InputError(
             f"like={like!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"
         )
-    return replace(opened, config=config, preprocessor=preprocessor)
+    return replace(file, documents=documents)
 
 
-def origin_of(source: Checkpoint, opened: Source, format: str, interpolation: str) -> Origin:
+def origin_of(source: Checkpoint, file: File, spec: Spec, interpolation: str) -> Origin:
     """Where the weights come from, and what had to be assumed of them."""
-    described = opened.config
+    described = file.description
     timm = described.get("pretrained_cfg")
     named = described.get("architecture", described.get("architectures"))
-    named = named[0] if isinstance(named, list) and named else named
-    folder = Path(opened.where)
+    named = named[0] if isinstance(named, list) and named else named or spec.source.facts.name
+    folder = Path(file.where)
     if folder.is_file() and (described or str(source).startswith("hf:")):
         folder = folder.parent
     card = folder / "README.md"
@@ -241,40 +295,41 @@ def origin_of(source: Checkpoint, opened: Source, format: str, interpolation: st
     if not stated and card.is_file():
         found = re.search(r"(?m)^license: *([\w.-]+) *$", read_text(card, errors="replace"))
         stated = found[1] if found else None
+    assert spec.format
     return Origin(
-        source=opened.place or (str(source) if isinstance(source, str | Path) else opened.where),
-        format=format,
+        source=file.place or (str(source) if isinstance(source, str | Path) else file.where),
+        format=spec.format.name,
         architecture=str(named) if named else None,
         license=str(stated) if stated else None,
         interpolation=interpolation,
-        assumed=tuple(opened.assumed),
+        assumed=tuple(spec.source.assumed),
     )
 
 
-def model_of_checkpoint(converted: Converted, device: Device = None, dtype: Dtype = None) -> Any:
-    """The model that was described, with its weights."""
-    where, config = converted.source.where, converted.config
+def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
+    """The model of a specification, with its weights."""
+    where, config = spec.source.where, spec.config
     classes = getattr(config, "num_classes", None)
-    depth, found = getattr(config, "depth", 0), converted.source.tensors
+    depth, found = getattr(config, "depth", 0), spec.source.tensors
     if depth > len(found) and not any(found.shape(name)[:1] == (depth,) for name in found):
         raise InputError(
             f"{where}: missing weights: there are {len(found)}, and its description says {depth} layers"
         )
-    model: Any = converted.make(
+    model: Any = spec.make(
         config,
-        preprocessing=converted.preprocessing,
-        labels=converted.labels
-        if converted.labels is not None and len(converted.labels) == classes
-        else None,
-        task=converted.task,
+        preprocessing=spec.preprocessing,
+        labels=spec.labels if spec.labels is not None and len(spec.labels) == classes else None,
+        task=spec.task,
     )
-    model.temperature = converted.temperature
-    rows = of_model(converted.rows, stored(model))
-    weights = read_rows(rows, converted.source.tensors, where=where, ignored=converted.ignored)
+    model.temperature = spec.temperature
+    rows = of_model(spec.rows, stored(model))
+    weights = read_rows(rows, spec.source.tensors, where=where, ignored=spec.ignored)
     load_weights(model, weights, where=where, device=device, dtype=dtype)
-    if assumed := converted.source.assumed:
+    if hasattr(model, "origin"):
+        model.origin = spec.origin
+    if assumed := spec.source.assumed:
         log.warning("%s does not say, so it is assumed: %s", where, "; ".join(assumed))
-    if left := converted.source.left_out:
+    if left := spec.source.left_out:
         parts = Counter(name.split(".")[0] for name in left)
         named = (
             [f"{part} ({count})" for part, count in parts.items()] if len(left) > MOST_NAMES else list(left)
@@ -283,20 +338,27 @@ def model_of_checkpoint(converted: Converted, device: Device = None, dtype: Dtyp
     return model
 
 
-def adapted(model: Model, overrides: Mapping[str, Any], interpolation: str, patches: str) -> Model:
-    """The model with the image size, patch size and head that the user asked for."""
-    sizes = {k: overrides[k] for k in ("image_size", "patch_size") if overrides.get(k) is not None}
-    if not sizes and "num_classes" not in overrides:
-        return model
-    from vitreous.checkpoints.resizing import resized, with_head
+def changed(config: Any, changes: Changes) -> Any:
+    """The configuration after its changes. Raises InputError: sizes that do not fit together."""
+    fields = {
+        name: size for name, size in changes.sizes.items() if as_pair(size) != getattr(config, name, None)
+    }
+    if changes.num_classes != "":
+        fields["num_classes"] = changes.num_classes  # a number, or as text
+    return config.checked(config.model_dump(), fields) if fields else config
 
-    if any(as_pair(size) != getattr(model.config, name, None) for name, size in sizes.items()):
-        model = resized(model, sizes, positions=interpolation, patches=patches)
-    if "num_classes" in overrides:  # a number, or as text
-        given = {"num_classes": overrides["num_classes"]}
-        wanted = model.config.checked(model.config.model_dump(), given).num_classes
-        model = model if wanted == model.config.num_classes else with_head(model, wanted)
-    return model
+
+def change(model: Any, changes: Changes) -> Any:
+    """The model with the image size, patch size and head that the user asked for."""
+    if not isinstance(model, Model):
+        return model
+    config = changed(model.config, changes)
+    if config is model.config:
+        return model
+    sizes = {name: getattr(config, name, size) for name, size in changes.sizes.items()}
+    if any(size != getattr(model.config, name, None) for name, size in sizes.items()):
+        model = resized(model, sizes, positions=changes.positions, patches=changes.patches)
+    return model if config.num_classes == model.config.num_classes else with_head(model, config.num_classes)
 
 
 def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
@@ -304,7 +366,8 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
     `hf:org/name`, an `https:` address, `vitreous:small`, or a model name such as "ViT-B/16" (with fresh
     weights). Raises InputError: none of these; or what is there cannot be loaded."""
     text = str(spec)
-    if re.match(r"(hf|https?|vitreous):", text) or Path(spec).exists():
+    place = parse_place(spec)
+    if not isinstance(place, Local) or place.path.exists():
         return load_image_model(spec, format=format, **overrides)
     if re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-", text) and not text.endswith(SUFFIXES):
         return create(text, **overrides)

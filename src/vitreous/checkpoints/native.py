@@ -5,15 +5,16 @@ each."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from vitreous.checkpoints.files import Source, model_folder, open_source, read_json
-from vitreous.checkpoints.format import AFTERWARDS, Converted, Format, check_no_overrides
+from vitreous.checkpoints.facts import CONFIG
+from vitreous.checkpoints.files import File, model_folder, read_file, read_json
+from vitreous.checkpoints.format import AFTERWARDS, Format, Spec, check_no_overrides
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.checkpoints.runs import run_folder
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import same
 from vitreous.errors import InputError
 from vitreous.extensions import imported, kinds
@@ -26,24 +27,25 @@ from vitreous.models.settings import explain
 CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
 
 
-def open_state(path: Path) -> Source:
+def open_state(path: Path) -> File:
     """Open the model in a checkpoint of a run, RUN/checkpoints/step-N.shards: with the averaged weights where
     there are some. Raises InputError: the run has no model yet, whose description this one shares."""
     described = run_folder(path) / "model" / "config.json"
     if not described.is_file():
         raise InputError(f"{path} is a checkpoint of a run, which has no {described} yet to describe it")
-    source = open_source(path)
-    averaged = any(name.startswith("average/") for name in source.tensors)
+    file = read_file(path)
+    averaged = any(name.startswith("average/") for name in file.tensors)
     prefix = "average/" if averaged else "model/"
-    named = source.renamed(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+    named = file.source().renamed(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
     # The temperature is a part of the head's weights, and not of these.
-    return replace(named, config={k: v for k, v in read_json(described).items() if k != "temperature"})
+    stated = {name: value for name, value in read_json(described).items() if name != "temperature"}
+    return File(file.where, {"": named.tensors}, {CONFIG: stated})
 
 
-def read_native(source: Source) -> Converted:
+def read_native(source: Source) -> Spec:
     """Read what `save_native` wrote. Overrides that touch no weight, such as dropout, are applied."""
     where = f"{source.where}: config.json"
-    described = source.config
+    described = source.facts.whole
     name = str(described.get("kind"))
     kind = kinds().get(name)
     known: type[Config] | None = imported(kind.config) if kind else CONFIGS.get(name)
@@ -65,7 +67,7 @@ def read_native(source: Source) -> Converted:
         isinstance(labels, list) and all(isinstance(each, str) for each in labels)
     ):
         raise InputError(f"{where}: labels must be a list of names")
-    if changes := {name: value for name, value in source.overrides.items() if name not in AFTERWARDS}:
+    if changes := {name: value for name, value in source.answers.items() if name not in AFTERWARDS}:
         config = known.checked(config.model_dump(), changes)
     task = described.get("task")
     if task is not None and not isinstance(task, str):
@@ -74,7 +76,7 @@ def read_native(source: Source) -> Converted:
     temperature = described.get("temperature", 1.0)
     if not isinstance(temperature, int | float) or not temperature > 0:
         raise InputError(f"{where}: temperature must be a number above 0, not {temperature!r}")
-    return Converted(
+    return Spec(
         source, config, rows, preprocessing, labels, task=task, origin=origin, temperature=temperature
     )
 

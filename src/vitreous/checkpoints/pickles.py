@@ -5,10 +5,14 @@ is an `Object` that knows the name of its class."""
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
+import numpy as np
 import torch
+
+from vitreous.errors import InputError
 
 # What makes nothing larger than what the file holds of it.
 OPCODES = (
@@ -89,6 +93,76 @@ class Object(dict[object, object]):
     def add(self, item: object) -> None: ...
 
 
+class StoredType(str):
+    """The type of the numbers of a NumPy array, "f4"; its state tells their order of bytes."""
+
+    def __setstate__(self, state: object) -> None:
+        self.order = state[1] if isinstance(state, tuple) and len(state) > 1 else "="
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """None for anything but plain numbers."""
+        order = getattr(self, "order", "=")
+        known = self[:1] in "fiub" and self[1:].isdigit() and order in ("<", ">", "=", "|")
+        return np.dtype(f"{order}{self}") if known else None
+
+
+class StoredArray:
+    """A NumPy array, whose numbers are among the objects."""
+
+    shape: tuple[int, ...] = ()
+    state: Any = None
+
+    def __setstate__(self, state: object) -> None:
+        match state:
+            case (_, tuple() as shape, StoredType(), _, bytes()) if all(type(n) is int for n in shape):
+                self.shape, self.state = shape, state
+
+    def read(self) -> torch.Tensor:
+        """Raises InputError: its bytes are not those of its shape, or not numbers."""
+        try:
+            _, shape, kind, fortran, content = self.state
+            numbers = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if fortran else "C")
+            return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
+        except (TypeError, ValueError):
+            raise InputError("a NumPy array in the file is damaged, or not of plain numbers") from None
+
+
+class StoredModule:
+    """A module of PyTorch that was stored whole, with its attributes and those of the modules in it."""
+
+    def __init__(self, stored: Object) -> None:
+        self.stored = stored
+
+    @property
+    def class_name(self) -> str:
+        return self.stored.kind.rpartition(".")[2]
+
+    def __getattr__(self, name: str) -> Any:
+        state = self.stored.state
+        for part in (state, state.get("_modules") or {}, state.get("_buffers") or {}):
+            if name in part:
+                found = part[name]
+                return StoredModule(found) if is_module(found) else found
+        raise AttributeError(name)
+
+    def __iter__(self) -> Iterator[StoredModule]:
+        """The modules in it."""
+        inner = self.stored.state["_modules"]
+        return (StoredModule(each) for each in inner.values() if is_module(each))
+
+    def modules(self) -> Iterator[StoredModule]:
+        """The module itself and all in it, each once."""
+        waiting, seen = [self.stored], set()
+        while waiting:
+            each = waiting.pop(0)
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            yield StoredModule(each)
+            waiting[:0] = [inner for inner in each.state["_modules"].values() if is_module(inner)]
+
+
 class ObjectReader(pickle._Unpickler):
     """Unpickles into `Stored`, `Object` and plain containers. (The faster unpickler in C refuses the
     enumerations of TorchScript.)"""
@@ -142,6 +216,12 @@ def made(kind: object, args: Any) -> object:
             return data
         case "torch._tensor._rebuild_from_type_v2", (function, _, inner, *_):
             return made(function, inner)
+        case "_codecs.encode", (str() as text, "latin1" | "latin-1"):
+            return text.encode("latin-1", "ignore")
+        case "numpy.dtype", (str() as name, *_):
+            return StoredType(name)
+        case "numpy.core.multiarray._reconstruct" | "numpy._core.multiarray._reconstruct", _:
+            return StoredArray()
         case "torch.Size", ((tuple() | list()) as sizes,):
             return tuple(sizes)
         case "builtins.set" | "__builtin__.set", (list() as items,):
@@ -206,8 +286,22 @@ def state_dicts(
         yield from state_dicts(each, axes, (*path, name), seen)
 
 
-def kinds_in(value: object) -> Iterator[str]:
-    """The names of the classes in what was loaded, but those of containers."""
+def stored_module(value: object, depth: int = 3) -> StoredModule | None:
+    """The first module of PyTorch that was stored whole in what was loaded; None where there is none."""
+    if is_module(value):
+        return StoredModule(value)
+    for each in value.values() if isinstance(value, Mapping) and depth else ():
+        if (found := stored_module(each, depth - 1)) is not None:
+            return found
+    return None
+
+
+def kinds_in(value: object, skip: re.Pattern[str] | None = None) -> Iterator[str]:
+    """The names of the classes in what was loaded, but those of containers.
+
+    Args:
+        skip: names of what is not looked into.
+    """
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -215,9 +309,11 @@ def kinds_in(value: object) -> Iterator[str]:
         if id(each) in seen:
             continue
         seen.add(id(each))
+        if isinstance(each, StoredArray):
+            yield "numpy.ndarray"
         if isinstance(each, Object) and not each.kind.startswith("collections."):
             yield str(each.kind)
         if isinstance(each, Mapping):
-            waiting += each.values()
+            waiting += [inner for name, inner in each.items() if not (skip and skip.search(str(name)))]
         elif isinstance(each, list | tuple) and not isinstance(each, Stored):
             waiting += each

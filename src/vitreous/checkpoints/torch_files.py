@@ -5,20 +5,34 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Any, TypeGuard
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeGuard
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.pickles import Object, ObjectReader, Stored, found_state_dicts, kinds_in
+from vitreous.checkpoints.facts import CONFIG, TRAINING, Documents
+from vitreous.checkpoints.pickles import (
+    Object,
+    ObjectReader,
+    Stored,
+    StoredArray,
+    StoredModule,
+    found_state_dicts,
+    kinds_in,
+    stored_module,
+)
 from vitreous.checkpoints.tensors import Entry, Tensors, read_block, read_stream, write_safetensors
+from vitreous.checkpoints.what_is_this import Evidence, what_is_this
 from vitreous.errors import InputError
 
 LARGEST_PICKLE = 8 * 2**20  # bytes of the objects in a file: of 10,000 tensors about 1.5 million
@@ -27,9 +41,22 @@ Place = Callable[[Stored], Callable[[], Tensor] | None]  # what reads a tensor; 
 Parts = dict[str, Tensors]  # the state dicts of a file, by the keys that lead to each
 
 
-def read_torch(path: Path) -> Parts:
-    """The state dicts in a PyTorch file, by the keys that lead to each, joined by dots. Raises InputError: it
-    is damaged, or holds none."""
+class Contents(NamedTuple):
+    """What a file of weights holds.
+
+    Attributes:
+        documents: what is said beside its state dicts.
+        module: that was stored whole, which is not run.
+    """
+
+    parts: Parts
+    documents: Documents = MappingProxyType({})
+    module: StoredModule | None = None
+
+
+def read_torch(path: Path) -> Contents:
+    """The state dicts in a PyTorch file, by the keys that lead to each, joined by dots, and what its training
+    program saved beside them. Raises InputError: it is damaged, or holds none."""
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
@@ -38,7 +65,7 @@ def read_torch(path: Path) -> Parts:
             loaded, place = open_archive(path, path)
         else:
             loaded, place = open_legacy(path)
-        return parts_of(path, loaded, place)
+        return Contents(parts_of(path, loaded, place), documents_of(loaded), stored_module(loaded))
     except InputError:
         raise
     except Exception:  # damaged bytes can make this parser fail in any way
@@ -57,7 +84,8 @@ def check_pickles(file: Path | BytesIO, path: Path) -> None:
                 info.file_size > LARGEST_PICKLE or info.file_size > info.compress_size
             ):
                 raise InputError(
-                    f"{path}: {info.filename} is far larger than what describes tensors: refused"
+                    f"{path}: {info.filename} is far larger than what describes tensors (NumPy arrays in "
+                    "it?): refused"
                 )
 
 
@@ -72,14 +100,20 @@ def open_archive(source: Path | BytesIO, path: Path) -> tuple[object, Place]:
         names = archive.namelist()
         found = [name for name in names if name.endswith("data.pkl") and name.count("/") <= 1]
         if not found:
-            raise InputError(f"{path} is {archive_kind(names)}")
+            kind = what_is_this(Evidence(inside=names))
+            otherwise = "a zip archive without the data.pkl of PyTorch: not a checkpoint"
+            raise InputError(f"{path} is {kind or otherwise}")
         folder = found[0].removesuffix("data.pkl")
         with archive.open(found[0]) as file:
             loaded = ObjectReader(file).load()
         if f"{folder}constants.pkl" in names:
             loaded = dict(script_tensors(loaded, (), set()))
             if not loaded:
-                raise InputError(f"{path} is a TorchScript archive that holds no tensors")
+                raise InputError(
+                    f"{path} is a TorchScript archive that holds no tensors by name: a frozen program "
+                    "(torch.jit.freeze) has its weights as constants of its code; give the model that it was "
+                    "made from"
+                )
         sizes: dict[str, int] = {}
         for info in archive.infolist():
             if info.compress_type == zipfile.ZIP_STORED:
@@ -92,18 +126,6 @@ def open_archive(source: Path | BytesIO, path: Path) -> tuple[object, Place]:
         return partial(read_stored, source, path, folder, tensor)
 
     return loaded, place
-
-
-def archive_kind(names: Sequence[str]) -> str:
-    """What a zip archive is that is not one of PyTorch's, by the names of its files."""
-    for name in names:
-        program = name.endswith(("archive_format", "serialized_exported_program.json"))
-        if program or ("/models/" in name and name.endswith(".json")):
-            return (
-                "a program of torch.export (.pt2), which has no state dict: give the model that it was made "
-                "from"
-            )
-    return "a zip archive without the data.pkl of PyTorch: not a checkpoint"
 
 
 def open_legacy(path: Path) -> tuple[object, Place]:
@@ -152,14 +174,17 @@ def parts_of(path: Path, loaded: object, place: Place) -> Parts:
     """The state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers are not
     all in the file."""
     parts: Parts = {}
+    if kind := what_is_this(Evidence(classes=list(kinds_in(loaded, skip=OPTIMIZER)))):
+        raise InputError(f"{path} is {kind}")
     for key, state in found_state_dicts(loaded).items():
         entries = {}
         for name, tensor in state.items():
+            if isinstance(tensor, StoredArray):
+                entries[name] = Entry(tensor.shape, tensor.read)
+                continue
             read = place(tensor) if fits(tensor) else None
             if read is None:
-                raise InputError(
-                    f"{path}: {name!r} is not a plain tensor with all of its numbers in the file"
-                )
+                raise InputError(f"{path}: {name!r} is {not_plain(tensor)}")
             entries[name] = Entry(tuple(tensor.shape), read)
         parts[key] = Tensors(entries)
     if parts:
@@ -172,15 +197,48 @@ def parts_of(path: Path, loaded: object, place: Place) -> Parts:
     )
 
 
+# The state of an optimizer, whose objects say nothing of the model.
+OPTIMIZER = re.compile("optim|sched|scaler|callback|loops", re.IGNORECASE)
+
+
+def not_plain(tensor: object) -> str:
+    """What a tensor is that cannot be read, as the rest of a sentence."""
+    if isinstance(tensor, Stored) and 0 in tensor.stride and 0 not in tensor.shape:
+        return "not a plain tensor but a view that repeats its numbers (expand): save it with .contiguous()"
+    return "not a plain tensor with all of its numbers in the file"
+
+
+def documents_of(loaded: object) -> Documents:
+    """What is said beside state dicts, and by the configuration of a model of transformers that was stored
+    whole."""
+    documents: dict[str, Mapping[str, object]] = {}
+    if isinstance(loaded, Mapping):
+        documents[TRAINING] = {
+            str(key): value for key, value in loaded.items() if not OPTIMIZER.search(str(key))
+        }
+    module = stored_module(loaded)
+    config = getattr(module, "config", None)
+    if isinstance(config, Object) and config.kind.startswith("transformers.models."):
+        documents[CONFIG] = {"model_type": config.kind.split(".")[2], **plain(config.state or {})}
+    return documents
+
+
+def plain(state: Mapping[str, object]) -> dict[str, object]:
+    """The attributes of a configuration that was stored whole, and of those in it."""
+    found: dict[str, object] = {}
+    for name, value in state.items():
+        if isinstance(value, Object) and isinstance(value.state, dict):
+            value = plain(value.state)
+        found[name.removeprefix("_")] = value
+    return found
+
+
 MOST_KEYS = 12
 
 
 def held_kinds(loaded: object) -> str:
-    """What classes of Python objects were loaded, and whether tensors are quantized, as the end of a
-    sentence."""
+    """What classes of Python objects were loaded, as the end of a sentence."""
     kinds = list(dict.fromkeys(kinds_in(loaded)))
-    if any("_rebuild_qtensor" in kind for kind in kinds):
-        return "; its tensors are quantized: give the weights before quantization"
     return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
 
 
@@ -238,7 +296,13 @@ def parts_in_memory(state: Mapping[str, object]) -> Parts:
 
 
 def copied(name: str, tensor: object) -> Tensor:
-    """Raises InputError: an array of another library."""
+    """Raises InputError: an array of another library, or a tensor in shards."""
+    if isinstance(tensor, np.ndarray) and tensor.dtype.kind in "fiub":
+        return torch.from_numpy(tensor.copy())
+    if hasattr(tensor, "full_tensor"):
+        raise InputError(
+            f"{name} of the state dict is a DTensor, of which each process has a shard: give full_tensor()"
+        )
     if not isinstance(tensor, Tensor):
         kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
         raise InputError(f"{name} of the state dict is a {kind}: give a tensor of PyTorch (torch.from_numpy)")

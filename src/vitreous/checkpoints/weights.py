@@ -18,7 +18,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from vitreous.checkpoints.tensors import Tensors
+from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
 from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
@@ -189,6 +189,33 @@ def with_unused(row: Row, unused: Mapping[str, Tensor]) -> Row:
         return (*row.write(*ours), *unused.values())
 
     return row._replace(theirs=(*row.theirs, *unused), write=write)
+
+
+# A weight that training keeps as two: the mask of a pruned one (torch.nn.utils.prune), length and direction
+# of a normalized one (weight_norm). The endings of the two, and how they are joined.
+FACTORS: tuple[tuple[str, str, Callable[[Tensor, Tensor], Tensor]], ...] = (
+    ("_orig", "_mask", torch.mul),
+    ("_g", "_v", lambda length, direction: torch._weight_norm(direction, length, 0)),
+)
+PARAMETRIZED = re.compile(r"parametrizations\.(\w+)\.original([01])$")
+
+
+def merged_factors(tensors: Tensors) -> Tensors:
+    """The tensors with each weight as one that the file has in two."""
+    entries: dict[str, Entry] = {}
+    for name, entry in tensors.entries.items():
+        entries[PARAMETRIZED.sub(lambda found: f"{found[1]}_{'gv'[int(found[2])]}", name)] = entry
+    for name in list(entries):
+        for one, other, join in FACTORS:
+            weight = name.removesuffix(one)
+            if name.endswith(one) and weight + other in entries and weight not in entries:
+                entries[weight] = joined(join, entries.pop(name), entries.pop(weight + other))
+    return Tensors(entries)
+
+
+def joined(join: Callable[[Tensor, Tensor], Tensor], one: Entry, other: Entry) -> Entry:
+    """One weight of two tensors, the second of which has its shape."""
+    return Entry(other.shape, lambda: join(one.read().float(), other.read().float()))
 
 
 def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:

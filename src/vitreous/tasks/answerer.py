@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
-from vitreous.checkpoints.files import part_of, read_json
+from vitreous.checkpoints.facts import Statements
+from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import addons, kinds
-from vitreous.outside import local_path
+from vitreous.outside import Hub, Local, local_path, parse_place
 from vitreous.tasks import TASKS, task_named
 from vitreous.tasks.task import AnyTask, module_of
 from vitreous.training.run import of_another_command
@@ -22,7 +23,8 @@ PUBLISHED = {kind: task for addon in addons().values() for kind, task in addon.p
 
 def has_weights(spec: str) -> bool:
     """Return whether MODEL means weights from somewhere, and not a mere name."""
-    return Path(spec).exists() or ":" in spec
+    place = parse_place(spec)
+    return not isinstance(place, Local) or place.path.exists()
 
 
 def task_of(model: object) -> AnyTask | None:
@@ -34,8 +36,8 @@ def task_of(model: object) -> AnyTask | None:
     if not isinstance(model, str | Path):
         name = getattr(module_of(model), "task", None)
         return task_named(name) if name in TASKS else None
-    on_hub = str(model).startswith("hf:")
-    path = local_copy(str(model), DESCRIPTIONS) if on_hub else local_path(model)
+    place = parse_place(model)
+    path = local_copy(place, DESCRIPTIONS) if isinstance(place, Hub) else local_path(model)
     check_finished(path)
     for folder in (
         path,
@@ -99,6 +101,6 @@ def may_mirror(model: object) -> bool:
         return False
     for folder in (path := local_path(model), path.parent, path.parent.parent):
         if (folder / "config.toml").is_file():
-            flip = part_of(read_tree(folder), "augmentation", folder).get("flip")
+            flip = Statements(read_tree(folder), folder).part("augmentation").get("flip")
             return any(flip) if isinstance(flip, list) else bool(flip)
     return task_of(model) is None

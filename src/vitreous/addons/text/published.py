@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.checkpoints.files import Source, part_of, read_json
-from vitreous.checkpoints.format import Converted, Format, activation_of, check_no_overrides
+from vitreous.checkpoints.files import read_json
+from vitreous.checkpoints.format import Format, Spec, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Tensors
 from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
 from vitreous.errors import InputError
@@ -30,10 +31,10 @@ OFFSET = 2  # rows before a learned table of BART's descendants
 DECODER = "decoder.model.decoder."  # tied copies are stored outside of it
 
 
-def read_marian(source: Source) -> Converted:
+def read_marian(source: Source) -> Spec:
     check_no_overrides(source)
     where = f"{source.where}/config.json"
-    if source.config.get("model_type") != "marian":
+    if source.facts.whole.get("model_type") != "marian":
         raise InputError(f"{where} is not of a Marian model: model_type says otherwise")
     # what it says about decoding is in a file of its own
     path = Path(source.where) / "generation_config.json"
@@ -41,7 +42,7 @@ def read_marian(source: Source) -> Converted:
         config = marian_config(source, read_json(path) if path.is_file() else {})
     tables = ("embed_positions.weight", "embed_tokens.weight")
     ignored = [name for name in source.tensors if name.endswith(tables)]
-    return Converted(source, config, marian_rows(config), ignored=(*ignored, "lm_head.weight"))
+    return Spec(source, config, marian_rows(config), ignored=(*ignored, "lm_head.weight"))
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def decoder_fields(source: Source, decoder: Mapping[str, object]) -> dict[str, o
 
 
 def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerConfig:
-    described: Mapping[str, Any] = source.config
+    described: Mapping[str, Any] = source.facts.whole
     decoding = decoding or described  # where older files have it
     sizes: dict[str, Any] = {}  # of the encoder, where they are not those of the decoder
     for ours, theirs in (("encoder_heads", "attention_heads"), ("encoder_mlp_dim", "ffn_dim")):
@@ -131,11 +132,11 @@ def layer_rows(ours: str, theirs: str) -> list[Row]:
     ]
 
 
-def read_trocr(source: Source) -> Converted:
+def read_trocr(source: Source) -> Spec:
     check_no_overrides(source)
-    where, described = f"{source.where}/config.json", source.config
+    where, described = f"{source.where}/config.json", source.facts.whole
     with understood(where):
-        theirs: Mapping[str, Any] = part_of(described, "decoder", where)
+        theirs: Mapping[str, Any] = described.part("decoder")
         if described.get("model_type") != "vision-encoder-decoder" or theirs.get("model_type") != "trocr":
             raise InputError(
                 f"{where} is not of a ViT with TrOCR's decoder: model_type says otherwise; pass "
@@ -146,12 +147,12 @@ def read_trocr(source: Source) -> Converted:
             position="learned" if theirs["use_learned_position_embeddings"] else "sinusoidal-fairseq",
             position_offset=OFFSET,
             embedding_norm=theirs["layernorm_embedding"],
-            pad=source.config.get("pad_token_id", theirs["pad_token_id"]),
-            start=source.config.get("decoder_start_token_id", theirs["decoder_start_token_id"]),
-            end=source.config.get("eos_token_id", theirs["eos_token_id"]),
+            pad=described.get("pad_token_id", theirs["pad_token_id"]),
+            start=described.get("decoder_start_token_id", theirs["decoder_start_token_id"]),
+            end=described.get("eos_token_id", theirs["eos_token_id"]),
             **decoder_fields(source, theirs),
         )
-        encoder_config = part_of(described, "encoder", where)
+        encoder_config = described.part("encoder")
         if not encoder_config:
             raise KeyError("encoder")
     # the pooler is not read by the decoder
@@ -162,7 +163,7 @@ def read_trocr(source: Source) -> Converted:
             else None
         )
     )
-    encoder = read_huggingface(replace(images, config=encoder_config))
+    encoder = read_huggingface(images)
     assert isinstance(encoder.config, ViTConfig)  # huggingface reads nothing else
     text = source.renamed(lambda name: name if name.startswith(DECODER) else None)
     tensors = Tensors(encoder.source.tensors.entries | text.tensors.entries)

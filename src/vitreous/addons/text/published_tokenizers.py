@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from vitreous.addons.text.config import DecoderConfig
 from vitreous.addons.text.tokenizer import tokenizers_library
 from vitreous.checkpoints.download import local_copy
-from vitreous.checkpoints.files import read_json, whole_number_of
+from vitreous.checkpoints.facts import whole_number_of
+from vitreous.checkpoints.files import read_json
 from vitreous.errors import InputError
-from vitreous.outside import local_path, read_regular
+from vitreous.outside import parse_place, read_regular
 
 FILES = ("*.spm", "*.bpe.model", "vocab.json", "merges.txt", "tokenizer.json")
 LANGUAGE = re.compile(r"(>>.+?<<)(.*)", re.S)  # a target language, at the beginning of a source text
@@ -75,7 +76,7 @@ def published_tokenizer(source: str, config: DecoderConfig) -> PublishedTokenize
     Raises:
         InputError: its files are missing, damaged, or of another kind.
     """
-    place = local_copy(source, FILES) if source.startswith("hf:") else local_path(source)
+    place = local_copy(parse_place(source), FILES)
     folder = place if place.is_dir() else place.parent
     if (folder / "source.spm").is_file() and (folder / "vocab.json").is_file():
         return marian_tokenizer(folder, config)

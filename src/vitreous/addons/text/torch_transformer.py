@@ -10,8 +10,8 @@ from torch import nn
 
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.addons.text.transformer import EncoderDecoder
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Converted, Format, configured
+from vitreous.checkpoints.format import Format, Spec, configured
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import pairs, query_and_key_value, same
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ TRANSFORMER_ROWS = [
 ]
 
 
-def read_torch_transformer(source: Source) -> Converted:
+def read_torch_transformer(source: Source) -> Spec:
     """Read the two stacks.
 
     Args:
@@ -64,9 +64,9 @@ def read_torch_transformer(source: Source) -> Converted:
         "dropout": 0.0,
     }
     config = configured(TransformerConfig, source, fields)
-    assumed = [name for name in ("norm", "activation") if name not in source.overrides]
+    assumed = [name for name in ("norm", "activation") if name not in source.specified]
     source.assumed.extend(f"{name}={fields[name]}" for name in assumed)
-    return Converted(source, config, TRANSFORMER_ROWS, make=meta_encoder_decoder)
+    return Spec(source, config, TRANSFORMER_ROWS, make=meta_encoder_decoder)
 
 
 def meta_encoder_decoder(config: TransformerConfig, **attributes: object) -> EncoderDecoder:
@@ -94,5 +94,5 @@ TORCH_TRANSFORMER = Format(
     keys=(r"encoder\.layers\.0\.linear1\.weight", r"decoder\.layers\.0\.linear1\.weight"),
     read=read_torch_transformer,
     overridable=TransformerConfig,
-    facts=facts_of,
+    module_facts=facts_of,
 )

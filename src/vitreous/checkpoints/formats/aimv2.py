@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
-    Converted,
     Format,
+    Spec,
     activation_of,
     as_pair,
     configured,
@@ -24,8 +23,10 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
 from vitreous.checkpoints.formats.huggingface_writing import write_folder
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import (
     Row,
     fixed,
@@ -129,9 +130,8 @@ def aimv2_rows(config: ViTConfig, *, native: bool = False, names: Names = TRANSF
     ]
 
 
-def read_aimv2(source: Source) -> Converted:
-    vision = source.config.get("vision_config")
-    described = DEFAULTS | source.config | (vision if isinstance(vision, dict) else {})
+def read_aimv2(source: Source) -> Spec:
+    described = source.facts.model.over(DEFAULTS)
     names = (
         APPLE if any(name.endswith(f"{APPLE.patches}.weight") for name in source.tensors) else TRANSFORMERS
     )
@@ -143,7 +143,7 @@ def read_aimv2(source: Source) -> Converted:
     if f"{layer}{names.projections[0]}.bias" in source.tensors:
         raise InputError(f"{source.where}: an AIMv2 with biases is not known here")
     if heads := [name for name in source.tensors if name.startswith("head.")]:
-        if kind_of(source.overrides.get("pooling")) != "mean":
+        if kind_of(source.specified.get("pooling")) != "mean":
             raise InputError(
                 f"{source.where}: its attention pooling (use_head) is not known here: pass pooling='mean' to "
                 "read the tower without it"
@@ -154,12 +154,12 @@ def read_aimv2(source: Source) -> Converted:
     shapes = shape_fields(source, rows)
     native, size = names.positions not in source.tensors, described.get("image_size", 224)
     if native:
-        images = as_pair(source.overrides.get("image_size", size))
+        images = as_pair(source.specified.get("image_size", size))
     else:
         positions = source.positions(names.positions)
         images = image_size_of(source, shapes["patch_size"], positions, described=[size])
     count: object
-    if names is APPLE and "num_attention_heads" not in source.config:  # whose heads are 128 wide
+    if names is APPLE and "num_attention_heads" not in source.facts.arguments:  # whose heads are 128 wide
         count = shapes["width"] // 128
         source.assumed.append(f"{count} heads, of 128 channels as Apple's")
     else:
@@ -179,7 +179,7 @@ def read_aimv2(source: Source) -> Converted:
     }
     config = configured(ViTConfig, source, fields)
     look = preprocessing_of(source, config)
-    return Converted(source, config, aimv2_rows(config, native=native, names=names), look, task=None)
+    return Spec(source, config, aimv2_rows(config, native=native, names=names), look, task=None)
 
 
 def write_aimv2(model: Model, path: Path) -> None:
@@ -206,6 +206,7 @@ AIMV2 = Format(
     entries=(("model_type", "aimv2_vision_model"), ("model_type", "aimv2")),
     keys=(r"preprocessor\.patchifier\.proj\.weight",),
     read=read_aimv2,
+    gather=transformers_facts,
     write=write_aimv2,
     limits=LIMITS,
     interpolation="huggingface",

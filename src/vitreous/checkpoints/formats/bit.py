@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import check_limits
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
-    Converted,
     Format,
     Limits,
+    Spec,
     configured,
     reading_as,
 )
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
 from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
@@ -141,7 +141,7 @@ def resnet_fields(source: Source, names: Names) -> tuple[int, ResNetShape]:
     return channels, {"width_factor": width / 64, "layers": layers}
 
 
-def read_bit(source: Source) -> Converted:
+def read_bit(source: Source) -> Spec:
     # TensorFlow numbered some convolutions of some files
     source = source.renamed(lambda name: CONVOLUTION.sub("/standardized_conv2d/", name))
     source.prefix("a BiT", ("",), TENSORFLOW.root, BIG_VISION.root)
@@ -149,7 +149,7 @@ def read_bit(source: Source) -> Converted:
     return read_resnet(source, names)
 
 
-def read_resnet(source: Source, names: Names, **fields: object) -> Converted:
+def read_resnet(source: Source, names: Names, **fields: object) -> Spec:
     """A ResNet and a linear head, under the names of one of the codes."""
     ndim = 4 if names.head_as_convolution else 2
     channels, resnet = resnet_fields(source, names)

@@ -5,19 +5,18 @@ keys have no bias: Meta's file masks it, transformers leaves it out, and here it
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, with_layer_scale
-from vitreous.checkpoints.files import Source, number_of, part_of
+from vitreous.checkpoints.facts import number_of
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
-    Converted,
     Format,
+    Spec,
     activation_of,
     as_pair,
     configured,
@@ -28,6 +27,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
 from vitreous.checkpoints.formats.timm import FUSED, Layers
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, packed, pairs, same, stacked, with_unused, write_rows
 from vitreous.errors import InputError
@@ -61,7 +61,7 @@ def axial_rotary(config: ViTConfig) -> AxialRotaryConfig:
 
 def image_size(source: Source, described: object = None) -> tuple[int, int]:
     """The size that the user or config.json says; 256, with which the models are published, otherwise."""
-    for size in (source.overrides.get("image_size"), described):
+    for size in (source.specified.get("image_size"), described):
         if pair := as_pair(size):
             return pair
     source.assumed.append("images of 256x256 (or pass image_size=: any size will do)")
@@ -107,7 +107,7 @@ def computed_periods(count: int, temperature: float) -> Tensor:
     return temperature ** (torch.arange(count, dtype=torch.float32) / count)
 
 
-def read_dinov3(source: Source) -> Converted:
+def read_dinov3(source: Source) -> Spec:
     masked = MASK in source.tensors
     rows = meta_layers(swiglu="blocks.0.mlp.w1.weight" in source.tensors, masked=masked)
     shapes = shape_fields(source, rows)
@@ -194,16 +194,16 @@ def is_dinov3_vit(source: Source) -> bool:
     return any(name.removeprefix("model.").startswith("layer.0.layer_scale1") for name in source.tensors)
 
 
-def read_dinov3_vit(source: Source) -> Converted:
+def read_dinov3_vit(source: Source) -> Spec:
     source = source.renamed(lambda name: name.removeprefix("model."))
-    tensors, described = source.tensors, source.config
+    tensors, described = source.tensors, source.facts.model
     if "layer.0.mlp.up_proj.bias" not in tensors:
         raise InputError(f"{source.where}: a DINOv3ViT without biases (mlp_bias=false) is not known here")
     found = [f"{each}.bias" for each in PROJECTIONS]
     biases = tuple(each if f"layer.0.{each}" in tensors else None for each in found)
     shapes = shape_fields(source, transformers_layers(biases))
     activation = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
-    rope = part_of(described, "rope_parameters", source.where)
+    rope = described.part("rope_parameters")
     theta = number_of(
         described.get("rope_theta") or rope.get("rope_theta", 100.0), f"{source.where}: rope_theta"
     )
@@ -221,8 +221,8 @@ def read_dinov3_vit(source: Source) -> Converted:
     config = configured(ViTConfig, source, fields)
     ignored = (MASK_TOKEN, *(() if config.registers else ("embeddings.register_tokens",)))
     rows = transformers_rows(config, biases)
-    look = preprocessing_of(replace(source, config={"model_type": "dinov3_vit"} | described), config)
-    return Converted(source, config, rows, look, ignored=ignored, task=None)
+    look = preprocessing_of(source, config, usual="dinov3_vit")
+    return Spec(source, config, rows, look, ignored=ignored, task=None)
 
 
 FAMILY = VIT._replace(

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import check_limits, held
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     POSITIONED,
-    Converted,
     Format,
     Limits,
+    Spec,
     asked_image_size,
     configured,
     image_size_of,
@@ -37,6 +36,7 @@ from vitreous.checkpoints.formats.bit import (
     resnet_fields,
     resnet_rows,
 )
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
 from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
 from vitreous.errors import InputError
@@ -84,13 +84,13 @@ class Layout(NamedTuple):
     scanned: bool = False
 
 
-def read_google(source: Source) -> Converted:
+def read_google(source: Source) -> Spec:
     source = source.below(
         source.prefix("one of Google's checkpoints", PREFIXES, "embedding/kernel", HYBRID.root)
     )
     if "embedding/kernel" not in source.tensors:  # big_vision's BiT
         fields = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
-        if "image_size" not in source.overrides:
+        if "image_size" not in source.specified:
             source.assumed.append("images of 224x224 (any size works)")
         return read_resnet(source, POST_ACTIVATION, image_size=(224, 224), **fields)
     config, layout = google_config(source)

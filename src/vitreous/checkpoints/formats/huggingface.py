@@ -12,10 +12,10 @@ from math import isqrt, prod
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.files import Source, part_of, whole_number_of
+from vitreous.checkpoints.facts import Statements, whole_number_of
 from vitreous.checkpoints.format import (
     POSITIONED,
-    Converted,
+    Spec,
     activation_of,
     as_pair,
     asked_image_size,
@@ -26,7 +26,7 @@ from vitreous.checkpoints.format import (
 )
 from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.dinov3 import is_dinov3_vit, read_dinov3_vit
-from vitreous.checkpoints.formats.huggingface_configs import with_tower
+from vitreous.checkpoints.formats.huggingface_configs import check_fields
 from vitreous.checkpoints.formats.huggingface_preprocessing import (
     cropped_size,
     labels_of,
@@ -34,6 +34,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
     task_of,
 )
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import (
     Row,
@@ -52,7 +53,7 @@ UNUSED = ("mask_token", "embeddings.mask_token", "embeddings.position_ids")
 OUR_ANGLES = "blocks.0.attention.position.class_angles"
 
 
-def read_huggingface(source: Source) -> Converted:
+def read_huggingface(source: Source) -> Spec:
     if is_dinov3_vit(source):
         return read_dinov3_vit(source)
     known = (families.VIT, families.CLIP, families.TIPS)
@@ -84,8 +85,8 @@ def read_huggingface(source: Source) -> Converted:
                 "pre_layernorm.", "pre_layrnorm."
             )
         )
-    source = with_tower(source)
-    if naflex := "siglip2" in str(source.config.get("model_type")):
+    check_fields(source)
+    if naflex := "siglip2" in source.facts.name:
         source = of_one_size(source)
     family = family_of(source)
     classifier = family is families.CLIP and "classifier.weight" in source.tensors
@@ -108,7 +109,7 @@ def read_huggingface(source: Source) -> Converted:
         interpolation = "timm-npz"
     elif family is families.DINOV2 and config.registers:
         interpolation = "timm"
-    return Converted(
+    return Spec(
         source,
         config,
         huggingface_rows(config, family),
@@ -126,7 +127,7 @@ def used_size(source: Source, family: families.Family, config: ViTConfig) -> tup
     resamples the positions without a word; None where that is the size of the positions."""
     size = cropped_size(source) if family is families.DINOV2 else None
     fits = size and not any(side % patch for side, patch in zip(size, config.patch_size, strict=True))
-    if not fits or size == config.image_size or "image_size" in source.overrides:
+    if not fits or size == config.image_size or "image_size" in source.specified:
         return None
     source.assumed.append(
         f"images of {size}, as preprocessor_config.json makes them, for positions of {config.image_size}"
@@ -141,24 +142,25 @@ def of_one_size(source: Source) -> Source:
     patches, positions = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
     if len(source.shape(patches)) == 4:
         return source
-    channels = whole_number_of(source.config.get("num_channels", 3), f"{source.where}: num_channels")
+    channels = whole_number_of(source.facts.model.get("num_channels", 3), f"{source.where}: num_channels")
     patch, side = isqrt(source.size(patches, 1, ndim=2) // channels), isqrt(source.positions(positions))
     shape = (source.size(patches, 0, ndim=2), channels, patch, patch)
     if prod(shape) != prod(source.shape(patches)) or side**2 != source.positions(positions):
         raise InputError(f"{source.where}: its patches or its table of positions are not square")
-    if "image_size" not in source.overrides:
+    if "image_size" not in source.specified:
         source.assumed.append(
             f"images of {side * patch}x{side * patch}, one size for all (or pass image_size=)"
         )
     flat = source.tensors.entries[patches]
     kernel = Entry(shape, lambda: rearrange(flat.read(), "D (p q C) -> D C p q", p=patch, q=patch))
     # the table is square, whatever size is asked for
-    overrides = {name: value for name, value in source.overrides.items() if name != "image_size"}
+    answers = {name: value for name, value in source.answers.items() if name != "image_size"}
+    model = Statements({**source.facts.model, "image_size": side * patch}, source.where)
     return replace(
         source,
         tensors=Tensors(source.tensors.entries | {patches: kernel}),
-        config=source.config | {"image_size": side * patch},
-        overrides=overrides,
+        facts=replace(source.facts, model=model),
+        answers=answers,
     )
 
 
@@ -185,7 +187,7 @@ def family_of(source: Source) -> families.Family:
 
 def huggingface_fields(source: Source, family: families.Family) -> dict[str, object]:
     """The configuration from shapes and config.json."""
-    tensors, described = source.tensors, source.config
+    tensors, described = source.tensors, source.facts.model
     layer = family.layer.format(0)
     shapes = shape_fields(source, family_rows(family, swiglu=f"{layer}{family.gates[0]}.weight" in tensors))
     mlp, qk_norm = shapes["mlp"], shapes["qk_norm"]
@@ -193,7 +195,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
     if (
         family in (families.CLIP, families.CLIP_CLASSIFIER)
         and "hidden_act" not in described
-        and "mlp" not in source.overrides
+        and "mlp" not in source.specified
     ):
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
@@ -252,11 +254,11 @@ def positions_of(
     Args:
         tokens: before the patches, that have a position.
     """
-    size = source.config.get("image_size")
+    size = source.facts.model.get("image_size")
     if family is families.MLCD:
         if not as_pair(size):
             return {"image_size": asked_image_size(source)} | rotary_of_mlcd(source)
-        return {"image_size": as_pair(source.overrides.get("image_size")) or size} | rotary_of_mlcd(source)
+        return {"image_size": as_pair(source.specified.get("image_size")) or size} | rotary_of_mlcd(source)
     if family is not families.BEIT:
         positions = source.positions(family.positions) - tokens
         return {"image_size": image_size_of(source, patch, positions, described=[size])}
@@ -275,7 +277,7 @@ def positions_of(
 
 
 def rotary_of_mlcd(source: Source) -> dict[str, object]:
-    theta = part_of(source.config, "rope_parameters", source.where).get("rope_theta")
+    theta = source.facts.model.part("rope_parameters").get("rope_theta")
     rotary = {"temperature": theta or 10_000.0, "pairs": "halves", "axes": "yx", "class_angles": True}
     return {"position": {"kind": "rotary-2d", "shared": True, "rotary": rotary}}
 

@@ -5,13 +5,15 @@ fields change what is computed."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.facts import CONFIG, PREPROCESSOR, PROCESSOR, Documents, Facts, Statements
+from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.errors import InputError
 
 # Fields that the readers take, and those whose meaning the names and shapes of the weights show.
@@ -134,29 +136,116 @@ def with_ending(kind: str) -> str:
     return next((name for name in endings if name in defaults()), kind)
 
 
-def with_tower(source: Source) -> Source:
-    """The checkpoint, described as its image tower is, with transformers' defaults.
+def with_dicts(config: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+    """A config.json whose towers are as transformers makes them where it has a `vision_config_dict`, of
+    releases before 4.27, beside `vision_config`: the first wins, with the defaults of its class for what it
+    leaves out. And where the two disagree, a sentence."""
+    found, conflicts = dict(config), []
+    for name in TOWERS:
+        stated = config.get(f"{name}_dict")
+        if not isinstance(stated, dict):
+            continue
+        other = config.get(name)
+        other = other if isinstance(other, dict) else {}
+        kind = kind_of({**config, name: {**other, **stated}})
+        merged = {**other, **defaults().get(kind, {}), **stated}
+        found[name] = merged
+        for field, value in other.items():
+            if field in defaults().get(kind, {}) and merged[field] != value:
+                conflicts.append(
+                    f"{field}={merged[field]!r} of {name}_dict is taken, as transformers does, not "
+                    f"{field}={value!r} of {name}"
+                )
+    return found, conflicts
 
-    Raises:
-        InputError: a field of it differs from its default, and is not known here; of a model_type that is
-            not known, any field that no other has.
-    """
-    config, kind = source.config, kind_of(source.config)
-    inner, known = next(towers(config), None), defaults().get(kind, {})
-    stated = config if inner is None else inner
-    for name, default in known.items():
-        if name not in (*READ, *SHOWN) and stated.get(name, default) != default:
-            raise InputError(
-                f"{source.where}: {name}={stated[name]!r} of config.json is not known here, only {default!r}"
-            )
-    for name, value in stated.items() if kind and not known else ():
-        understood = (*READ, *SHOWN, *IRRELEVANT, *OF_THE_LIBRARY)
-        if value and name not in understood and not name.startswith("_"):
-            raise InputError(
-                f"{source.where}: {name}={value!r} of config.json, of a {kind}, is not known here: remove it "
-                "there if it changes nothing of what the model computes"
-            )
-    whole = {} if inner is None else config
+
+def transformers_facts(documents: Documents, source: Source) -> Facts:
+    """Return what is said of the image tower, over the defaults of transformers' class, and of its images,
+    over those of its image processor. Raises InputError: the processor, or a field of it, is not known
+    here."""
+    config, conflicts = with_dicts(documents.get(CONFIG, {}))
+    kind, inner = kind_of(config), next(towers(config), None)
+    stated, whole = config if inner is None else inner, {} if inner is None else config
     if inner is not None:  # the labels, and the class, are of the whole
         stated = {name: value for name, value in inner.items() if name not in OF_THE_WHOLE}
-    return replace(source, config=whole | known | stated | ({"model_type": kind} if kind else {}))
+    named = {"model_type": kind} if kind else {}
+    model = {**whole, **defaults().get(kind, {}), **stated, **named}
+    images, left_open = images_of(documents, kind, inside=inner is not None, where=source.where)
+    plain = plain_facts(documents, source)
+    return Facts(
+        name=kind,
+        model=Statements(model, source.where),
+        arguments=frozenset(stated),
+        images=Statements(images, source.where),
+        fields={} if config else plain.fields,
+        size=plain.size,
+        conflicts=tuple(conflicts),
+        open=tuple(left_open),
+    )
+
+
+# The image processors that are known here go by the name of their class without its ending.
+ENDING = re.compile("(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")
+# Of a processor for the fields that change what is computed, the value that is known here.
+ONLY = {
+    **dict.fromkeys(("do_pad", "keep_aspect_ratio", "rescale_offset", "do_flip_channel_order"), False),
+    **dict.fromkeys(("do_thumbnail", "do_align_long_axis", "do_image_splitting"), False),
+    "crop_pct": None,
+    "ensure_multiple_of": 1,
+}
+
+
+def images_of(
+    documents: Documents, kind: str, *, inside: bool, where: str
+) -> tuple[dict[str, object], list[str]]:
+    """What preprocessor_config.json says (or that part of processor_config.json), with the defaults of its
+    own class for what it leaves out; empty where there is none, or in a larger model where it is of a class
+    that is not known here, of which there is a sentence then."""
+    inner = documents.get(PROCESSOR, {}).get("image_processor")
+    stated = documents.get(PREPROCESSOR) or (inner if isinstance(inner, dict) else {})
+    # null means no for a step, and the default for a number
+    described = {name: value for name, value in stated.items() if value is not None or name.startswith("do_")}
+    if not described:
+        return {}, []
+    named = described.get("image_processor_type", described.get("feature_extractor_type"))
+    known, usual = registry()["processors"], registry()["usual"]
+    name = ENDING.sub("", str(named)) if named else usual.get(kind, "ViT")
+    if name not in known:
+        if inside:
+            return {}, [f"the preprocessing of its tower, as {named} is not known here"]
+        raise InputError(
+            f"{where}: the {named} of preprocessor_config.json is not known here, only "
+            f"{', '.join(known)}: give the file one of them, or remove it"
+        )
+    complete = {**known[name], **described}
+    for field, only in ONLY.items():
+        if (complete.get(field, only) or None) != (only or None):
+            raise InputError(
+                f"{where}: {field}={complete[field]!r} of preprocessor_config.json is not known here, only "
+                f"{only!r}"
+            )
+    return complete, []
+
+
+def check_fields(source: Source) -> None:
+    """Raise InputError where a field of config.json differs from its default, and is not known here; of a
+    model_type that is not known, any field that no other has."""
+    kind, model = source.facts.name, source.facts.model
+    known = defaults().get(kind, {})
+    for name, default in known.items():
+        if name not in (*READ, *SHOWN) and model.get(name, default) != default:
+            raise InputError(
+                f"{source.where}: {name}={model[name]!r} of config.json is not known here, only {default!r}"
+            )
+    understood = (*READ, *SHOWN, *IRRELEVANT, *OF_THE_LIBRARY)
+    for name in model if kind and not known else ():
+        if (
+            model[name]
+            and name in source.facts.arguments
+            and name not in understood
+            and not name.startswith("_")
+        ):
+            raise InputError(
+                f"{source.where}: {name}={model[name]!r} of config.json, of a {kind}, is not known here: "
+                "remove it there if it changes nothing of what the model computes"
+            )

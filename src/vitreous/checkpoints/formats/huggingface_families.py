@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT, Limits
 from vitreous.checkpoints.formats.huggingface_configs import defaults, kind_of, towers
 from vitreous.errors import InputError
@@ -264,6 +264,10 @@ UNKNOWN_PARTS = {
     "a prompt of images": ("seggpt",),
     "crops of one image with fractional positions": ("phi4_multimodal_vision",),
     "patches of a spectrogram": ("audio-spectrogram-transformer",),
+    "attention over channels and windows (DaViT)": ("florence_vision", "florence2", "davit"),
+    "rotary positions beside interpolated ones, and patches in time": (
+        *("glm4v_vision", "glm4v", "glm4v_moe_vision", "glm4v_moe"),
+    ),
 }
 
 
@@ -271,13 +275,13 @@ UNKNOWN_PARTS = {
 OTHERS = ("timm_wrapper", "marian", "vision-encoder-decoder")
 
 
-def check_family(source: Source, known: bool) -> None:
+def check_family(file: File, known: bool) -> None:
     """Refuse a model of transformers that has a part which is not known here, by its name.
 
     Args:
         known: whether it must be one of those that are known.
     """
-    for described in (source.config, *towers(source.config)):
+    for described in (file.description, *towers(file.description)):
         for part, kinds in UNKNOWN_PARTS.items():
             if (kind := described.get("model_type")) in kinds:
                 what = (
@@ -285,11 +289,13 @@ def check_family(source: Source, known: bool) -> None:
                     if part is CONVOLUTIONS
                     else "has a part that is not known here"
                 )
-                raise InputError(f"{source.where}: {kind} of transformers {what}: {part}")
-    kind = kind_of(source.config)
-    if known and kind and kind not in defaults() and source.config.get("model_type") not in OTHERS:
+                raise InputError(f"{file.where}: {kind} of transformers {what}: {part}")
+    if any("architecture" in tower for tower in towers(file.description)):
+        return  # timm's, inside
+    kind = kind_of(file.description)
+    if known and kind and kind not in defaults() and file.description.get("model_type") not in OTHERS:
         raise InputError(
-            f"{source.where}: {kind} of transformers is not among the models that are known here; if it is "
+            f"{file.where}: {kind} of transformers is not among the models that are known here; if it is "
             "one of them by another name, pass format='huggingface'"
         )
 

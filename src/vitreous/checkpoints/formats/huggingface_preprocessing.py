@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import as_pair, assumed_preprocessing
-from vitreous.checkpoints.formats.huggingface_configs import registry, towers
+from vitreous.checkpoints.formats.open_clip_facts import CLIP_MEAN, CLIP_STD
+from vitreous.checkpoints.source import Source
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
@@ -18,7 +18,6 @@ from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preproces
 log = logging.getLogger(__name__)
 # By Pillow's numbers.
 RESAMPLING = dict(enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")))
-CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
 # Where there is no preprocessor_config.json: the default of the family's image processor.
 IMAGENET: dict[str, object] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
@@ -42,22 +41,15 @@ CONVENTIONS: dict[str, dict[str, object]] = {
 }
 
 
-# The image processors that are known here go by the name of their class without its ending; their defaults
-# are in the table of `huggingface_configs`.
-ENDING = re.compile("(ImageProcessor|FeatureExtractor)(Fast|Pil)?$")
-# Of a processor for the fields that change what is computed, the value that is known here.
-ONLY = {
-    **dict.fromkeys(("do_pad", "keep_aspect_ratio", "rescale_offset", "do_flip_channel_order"), False),
-    **dict.fromkeys(("do_thumbnail", "do_align_long_axis", "do_image_splitting"), False),
-    "crop_pct": None,
-    "ensure_multiple_of": 1,
-}
+def preprocessing_of(source: Source, config: ViTConfig, usual: str = "vit") -> Preprocessing:
+    """From preprocessor_config.json, or the family's convention, which is then said to be assumed.
 
-
-def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
-    """From preprocessor_config.json, or the family's convention, which is then said to be assumed."""
-    kind = re.sub("[-_]vision(_model)?$|_with_registers$", "", str(source.config.get("model_type", "vit")))
-    described = complete(source)
+    Args:
+        usual: the model_type where no config.json states one.
+    """
+    kind = re.sub("[-_]vision(_model)?$|_with_registers$", "", source.facts.name or usual)
+    source.assumed.extend(source.facts.open)
+    described = source.facts.images
     if not described:
         convention = CONVENTIONS.get(kind, CONVENTIONS["vit"])
         return assumed_preprocessing(source, config, f"transformers' {kind}", **convention)
@@ -65,7 +57,10 @@ def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
         fields = geometry(source, described, config)
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
         if described.get("do_normalize", True):
-            mean, std = described["image_mean"], described["image_std"]
+            mean, std = (
+                (stated,) * config.channels if isinstance(stated, int | float) else stated
+                for stated in (described["image_mean"], described["image_std"])
+            )
         # theirs are of pixels times this factor, ours of pixels / 255
         factor = 255 * described.get("rescale_factor", 1 / 255) if described.get("do_rescale", True) else 255
         factor = 1.0 if abs(factor - 1) < 1e-9 else factor
@@ -81,42 +76,10 @@ def preprocessing_of(source: Source, config: ViTConfig) -> Preprocessing:
         raise InputError(f"{source.where}: preprocessor_config.json is not understood") from None
 
 
-def complete(source: Source) -> dict[str, Any]:
-    """preprocessor_config.json with the defaults of its own class for what it leaves out; empty where there
-    is none, or in a larger model where it is of a class that is not known here.
-
-    Raises:
-        InputError: the class, or a field of it, is not known here.
-    """
-    stated = source.preprocessor.items()  # null means no for a step, and the default for a number
-    described = {name: value for name, value in stated if value is not None or name.startswith("do_")}
-    if not described:
-        return {}
-    named = described.get("image_processor_type", described.get("feature_extractor_type"))
-    known, usual = registry()["processors"], registry()["usual"]
-    name = ENDING.sub("", str(named)) if named else usual.get(str(source.config.get("model_type")), "ViT")
-    if name not in known:
-        if next(towers(source.config), None) is not None:
-            source.assumed.append(f"the preprocessing of its tower, as {named} is not known here")
-            return {}
-        raise InputError(
-            f"{source.where}: the {named} of preprocessor_config.json is not known here, only "
-            f"{', '.join(known)}: give the file one of them, or remove it"
-        )
-    complete = known[name] | described
-    for field, only in ONLY.items():
-        if (complete.get(field, only) or None) != (only or None):
-            raise InputError(
-                f"{source.where}: {field}={complete[field]!r} of preprocessor_config.json is not known here, "
-                f"only {only!r}"
-            )
-    return complete
-
-
 def cropped_size(source: Source) -> tuple[int, int] | None:
     """The size of the images that preprocessor_config.json makes, whatever that of the table of positions is:
     transformers' Dinov2 resamples the table for it. None where it says none."""
-    described = source.preprocessor
+    described = source.facts.images
     crop = described.get("crop_size") if described.get("do_center_crop") else described.get("size")
     sides = (crop.get("height"), crop.get("width")) if isinstance(crop, dict) else (crop, crop)
     return as_pair(sides)
@@ -150,11 +113,11 @@ def geometry(source: Source, described: Mapping[str, Any], config: ViTConfig) ->
                 f"{source.where}: crop_size={made} of images of size={resized!r} in preprocessor_config.json "
                 "is not known here: the crop is to be no larger than the image, and of the same shape"
             )
-    follows = str(source.config.get("model_type")).startswith("dinov2") and made is not None
+    follows = source.facts.name.startswith("dinov2") and made is not None
     follows = follows and not any(side % p for side, p in zip(made or (), config.patch_size, strict=True))
     if made is None:
         source.assumed.append("the center of an image that is not square, of which transformers takes all")
-    elif tuple(made) != size and "image_size" not in source.overrides and not follows:
+    elif tuple(made) != size and "image_size" not in source.specified and not follows:
         source.assumed.append(
             f"images of {made[0]}x{made[1]}, as preprocessor_config.json makes them, are scaled to the "
             f"{size[0]}x{size[1]} of the weights' positions (or pass image_size={tuple(made)})"
@@ -217,7 +180,7 @@ def preprocessor_config(preprocessing: Preprocessing) -> dict[str, object]:
 
 def labels_of(source: Source) -> list[str] | None:
     """The names of the classes, unless they are transformers' placeholders."""
-    described = source.config.get("id2label")
+    described = source.facts.model.get("id2label")
     if not isinstance(described, dict) or not described:
         return None
     try:
@@ -238,7 +201,7 @@ PROBLEMS = {
 def task_of(source: Source) -> str:
     """The task that config.json names; classification where it names none. Raises InputError: a problem_type
     that transformers does not have."""
-    problem = source.config.get("problem_type")
+    problem = source.facts.model.get("problem_type")
     for ours, theirs in PROBLEMS.items():
         if problem in (None, theirs):
             return ours

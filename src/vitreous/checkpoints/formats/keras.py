@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Converted, Format
+from vitreous.checkpoints.facts import CONFIG, TASK, Documents, Facts, Statements
+from vitreous.checkpoints.format import Format, Spec
 from vitreous.checkpoints.formats.google import BLOCK, POSITIONS, read_google
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
 
@@ -49,9 +50,9 @@ def vit_jax_name(name: str) -> str | None:
     return "cls" if f"{part}/" == EMBEDDING else None
 
 
-def read_keras(source: Source) -> Converted:
+def read_keras(source: Source) -> Spec:
     inner = next(name.partition(ENCODER)[0] for name in source.tensors if ENCODER in name)
-    described, head = descriptions_of(source)
+    described, head = source.facts.model, source.facts.model.part("head")
     entries: dict[str, Entry] = {}
     for name, entry in source.tensors.entries.items():
         if new := vit_jax_name(name.removeprefix(inner)):
@@ -83,19 +84,20 @@ def read_keras(source: Source) -> Converted:
     if isinstance(size, list) and len(size) == 3:
         channels_first = described.get("data_format") == "channels_first"
         fields["stored_image_size"] = tuple(size[1:] if channels_first else size[:2])
-    given = fields | dict(source.overrides)
-    return read_google(replace(source, tensors=Tensors(entries), config={}, overrides=given))
+    return read_google(replace(source.stating(fields), tensors=Tensors(entries)))
 
 
-def descriptions_of(source: Source) -> tuple[dict[str, object], dict[str, object]]:
-    """What its config.json says of the backbone and of the classifier, each empty where it says nothing."""
-    outer = source.config.get("config")
+def keras_facts(documents: Documents, source: Source) -> Facts:
+    """Return what config.json (or task.json, of a classifier) says of the backbone, and of the head under
+    that name."""
+    outer = documents.get(TASK, documents.get(CONFIG, {})).get("config")
     outer = outer if isinstance(outer, dict) else {}
     inner = outer.get("backbone")
     if not isinstance(inner, dict):
-        return outer, {}
+        return Facts(model=Statements(outer, source.where))
     found = inner.get("config")
-    return (found if isinstance(found, dict) else {}), outer
+    backbone = found if isinstance(found, dict) else {}
+    return Facts(model=Statements({**backbone, "head": outer}, source.where))
 
 
 KERAS = Format(
@@ -103,5 +105,6 @@ KERAS = Format(
     about="keras-hub's ViT: .keras, .weights.h5 or the folder of a preset",
     keys=(r"(.*/)?layers/vi_t_encoder/layer_norm/vars/0",),
     read=read_keras,
+    gather=keras_facts,
     interpolation="google",
 )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Converted, Format, as_pair, assumed_preprocessing, given_number
+from vitreous.checkpoints.format import Format, Spec, as_pair, assumed_preprocessing, given_number
 from vitreous.checkpoints.formats.timm import read_timm
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -27,7 +27,7 @@ UNUSED = re.compile(r"^blocks\.\d+\.(cross_attn|norm_cross_attn)\.")
 PATCHES = "patch_embed.proj.weight"
 
 
-def read_monai(source: Source) -> Converted:
+def read_monai(source: Source) -> Spec:
     if any(name.startswith("classification_head.0.") for name in source.tensors):
         source.assumed.append("the head's logits, before the Tanh that MONAI's ViT puts on them")
 
@@ -43,7 +43,7 @@ def read_monai(source: Source) -> Converted:
     if axes == 2:  # flat patches (row, column, channel)
         width, size = source.shape(PATCHES)
         channels = given_number(source, "channels", 3)
-        p, q = as_pair(source.overrides.get("patch_size")) or (0, 0)
+        p, q = as_pair(source.specified.get("patch_size")) or (0, 0)
         side = round((size / channels) ** 0.5)
         p, q = (p, q) if p else (side, side)
         if p * q * channels != size:
@@ -59,7 +59,7 @@ def read_monai(source: Source) -> Converted:
         source = replace(source, tensors=Tensors(entries))
     pooling = "class" if "cls_token" in source.tensors else "mean"
     stated = {"norm_eps": 1e-5, "mlp": "gelu", "pooling": pooling}
-    found = read_timm(replace(source, overrides=stated | dict(source.overrides)))
+    found = read_timm(source.stating(stated))
     assert isinstance(found.config, ViTConfig)
     del found.source.assumed[-1:]  # the preprocessing of timm
     look = assumed_preprocessing(found.source, found.config, "images in -1 ... 1", resize="squash")

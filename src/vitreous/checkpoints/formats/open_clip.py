@@ -7,11 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.files import Source, part_of, tower_description, whole_number_of
+from vitreous.checkpoints.facts import whole_number_of
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
-    Converted,
     Format,
+    Spec,
     as_pair,
     assumed_preprocessing,
     configured,
@@ -19,7 +19,8 @@ from vitreous.checkpoints.format import (
     shape_fields,
     tokens_and_positions,
 )
-from vitreous.checkpoints.formats.huggingface_preprocessing import CLIP_MEAN, CLIP_STD
+from vitreous.checkpoints.formats.open_clip_facts import CLIP_MEAN, CLIP_STD, open_clip_facts
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, converted, no_head_bias, pairs, same, write_rows
 from vitreous.errors import InputError
@@ -82,20 +83,19 @@ def open_clip_rows(config: ViTConfig) -> list[Row]:
     return rows if config.num_classes is None else [*rows, no_head_bias(config.num_classes)]
 
 
-def read_open_clip(source: Source) -> Converted:
+def read_open_clip(source: Source) -> Spec:
     archive = all(name in source.tensors for name in ARCHIVE)
     for name, part in UNKNOWN_WEIGHTS.items():
         if any(each.startswith(name) for each in source.tensors):
             raise InputError(f"{source.where}: this CLIP has a part that is not known here: {part}")
     source = source.renamed(lambda name: name if name.startswith(TOWER) else None)
-    described = source.config
-    vision = tower_description(source)
+    vision = source.facts.model
     for name, value in vision.items():
-        if value and name not in ARGUMENTS and not name.startswith("timm_"):
+        if value and name not in (*ARGUMENTS, "quick_gelu") and not name.startswith("timm_"):
             raise InputError(f"{source.where}: {name}={value!r} of open_clip is not known here")
-    norm = part_of(vision, "norm_kwargs", source.where)
+    norm = vision.part("norm_kwargs")
     if norm.keys() - {"eps"}:
-        raise InputError(f"{source.where}: norm_kwargs={norm!r} of open_clip is not known here")
+        raise InputError(f"{source.where}: norm_kwargs={dict(norm)!r} of open_clip is not known here")
     shapes = shape_fields(source, ROWS)
     positions = source.positions(f"{TOWER}positional_embedding") - 1
     pool = str(vision.get("pool_type", "tok"))
@@ -108,7 +108,7 @@ def read_open_clip(source: Source) -> Converted:
         ),
         "stem": {"kind": "patch", "bias": False},
         "norm_eps": norm.get("eps", 1e-5),
-        "mlp": activation(source, described, archive=archive),
+        "mlp": activation(source, archive=archive),
         "num_classes": source.size_if_there(f"{TOWER}proj", 1, ndim=2),
         "pooling": POOLINGS[pool],
         "final_norm": "pooled" if vision.get("final_ln_after_pool") else "tokens",
@@ -117,36 +117,33 @@ def read_open_clip(source: Source) -> Converted:
         width = whole_number_of(vision.get("head_width", 64), f"{source.where}: head_width")
         fields["heads"] = shapes["width"] // width
     config = configured(ViTConfig, source, fields)
-    return Converted(
-        source, config, open_clip_rows(config), preprocessing(source, config, described), task=None
-    )
+    return Spec(source, config, open_clip_rows(config), preprocessing(source, config), task=None)
 
 
-def activation(source: Source, described: dict[str, object], *, archive: bool) -> str:
+def activation(source: Source, *, archive: bool) -> str:
     """QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing says
     it."""
-    if "model_cfg" in described:
-        model = part_of(described, "model_cfg", source.where)
-        kwargs = part_of(tower_description(source), "act_kwargs", source.where)
-        if model.get("quick_gelu") and not kwargs:
+    if source.facts.model:
+        kwargs = dict(source.facts.model.part("act_kwargs"))
+        if source.facts.model["quick_gelu"] and not kwargs:
             return "quick_gelu"
         if kwargs not in ({}, {"approximate": "none"}, {"approximate": "tanh"}):
             raise InputError(f"{source.where}: act_kwargs={kwargs!r} of open_clip is not known here")
         return "gelu_tanh" if kwargs.get("approximate") == "tanh" else "gelu"
     if archive:
         return "quick_gelu"
-    if "mlp" not in source.overrides:
+    if "mlp" not in source.specified:
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
             "OpenAI's models, mlp='gelu' for most others, or keep its open_clip_config.json beside it"
         )
-    return str(source.overrides["mlp"])
+    return str(source.specified["mlp"])
 
 
-def preprocessing(source: Source, config: ViTConfig, described: dict[str, object]) -> Preprocessing:
+def preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
     """As open_clip_config.json says; without it, as both codebases do unless another is given."""
-    look = described.get("preprocess_cfg")
-    if not isinstance(look, dict) or not {"mean", "std"} <= set(look):
+    look = source.facts.images
+    if not look:
         return assumed_preprocessing(source, config, "CLIP", mean=CLIP_MEAN, std=CLIP_STD)
     modes = {"shortest": "crop", "squash": "squash", "longest": "fit"}
     size = as_pair(look.get("size"))
@@ -156,8 +153,8 @@ def preprocessing(source: Source, config: ViTConfig, described: dict[str, object
         return Preprocessing(
             size=config.image_size,
             channels=config.channels,
-            resize=modes[look.get("resize_mode", "shortest")],
-            interpolation=look.get("interpolation", "bicubic"),
+            resize=modes[look["resize_mode"]],
+            interpolation=look["interpolation"],
             mean=tuple(look["mean"]),
             std=tuple(look["std"]),
         )
@@ -180,6 +177,7 @@ OPEN_CLIP = Format(
     about="the image tower of OpenAI's CLIP and of open_clip: a state dict or OpenAI's archive",
     keys=(r"visual\.conv1\.weight",),
     read=read_open_clip,
+    gather=open_clip_facts,
     write=write_open_clip,
     limits=LIMITS,
     suffixes=(".pt", ".pth", ".safetensors"),

@@ -4,11 +4,10 @@ names."""
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Converted, Format, assumed_preprocessing
+from vitreous.checkpoints.format import Format, Spec, assumed_preprocessing
 from vitreous.checkpoints.formats.timm import read_timm
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import pairs
 from vitreous.models.config import ViTConfig
 
@@ -33,7 +32,7 @@ NAMES = {
 HIDDEN = "head.layers.pre_logits"
 
 
-def read_openmmlab(source: Source) -> Converted:
+def read_openmmlab(source: Source) -> Spec:
     def rename(name: str) -> str:
         for theirs, ours in NAMES.items():
             name = re.sub(theirs, ours, name)
@@ -47,7 +46,7 @@ def read_openmmlab(source: Source) -> Converted:
         "final_norm": "both" if len(norms) == 2 else (*norms, "none")[0],
         "representation_size": source.size_if_there(f"{HIDDEN}.weight", 0, ndim=2),
     }
-    found = read_timm(replace(source, overrides=stated | dict(source.overrides)))
+    found = read_timm(source.stating(stated))
     assert isinstance(found.config, ViTConfig)
     more = {"representation.linear": HIDDEN} if stated["representation_size"] else {}
     more |= {"pool.norm": "fc_norm"} if found.config.final_norm == "both" else {}

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import torch
 
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Converted, Format
+from vitreous.checkpoints.facts import CONFIG
+from vitreous.checkpoints.format import Format, Spec
 from vitreous.checkpoints.formats.timm import read_timm
+from vitreous.checkpoints.formats.timm_facts import timm_facts
 from vitreous.checkpoints.formats.timm_registry import description_of
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
 
@@ -49,19 +51,19 @@ NAMES = {
 }
 
 
-def read_perception_encoder(source: Source) -> Converted:
+def read_perception_encoder(source: Source) -> Spec:
     tower_name = source.prefix("a Perception Encoder", (TOWER, ""), "conv1.weight")
     pooled = f"{tower_name}attn_pool.probe" in source.tensors
     known = CORE if pooled else WITHOUT_POOLING
     width = source.size(f"{tower_name}conv1.weight", 0, ndim=4)
-    described = source.config
-    if "architecture" not in described:
+    facts = source.facts
+    if not facts.name:
         if width not in known:
             raise InputError(
                 f"{source.where}: a Perception Encoder of width {width} is not one of Meta's: pass "
                 "like='timm:NAME' with the architecture whose rotary positions it has"
             )
-        described = description_of(known[width])
+        facts = timm_facts({CONFIG: description_of(known[width])}, source)
         source.assumed.append(f"rotary positions and heads of timm's {known[width]}")
 
     def rename(name: str) -> str | None:
@@ -87,7 +89,7 @@ def read_perception_encoder(source: Source) -> Converted:
         classes = projection.shape[1]
         entries["head.weight"] = Entry((classes, width), lambda: projection.read().T.contiguous())
         entries["head.bias"] = Entry((classes,), lambda: torch.zeros(classes))
-    found = read_timm(replace(tower, tensors=Tensors(entries), config=described))
+    found = read_timm(replace(tower, tensors=Tensors(entries), facts=facts))
     return found._replace(task=None)
 
 
@@ -112,4 +114,5 @@ PERCEPTION_ENCODER = Format(
         r"(?:visual\.)?ln_pre\.weight",
     ),
     read=read_perception_encoder,
+    gather=timm_facts,
 )

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from vitreous.checkpoints.files import Source
-from vitreous.checkpoints.format import Converted, Format
+from vitreous.checkpoints.format import Format, Spec
 from vitreous.checkpoints.formats.huggingface import read_huggingface
+from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
+from vitreous.checkpoints.source import Source
 from vitreous.errors import InputError
 
 NAMES = {
@@ -44,7 +45,7 @@ JEONSWORLD_NAMES = {
 DESCRIPTION = {"layer_norm_eps": 1e-6, "hidden_act": "gelu"}
 
 
-def read_under_names(source: Source, names: Mapping[str, str]) -> Converted:
+def read_under_names(source: Source, names: Mapping[str, str]) -> Spec:
     """names: of theirs, as regular expressions, those of transformers."""
     if "pre_logits.weight" in source.tensors:
         raise InputError(
@@ -57,8 +58,8 @@ def read_under_names(source: Source, names: Mapping[str, str]) -> Converted:
             name = re.sub(theirs, ours, name)
         return name
 
-    renamed = replace(source.renamed(rename), config=DESCRIPTION | source.config)
-    return read_huggingface(renamed)
+    facts = replace(source.facts, model=source.facts.model.over(DESCRIPTION))
+    return read_huggingface(replace(source.renamed(rename), facts=facts))
 
 
 PRETRAINED_VIT = Format(
@@ -66,6 +67,7 @@ PRETRAINED_VIT = Format(
     about="lukemelas/PyTorch-Pretrained-ViT: a state dict",
     keys=(r"positional_embedding\.pos_embedding", r"transformer\.blocks\.0\.attn\.proj_q\.weight"),
     read=partial(read_under_names, names=NAMES),
+    gather=transformers_facts,
     unsaid=("heads",),
     interpolation="google",
 )
@@ -74,6 +76,7 @@ JEONSWORLD = Format(
     about="jeonsworld/ViT-pytorch: a state dict",
     keys=(r"transformer\.embeddings\.cls_token", r"transformer\.encoder\.layer\.0\.attn\.query\.weight"),
     read=partial(read_under_names, names=JEONSWORLD_NAMES),
+    gather=transformers_facts,
     unsaid=("heads",),
     interpolation="google",
     beside=("head.",),

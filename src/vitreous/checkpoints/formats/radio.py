@@ -16,19 +16,20 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_patch_bias
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     ACTIVATION_NAMES,
     PLAIN_VIT,
-    Converted,
     Format,
+    Spec,
     activation_of,
     as_pair,
     configured,
     shape_fields,
 )
+from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
 from vitreous.checkpoints.formats.huggingface_writing import write_folder
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import Row, pairs, same, write_rows
 from vitreous.errors import InputError
@@ -69,8 +70,8 @@ LIMITS = PLAIN_VIT | {
 }
 
 
-def read_radio(source: Source) -> Converted:
-    described = source.config
+def read_radio(source: Source) -> Spec:
+    described = source.facts.model
     if f"{LAYER.format(0)}mlp.fc1.weight" not in source.tensors:
         raise InputError(f"{source.where}: a RADIO with SwiGLU is not known here")
     patch = isqrt(source.size(PATCHES, 1, ndim=2) // CHANNELS)
@@ -78,7 +79,7 @@ def read_radio(source: Source) -> Converted:
     shape = (source.size(PATCHES, 0, ndim=2), CHANNELS, patch, patch)
     convolution = Entry(shape, lambda: kernel.read().reshape(shape))
     source = replace(source, tensors=Tensors(source.tensors.entries | {PATCHES: convolution}))
-    size = as_pair(source.overrides.get("image_size", described.get("image_size", 224)))
+    size = as_pair(source.specified.get("image_size", described.get("image_size", 224)))
     fields = {
         **shape_fields(source, ROWS),
         "image_size": size,
@@ -98,7 +99,7 @@ def read_radio(source: Source) -> Converted:
     present = (*LEFT, *NORMALIZATION)
     ignored = tuple(name for name in present if name in source.tensors)
     look = normalization(source, config)
-    return Converted(source, config, radio_rows(config), look, ignored=ignored, task=None)
+    return Spec(source, config, radio_rows(config), look, ignored=ignored, task=None)
 
 
 def radio_rows(config: ViTConfig) -> list[Row]:
@@ -124,7 +125,9 @@ def normalization(source: Source, config: ViTConfig) -> Preprocessing:
     found: dict[str, tuple[float, ...]] = {}
     for name, field in zip(NORMALIZATION, ("mean", "std"), strict=True):
         stored = name in source.tensors
-        numbers = source.tensors[name].flatten().tolist() if stored else source.config.get(f"norm_{field}")
+        numbers = (
+            source.tensors[name].flatten().tolist() if stored else source.facts.model.get(f"norm_{field}")
+        )
         if (
             not isinstance(numbers, list)
             or len(numbers) != CHANNELS
@@ -135,7 +138,7 @@ def normalization(source: Source, config: ViTConfig) -> Preprocessing:
                 "channels"
             )
         found[field] = tuple(numbers)
-    look = preprocessing_of(source, config) if source.preprocessor else Preprocessing(size=config.image_size)
+    look = preprocessing_of(source, config) if source.facts.images else Preprocessing(size=config.image_size)
     return look.model_copy(update=found)
 
 
@@ -172,6 +175,7 @@ RADIO = Format(
     entries=(("model_type", "radio"),),
     keys=(PATCHES.replace(".", r"\."), POSITIONS.replace(".", r"\.")),
     read=read_radio,
+    gather=transformers_facts,
     write=write_radio,
     limits=LIMITS,
     interpolation="timm-npz",

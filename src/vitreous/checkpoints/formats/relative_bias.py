@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import isqrt
 from typing import TypedDict
 
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import as_pair
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import Row, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -54,8 +54,8 @@ def size_of_offsets(
 ) -> tuple[int, int]:
     """The size of the images that a file was made for, whose grid has so many offsets: as in
     `image_size_of`."""
-    wished = source.overrides.get("image_size")
-    for size in (source.overrides.get("stored_image_size"), *described, wished):
+    wished = source.specified.get("image_size")
+    for size in (source.specified.get("stored_image_size"), *described, wished):
         height, width = as_pair(size) or (0, 0)
         rows, columns = height // patch[0], width // patch[1]
         if rows and columns and (2 * rows - 1) * (2 * columns - 1) == offsets:

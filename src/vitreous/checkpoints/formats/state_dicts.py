@@ -13,11 +13,10 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
-    Converted,
     Format,
+    Spec,
     configured,
     image_size_of,
     reading_as,
@@ -25,6 +24,7 @@ from vitreous.checkpoints.format import (
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.timm import FUSED, Layers
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, write_rows
 from vitreous.models.config import ViTConfig
@@ -63,7 +63,7 @@ def dinov2_rows(config: ViTConfig) -> list[Row]:
     return [tokens, *dinov2_layers(swiglu=config.mlp == "swiglu")]
 
 
-def read_dinov2(source: Source) -> Converted:
+def read_dinov2(source: Source) -> Spec:
     # FSDP-trained files hold their blocks in chunks: blocks.0.11.norm1 is layer 11.
     source = source.renamed(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
     config = state_dict_config(
@@ -157,9 +157,9 @@ def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True
     return table
 
 
-def read_frankzvit(source: Source) -> Converted:
+def read_frankzvit(source: Source) -> Spec:
     config = state_dict_config(source, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
-    after = source.overrides.get("scale_after_softmax")
+    after = source.specified.get("scale_after_softmax")
     if after is None:
         source.assumed.append(
             "attention divided after the softmax, as the README has it (pass scale_after_softmax=False for a "

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from vitreous.checkpoints.files import Source, part_of
+from vitreous.checkpoints.facts import Statements
 from vitreous.checkpoints.format import (
     GATED,
-    Converted,
+    Spec,
     activation_of,
     as_pair,
     asked_image_size,
@@ -32,19 +32,18 @@ from vitreous.checkpoints.formats.relative_bias import (
     bias_fields,
     bias_rows,
 )
-from vitreous.checkpoints.formats.timm_registry import known_architecture, registry
 from vitreous.checkpoints.formats.timm_variants import (
     EVA_ARGUMENTS,
     RESNET_ROOTS,
     VISION_TRANSFORMER_ARGUMENTS,
     assume,
     check_not_eva,
-    described_by_open_clip,
     frequencies_row,
     hybrid_rows,
     resnet_stem,
     rotary_fields,
 )
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import Row, linear_stem, packed, pairs, same, stacked, without_bias
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -147,54 +146,45 @@ ATTENTION_POOL = {
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
 
 
-def read_timm(source: Source) -> Converted:
+def read_timm(source: Source) -> Spec:
     source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight", timm_naflex.PROJECTION)
-    if "model_cfg" in source.config:
-        source = described_by_open_clip(source)
-    known = facts(source)
     interpolation, naflex = None, timm_naflex.is_naflex(source)
+    known = checked_arguments(source)
     if naflex:
         interpolation = timm_naflex.interpolation_of(known, source.where)
         source = timm_naflex.as_vision_transformer(source, known)
     fields, embedded = timm_fields(source, known)
     config = configured(ViTConfig, source, fields)
     rows = timm_rows(config, embedded=embedded, layers=layers_of(source))
-    labels = source.config.get("label_names", source.config.get("labels"))  # before timm 0.8
-    names = [str(name) for name in labels] if isinstance(labels, list) else None
     if config.position.kind == "relative-bias":
         interpolation = "beit"
     look = timm_preprocessing(source, config)
     size = timm_naflex.used_size(source, config, sizes_of(source, known)) if naflex else None
-    return Converted(source, config, rows, look, names, interpolation=interpolation, used_size=size)
+    return Spec(source, config, rows, look, source.facts.labels, interpolation=interpolation, used_size=size)
 
 
-def facts(source: Source) -> dict[str, object]:
-    """The arguments of timm's VisionTransformer that no weight shows: those of the architecture that
-    config.json names, and over them its own. Raises InputError: an architecture or an argument that is not
-    known here."""
-    name = known_architecture(source.config, source.where)
-    args = part_of(source.config, "model_args", source.where)
-    row = registry()["read"].get(name, {})
-    more = EVA_ARGUMENTS if "use_rot_pos_emb" in row else BEIT_ARGUMENTS
-    allowed = (*VISION_TRANSFORMER_ARGUMENTS, *more)
+def checked_arguments(source: Source) -> Statements:
+    """The arguments of timm's VisionTransformer that no weight shows. Raises InputError: one of those that
+    config.json states is not known here."""
+    known = source.facts.model
+    allowed = (
+        *VISION_TRANSFORMER_ARGUMENTS,
+        *(EVA_ARGUMENTS if "use_rot_pos_emb" in known else BEIT_ARGUMENTS),
+    )
     allowed = timm_naflex.ARGUMENTS if timm_naflex.is_naflex(source) else allowed
-    for key, value in args.items():
-        if value and key not in allowed:
-            raise InputError(f"{source.where}: {key}={value!r} of config.json's model_args is not known here")
-    given = {"global_pool": source.config.get("global_pool")} | args
-    if given["global_pool"] == "":
-        raise InputError(
-            f"{source.where}: global_pool='' of config.json gives every token, and is not known here: set it "
-            "to token or avg there"
-        )
-    return row | {key: v for key, v in given.items() if v not in (None, "") or key in EVA_ARGUMENTS}
+    for key in sorted(source.facts.arguments):
+        if known.get(key) and key not in allowed:
+            raise InputError(
+                f"{source.where}: {key}={known[key]!r} of config.json's model_args is not known here"
+            )
+    return known
 
 
 def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, object], bool]:
     """The configuration, and whether the prefix tokens have rows among the positions.
 
     Args:
-        known: as `facts` returns it.
+        known: as `checked_arguments` returns it.
     """
     tensors = source.tensors
     layers = layers_of(source)
@@ -256,10 +246,8 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
         }
     if shapes["mlp"] == "gelu":
         fields["mlp"] = activation_of(source, "act_layer", known.get("act_layer", "gelu"))
-    elif stated := part_of(source.config, "model_args", source.where).get(
-        "act_layer"
-    ):  # Eva's is fixed, and has none
-        fields["mlp"] = GATED[activation_of(source, "act_layer", stated)]
+    elif "act_layer" in source.facts.arguments and known["act_layer"]:  # Eva's is fixed, and has none
+        fields["mlp"] = GATED[activation_of(source, "act_layer", known["act_layer"])]
     fields["norm_eps"] = known.get("norm_eps", 1e-5 if clip else 1e-6)
     if not known:
         assume(source, shapes, fields)
@@ -267,16 +255,16 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
 
 
 def size_and_rows(
-    source: Source, known: Mapping[str, object], patch: tuple[int, int], prefix: int, stride: int
+    source: Source, known: Mapping[str, Any], patch: tuple[int, int], prefix: int, stride: int
 ) -> tuple[object, bool]:
     """The image size, and whether the prefix tokens have rows among the positions; `stride` as in
     `image_size_of`."""
     sizes = sizes_of(source, known)
     if "pos_embed" not in source.tensors and known.get("use_rot_pos_emb"):
-        given = (as_pair(size) for size in (source.overrides.get("image_size"), *sizes))
+        given = (as_pair(size) for size in (source.specified.get("image_size"), *sizes))
         return next((size for size in given if size), None) or asked_image_size(source), False
     table = source.size("pos_embed", 1, ndim=3)
-    rowless = known.get("no_embed_class", False if "architecture" in source.config else None)
+    rowless = known.get("no_embed_class", False if source.facts.name else None)
     counts = [table - prefix, table] if rowless is None else [table if rowless else table - prefix]
     size = image_size_of(source, patch, *counts, described=sizes, stride=stride)
     return size, prod(grid_of(size, patch, stride)) == table - prefix
@@ -284,8 +272,7 @@ def size_and_rows(
 
 def sizes_of(source: Source, known: Mapping[str, object]) -> list[object]:
     """The image sizes that its descriptions tell."""
-    described = source.config.get("pretrained_cfg", source.config)
-    size = described.get("input_size") if isinstance(described, dict) else None
+    size = source.facts.images.get("input_size")
     size = size[1:] if isinstance(size, list) and len(size) == 3 else None
     return [known.get("img_size"), size, known.get("default_size")]
 
@@ -295,6 +282,13 @@ def timm_pooling(source: Source, known: Mapping[str, object], *, class_token: bo
     attention = "attn_pool.latent" in source.tensors
     average = not class_token or "fc_norm.weight" in source.tensors
     pool = known.get("global_pool", "map" if attention else "avg" if average else "token")
+    if pool == "":  # every token, of which the user says what is made
+        pool = "map" if attention else "avg" if average else "token"
+        if "pooling" not in source.specified:
+            source.assumed.append(
+                f"pooling={'mean' if average else 'class'}, where global_pool='' gives every token (or pass "
+                "pooling=; model.tokens gives them here)"
+            )
     if pool not in ("token", "avg", "map") or attention != (pool == "map"):
         raise InputError(f"{source.where}: global_pool={pool!r} is not known here for these weights")
     if distilled:
@@ -309,25 +303,25 @@ def timm_pooling(source: Source, known: Mapping[str, object], *, class_token: bo
 
 
 def timm_preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
-    """From config.json's pretrained_cfg."""
-    described = source.config.get("pretrained_cfg", source.config)
-    if not isinstance(described, dict) or not {"mean", "std", "interpolation"} <= set(described):
+    """As its images are described, each field by itself."""
+    described = source.facts.images
+    if "mean" not in described:
         return assumed_preprocessing(source, config, "timm's ViT", crop_fraction=0.9)
-    fraction = described.get("crop_pct", 0.875)
+    fraction = described["crop_pct"]
     if isinstance(fraction, int | float) and fraction > 1:
         raise InputError(
             f"{source.where}: crop_pct={fraction} of pretrained_cfg is not known here: a crop is to be no "
             "larger than the image (crop_pct=1)"
         )
-    if described.get("crop_mode") == "border" and fraction != 1:
+    if described["crop_mode"] == "border" and fraction != 1:
         source.assumed.append(f"the whole image within borders, not the crop_pct={fraction} of it")
     try:
         return Preprocessing(
             size=config.image_size,
             channels=config.channels,
-            resize=CROP_MODES.get(described.get("crop_mode", "center"), "crop"),
-            crop_fraction=described.get("crop_pct", 0.875),
-            interpolation="bicubic" if described["interpolation"] == "random" else described["interpolation"],
+            resize=CROP_MODES.get(described["crop_mode"], "crop"),
+            crop_fraction=fraction,
+            interpolation=described["interpolation"],
             mean=tuple(described["mean"]),
             std=tuple(described["std"]),
         )

@@ -12,9 +12,10 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for
-from vitreous.checkpoints.files import Source, whole_number_of
+from vitreous.checkpoints.facts import whole_number_of
 from vitreous.checkpoints.format import as_pair
 from vitreous.checkpoints.resizing import SQUARE
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -89,14 +90,14 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
         if not name.startswith("embeds.pos_embed"):
             new = name.replace("embeds.proj.", "patch_embed.proj.").removeprefix("embeds.")
             renamed[new] = entry
-    overrides = {"stored_image_size": (rows * p, columns * q), **source.overrides}
-    return replace(source, tensors=Tensors(renamed), overrides=overrides)
+    stated = source.stating({"stored_image_size": (rows * p, columns * q)})
+    return replace(stated, tensors=Tensors(renamed))
 
 
 def used_size(source: Source, config: ViTConfig, described: Sequence[object]) -> tuple[int, int] | None:
     """The size of the images that it is used with, unless the user gives one: that of its positions, or a
     smaller one that its description states; None for the first."""
-    if "image_size" in source.overrides:
+    if "image_size" in source.specified:
         return None
     stated = next((size for each in described if (size := as_pair(each))), config.image_size)
     size = min(config.image_size, stated, key=prod)

@@ -6,20 +6,20 @@ attention pooling are arguments that no weight shows. Hybrids: a ResNetV2 before
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
-from vitreous.checkpoints.files import Source, number_of, part_of, tower_description
+from vitreous.checkpoints.facts import number_of
 from vitreous.checkpoints.format import PLAIN_VIT, ShapeFields, as_pair, kind_of
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import Row, pairs
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AttentionPoolingConfig, AxialRotaryConfig, MixedRotaryConfig
 
-# Arguments of VisionTransformer that the weights show, that `facts` returns, or that change nothing in use.
+# Arguments of VisionTransformer that the weights show, that `timm_facts` has, or that change nothing in use.
 VISION_TRANSFORMER_ARGUMENTS = (
     *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
     *("mlp_ratio", "qkv_bias", "qk_norm", "proj_bias", "init_values", "class_token", "no_embed_class"),
@@ -206,12 +206,12 @@ def assume(source: Source, shapes: ShapeFields, fields: Mapping[str, object]) ->
     Args:
         shapes: what the weights show; `fields`: all that is read.
     """
-    if "tokens" in shapes["extra_norms"] and fields["mlp"] != "swiglu" and "mlp" not in source.overrides:
+    if "tokens" in shapes["extra_norms"] and fields["mlp"] != "swiglu" and "mlp" not in source.specified:
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "
             "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
         )
-    open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.overrides]
+    open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.specified]
     if guessed := ", ".join(f"{name}={kind_of(fields[name])}" for name in open_questions):
         source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
 
@@ -253,30 +253,3 @@ def resnet_stem(source: Source) -> tuple[Mapping[str, object], int, int]:
         "norm_eps": 1e-5,
     }
     return stem, channels, 4 * 2 ** max(len(layers) - 1, 0)
-
-
-RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  # open_clip's: timm's
-
-
-def described_by_open_clip(source: Source) -> Source:
-    """The checkpoint, described as timm describes the tower that its open_clip_config.json names; as it is
-    where it names none."""
-    look = part_of(source.config, "preprocess_cfg", source.where)
-    vision = tower_description(source)
-    name = vision.get("timm_model_name")
-    if "architecture" in source.config or not isinstance(name, str):
-        return source
-    if vision.get("timm_pool") in ("abs_attn", "rot_attn"):
-        raise InputError(f"{source.where}: timm_pool={vision['timm_pool']!r} of open_clip is not known here")
-    config: dict[str, object] = {"architecture": name, "global_pool": vision.get("timm_pool") or None}
-    if (size := vision.get("image_size")) is not None:
-        config["model_args"] = {"img_size": size}
-    if {"mean", "std"} <= look.keys():
-        config["pretrained_cfg"] = {
-            "mean": look["mean"],
-            "std": look["std"],
-            "interpolation": look.get("interpolation", "bicubic"),
-            "crop_pct": 1.0,
-            "crop_mode": RESIZE_MODES.get(str(look.get("resize_mode", "shortest"))),
-        }
-    return replace(source, config=config)

@@ -7,10 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm_facts import timm_facts
 from vitreous.checkpoints.formats.timm_registry import known_architecture, registry
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.native_writing import write_json
@@ -229,10 +230,10 @@ def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str,
     }
 
 
-def check_architecture(source: Source, known: bool) -> None:
+def check_architecture(file: File, known: bool) -> None:
     """Refuse an architecture of timm that is not read, by its name."""
-    if known and "pretrained_cfg" in source.config:  # as timm's own config.json has
-        known_architecture(source.config, source.where)
+    if known and "pretrained_cfg" in file.description:  # as timm's own config.json has
+        known_architecture(file.description, file.where)
 
 
 TIMM = Format(
@@ -241,6 +242,7 @@ TIMM = Format(
     keys=(r"(?:patch_embed|embeds)\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight"),
     beside=("head.weight", "head.bias", "head_dist."),
     read=read_timm,
+    gather=timm_facts,
     check=check_architecture,
     write=write_timm,
     limits=limits_of,

@@ -4,14 +4,17 @@ dict does not tell of the published weights is in a table here."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source, part_of
-from vitreous.checkpoints.format import PLAIN_VIT, Converted, Format, reading_as, tokens_and_positions
+from vitreous.checkpoints.facts import CONFIG, Documents, Facts, Statements
+from vitreous.checkpoints.format import PLAIN_VIT, Format, Spec, reading_as, tokens_and_positions
 from vitreous.checkpoints.formats.state_dicts import state_dict_config
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
+from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, pairs, same, write_rows
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import ViTConfig
@@ -83,15 +86,25 @@ def description_of(name: str) -> dict[str, object]:
     return {"architecture": name, "heads": heads, "image_size": size, "preprocessing": look, **license}
 
 
-def read_torchvision(source: Source) -> Converted:
+def torchvision_facts(documents: Documents, source: Source) -> Facts:
+    """Return what `like` says, and otherwise a training program."""
+    described = Statements(documents.get(CONFIG), source.where)
+    plain = plain_facts(documents, source)
+    if "heads" not in described:
+        return plain
+    return replace(plain, model=described, images=described.part("preprocessing"))
+
+
+def read_torchvision(source: Source) -> Spec:
     source = source.renamed(torchvision_name)
-    stated = {name: source.config[name] for name in ("heads", "image_size") if source.config.get("heads")}
+    model = source.facts.model
+    stated = {name: model[name] for name in ("heads", "image_size") if model.get("heads")}
     config = state_dict_config(source, TORCHVISION_ROWS, "encoder.pos_embedding", **stated)
     rows = torchvision_rows(config)
     look: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     if stated:
-        look |= part_of(source.config, "preprocessing", source.where)
-        return Converted(source, config, rows, Preprocessing(size=config.image_size, **look))
+        look |= source.facts.images
+        return Spec(source, config, rows, Preprocessing(size=config.image_size, **look))
     return reading_as(
         "torchvision", source, config, rows, interpolation="bilinear", crop_fraction=0.875, **look
     )
@@ -107,6 +120,7 @@ TORCHVISION = Format(
     about="torchvision's vit_*: a state dict",
     keys=(r"conv_proj\.weight", r"encoder\.pos_embedding"),
     read=read_torchvision,
+    gather=torchvision_facts,
     write=write_torchvision,
     limits=TORCHVISION_LIMITS,
     interpolation="torchvision",

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
-    Converted,
     Format,
+    Spec,
     configured,
     image_size_of,
     reading_as,
@@ -22,6 +21,7 @@ from vitreous.checkpoints.format import (
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats.timm import Layers
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, pairs, write_rows
 from vitreous.errors import InputError
@@ -67,7 +67,7 @@ def temperature_of(waves: Tensor, usual: float, where: str) -> float:
     return found
 
 
-def read_vit5(source: Source) -> Converted:
+def read_vit5(source: Source) -> Spec:
     shapes = shape_fields(source, LAYERS)
     waves, of_registers = (source.tensors[name.format(0)].float() for name in (PATCH_WAVES, REGISTER_WAVES))
     fields = {

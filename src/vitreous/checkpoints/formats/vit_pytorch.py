@@ -13,12 +13,11 @@ from pathlib import Path
 import torch
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     POSITIONED,
-    Converted,
     Format,
+    Spec,
     as_pair,
     asked_heads,
     asked_image_size,
@@ -28,6 +27,7 @@ from vitreous.checkpoints.format import (
     reading_as,
     tokens_and_positions,
 )
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, converted, fixed, pairs, same, write_rows
 from vitreous.errors import InputError
@@ -124,7 +124,7 @@ def gain(ours: str, theirs: str, factor: float) -> Row:
     return converted(*names, lambda gamma: gamma * factor, lambda gain: gain / factor)
 
 
-def read_vit_pytorch(source: Source) -> Converted:
+def read_vit_pytorch(source: Source) -> Spec:
     simple = any(f"linear_head.{name}" in source.tensors for name in ("weight", "1.weight"))
     if source.tensors.keys() & {"linear_head.weight"} and len(source.shape("linear_head.weight")) == 1:
         raise InputError(
@@ -174,14 +174,14 @@ def read_vit_pytorch(source: Source) -> Converted:
         fields["image_size"] = image_size_of(source, patch, patches)
     config = configured(ViTConfig, source, fields)
     rows = vit_pytorch_rows(config, simple=simple, projected=projected, positioned=positioned)
-    if class_token and pooled_norm and "pooling" not in source.overrides:
+    if class_token and pooled_norm and "pooling" not in source.specified:
         source.assumed.append("pooling by the class token (pass pooling='mean-all' for pool='mean')")
     return reading_as("vit-pytorch's examples", source, config, rows, interpolation="bilinear")
 
 
 def patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int, int]:
     """The sides of a patch of `patch_dim` numbers: a square, unless the user says otherwise."""
-    p, q = as_pair(source.overrides.get("patch_size")) or (0, 0)
+    p, q = as_pair(source.specified.get("patch_size")) or (0, 0)
     if p * q * channels == patch_dim:
         return p, q
     side = isqrt(patch_dim // channels)

@@ -7,6 +7,7 @@ of the removed patches, each patch normalized by its own mean and standard devia
 
 from __future__ import annotations
 
+import logging
 from copy import deepcopy
 from pathlib import Path
 
@@ -42,6 +43,8 @@ from vitreous.tasks.pretraining.masking import (
     take,
 )
 from vitreous.tasks.pretraining.rules import MAEConfig
+
+log = logging.getLogger(__name__)
 
 
 class MAE(MaskedPrediction):
@@ -79,7 +82,9 @@ class MAE(MaskedPrediction):
         found = published_decoder(opened, **settings)
         if found is None:
             raise InputError(f"{opened.where} holds no decoder of an MAE: load it without kind=")
-        encoder = load_image_model(found.encoder, **{**opened.overrides, **options})
+        encoder = load_image_model(found.encoder, **options)
+        if found.left_open:
+            log.warning("%s does not say, so it is assumed: %s", opened.where, "; ".join(found.left_open))
         with torch.device("meta"):
             mae = cls(encoder, found.config)
         found.give(mae.decoder, device=options.get("device"), dtype=options.get("dtype"))

@@ -10,12 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.files import Source
+from vitreous.checkpoints.facts import CONFIG
+from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT
 from vitreous.checkpoints.formats.huggingface import family_rows, huggingface_rows
 from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_writing import common
 from vitreous.checkpoints.formats.timm import FUSED, timm_rows
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import (
     Row,
     converted,
@@ -147,7 +149,8 @@ class PublishedDecoder(NamedTuple):
     source: Source
     rows: list[Row]
     config: MAEConfig
-    encoder: Source  # the rest of the file
+    encoder: File  # the rest of the file
+    left_open: tuple[str, ...] = ()  # what had to be assumed of the decoder
 
     def fits(self, decoder: Decoder, config: MAEConfig) -> bool:
         """Whether a decoder has the same sizes."""
@@ -167,10 +170,10 @@ class PublishedDecoder(NamedTuple):
             decoder.positions = positions.to(decoder.positions, copy=True)
 
 
-def published_decoder(source: Source, **settings: object) -> PublishedDecoder | None:
+def published_decoder(file: File, **settings: object) -> PublishedDecoder | None:
     """Find the decoder of a published MAE; None where a checkpoint is another model, or an encoder alone.
     settings: fields of `MAEConfig`, over what the checkpoint says."""
-    last = "decoder_embed.weight"
+    source, last = file.source(), "decoder_embed.weight"
     prefix = next((name.removesuffix(last) for name in source.tensors if name.endswith(last)), None)
     own = f"{prefix}decoder_", f"{prefix}mask_token"
     decoder = source.renamed(lambda name: name.removeprefix(prefix or "") if name.startswith(own) else None)
@@ -183,15 +186,17 @@ def published_decoder(source: Source, **settings: object) -> PublishedDecoder | 
         "decoder_width": decoder.size(last, 0, ndim=2),
         "decoder_depth": decoder.count(hidden),
         "decoder_mlp_dim": decoder.size(hidden.format(0), 0, ndim=2),
-        **{ours: source.config.get(theirs, default) for ours, theirs, default in SETTINGS},
+        **{ours: file.description.get(theirs, default) for ours, theirs, default in SETTINGS},
     }
     encoder = source.renamed(lambda name: None if name.startswith(own) else name)
+    rest = replace(file, parts={"": encoder.tensors})
     if names[0] == AUTHORS:
-        encoder = replace(encoder, config={"pretrained_cfg": LOOK})
+        rest = replace(rest, documents={CONFIG: {"pretrained_cfg": LOOK}})
     open_questions = [ours for ours, _, _ in SETTINGS if ours not in settings]
-    if source.config.get("model_type") != "vit_mae" and open_questions:
-        encoder.assumed.append(", ".join(f"{name}={found[name]}" for name in open_questions))
-    return PublishedDecoder(decoder, rows, MAEConfig.checked(found, settings), encoder)
+    assumed: tuple[str, ...] = ()
+    if file.description.get("model_type") != "vit_mae" and open_questions:
+        assumed = (", ".join(f"{name}={found[name]}" for name in open_questions),)
+    return PublishedDecoder(decoder, rows, MAEConfig.checked(found, settings), rest, assumed)
 
 
 def decoder_rows(layer: str) -> list[Row]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast
 import torch
 from torch import Tensor, nn
 
-from vitreous.checkpoints.loading import open_path
+from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, one_class
 from vitreous.data.held_out import split
@@ -439,7 +439,7 @@ class MAETask(Masked[MAERunConfig]):
         """Return the decoder, a published one's where there is one, and whether pixels are normalized."""
         if not isinstance(config.model, ViTConfig):
             return {}
-        published = published_decoder(open_path(config.init)) if config.init else None
+        published = published_decoder(open_checkpoint(config.init)) if config.init else None
         if published:
             return {"pretraining": {"mae": published.config.model_dump()}}
         share = flat_share(images, config, config.model.patch_size)
@@ -449,7 +449,7 @@ class MAETask(Masked[MAERunConfig]):
     def build(self, config: MAERunConfig, data: Splits | None, *, steps: int) -> nn.Module:
         mae = super().build(config, data, steps=steps)
         assert isinstance(mae, MAE)
-        published = published_decoder(open_path(config.init)) if config.init else None
+        published = published_decoder(open_checkpoint(config.init)) if config.init else None
         if published and published.fits(mae.decoder, mae.config):
             published.give(mae.decoder)
         return mae

@@ -1,0 +1,153 @@
+"""What is said of a model of timm, as timm takes it: the defaults of the architecture, under what config.json
+says of its arguments and its images; or what open_clip, transformers or a training program says instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from vitreous.checkpoints.facts import (
+    CONFIG,
+    OPEN_CLIP,
+    Documents,
+    Facts,
+    Statements,
+)
+from vitreous.checkpoints.formats.open_clip_facts import open_clip_facts
+from vitreous.checkpoints.formats.timm_registry import known_architecture, registry, tags_of
+from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.training_facts import plain_facts, training_statements
+from vitreous.errors import InputError
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
+
+# Of timm's PretrainedCfg, for what a description of images leaves out.
+IMAGES = {
+    "interpolation": "bicubic",
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+    "mean": list(IMAGENET_MEAN),
+    "std": list(IMAGENET_STD),
+}
+RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  # open_clip's: timm's
+POOLINGS: dict[object, str] = {"avg": "mean", "token": "class", True: "mean", False: "class"}
+
+
+def timm_facts(documents: Documents, source: Source) -> Facts:
+    """Return what is said of a model of timm. Raises InputError: its architecture is not known here."""
+    config = description(documents, source)
+    training = plain_facts(documents, source)
+    where = source.where
+    name = known_architecture(config, where)
+    images = Statements(config).part("pretrained_cfg") if "pretrained_cfg" in config else Statements(config)
+    args = Statements(config, where).part("model_args")
+    row = registry()["read"].get(name, {})
+    stated = {"global_pool": config.get("global_pool", images.get("global_pool")), **args}
+    labels = config.get("label_names", images.get("label_names", images.get("labels")))
+    look = {key: images[key] for key in (*IMAGES, "input_size") if images.get(key) is not None}
+    if look.get("interpolation") == "random":
+        look["interpolation"] = "bicubic"
+    return Facts(
+        name=name,
+        model=Statements(
+            {**row, **{key: value for key, value in stated.items() if value is not None}}, where
+        ),
+        images=Statements({**IMAGES, **look} if look.keys() & IMAGES else look, where),
+        arguments=frozenset(args),
+        labels=[str(label) for label in labels] if isinstance(labels, list) else None,
+        fields={**training.fields, **pooling_of_training(documents)},
+        size=training.size,
+        conflicts=tuple(conflicts_of(config, args, images, row)),
+    )
+
+
+def conflicts_of(
+    config: Mapping[str, object], args: Statements, images: Statements, row: Mapping[str, object]
+) -> list[str]:
+    """Where `timm.create_model("local-dir:...")` makes another model of a folder than its author had: it does
+    not look for the pooling beside model_args."""
+    beside = config.get("global_pool")
+    if images is config or not beside or "global_pool" in args or not config.get("model_args"):
+        return []
+    theirs = images.get("global_pool") or row.get("global_pool") or "token"
+    if beside == theirs:
+        return []
+    return [
+        f"global_pool={beside!r} beside model_args is taken, as its author's model had it; "
+        f"timm.create_model does not read it there and pools by {theirs!r}"
+    ]
+
+
+def description(documents: Documents, source: Source) -> Mapping[str, object]:
+    """The config.json of timm, or what one would say: of a tower that open_clip_config.json names, of one
+    inside a model of transformers, or of the architecture that a training program says."""
+    config = documents.get(CONFIG, {})
+    if "architecture" in config or "pretrained_cfg" in config:
+        return config
+    for tower in config.values():  # timm_wrapper of transformers
+        if isinstance(tower, Mapping) and isinstance(tower.get("architecture"), str):
+            return tower
+    if OPEN_CLIP in documents:
+        return by_open_clip(documents, source)
+    return by_training(documents, source) or config
+
+
+def by_open_clip(documents: Documents, source: Source) -> Mapping[str, object]:
+    """How timm would describe the tower that an open_clip_config.json names; {} where it names none. Raises
+    InputError: it pools in a way that is not known here."""
+    facts = open_clip_facts(documents, source)
+    name, pool = facts.model.get("timm_model_name"), facts.model.get("timm_pool")
+    if not isinstance(name, str):
+        return {}
+    if pool in ("abs_attn", "rot_attn"):
+        raise InputError(f"{source.where}: timm_pool={pool!r} of open_clip is not known here")
+    config: dict[str, object] = {"architecture": name, "global_pool": pool or None}
+    if (size := facts.model.get("image_size")) is not None:
+        config["model_args"] = {"img_size": size}
+    look = facts.images
+    config["pretrained_cfg"] = {
+        "mean": look["mean"],
+        "std": look["std"],
+        "interpolation": look["interpolation"],
+        "crop_pct": 1.0,
+        "crop_mode": RESIZE_MODES.get(str(look["resize_mode"])),
+    }
+    return config
+
+
+def by_training(documents: Documents, source: Source) -> Mapping[str, object]:
+    """How timm would describe the model whose architecture a training program names, where it is known and
+    has the width of the weights; {} otherwise. timm's train.py says more of it in `args`."""
+    training = training_statements(documents)
+    name = next((name for name, _ in training.names if name.split(".")[0] in registry()["read"]), None)
+    size, width = training.size(), width_of(source)
+    if name is None or (size and width and size.width != width):
+        return {}
+    said, architecture = training.values, name.split(".")[0]
+    tags = tags_of(architecture)
+    tag = name.partition(".")[2] or next(iter(tags), "")
+    look = dict(registry()["preprocessing"][tags[tag]]) if tag in tags else {}
+    look |= {key: said[key] for key in IMAGES if said.get(key) is not None}
+    kwargs = said.get("model_kwargs")
+    args = dict(kwargs) if isinstance(kwargs, Mapping) else {}
+    if isinstance(size_ := said.get("img_size", said.get("input_size")), int):
+        args.setdefault("img_size", size_)
+    pool = said.get("gp", said.get("global_pool"))
+    pool = {"mean": "avg", "class": "token"}.get(POOLINGS.get(pool, ""), pool)
+    return {
+        "architecture": name,
+        "global_pool": pool or None,
+        "model_args": args,
+        "pretrained_cfg": look,
+    }
+
+
+def width_of(source: Source) -> int | None:
+    """The width that the weights show; None where they show none."""
+    names = (name for name in source.tensors if name.endswith("blocks.0.norm1.weight"))
+    return next((source.tensors.shape(name)[0] for name in names if source.tensors.shape(name)), None)
+
+
+def pooling_of_training(documents: Documents) -> dict[str, object]:
+    """The pooling that a training program says, in our words."""
+    said = training_statements(documents).values
+    pool = said.get("gp", said.get("global_pool"))
+    return {"pooling": POOLINGS[pool]} if isinstance(pool, str | bool) and pool in POOLINGS else {}

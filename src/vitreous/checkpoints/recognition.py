@@ -1,0 +1,224 @@
+"""Which format a checkpoint is of, in which of its state dicts and below which prefix."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+from vitreous.checkpoints.facts import CONFIG
+from vitreous.checkpoints.files import File, likelihood
+from vitreous.checkpoints.format import OF_THE_FILE, Format, Spec
+from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_images
+from vitreous.checkpoints.heads import with_head
+from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.tensors import Entry
+from vitreous.checkpoints.weights import listing, merged_factors
+from vitreous.checkpoints.what_is_this import UNKNOWN_PARTS, Evidence, network_of, what_is_this
+from vitreous.errors import InputError, nearest
+from vitreous.models.settings import check_names
+
+log = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """A format that recognizes a state dict.
+
+    Attributes:
+        key: of the state dict in its file, and the prefix of its names there.
+        source: its tensors without the prefix; the others are left out.
+    """
+
+    format: Format
+    key: str
+    prefix: str
+    source: Source
+
+    @property
+    def likelihood(self) -> tuple[int, int]:
+        return likelihood(self.key), likelihood(self.prefix) if self.prefix else 0
+
+    @property
+    def name(self) -> str:
+        return ".".join(filter(None, (self.key, self.prefix)))
+
+    def read(self, answers: Mapping[str, object]) -> Spec:
+        """The specification of the model: configuration, table of weights, preprocessing and labels. Raises
+        InputError: a name that is not a field, a question that must be answered, or a part that is not known
+        here."""
+        fields = {name: value for name, value in answers.items() if name not in OF_THE_FILE}
+        if fields and self.format.overridable:
+            check_names(fields, self.format.overridable)
+        spec = with_head(self.format.read(replace(self.source, answers=answers)))
+        return spec._replace(format=self.format)
+
+
+def recognize(file: File, format: str | None = None, key: str | None = None) -> Found:
+    """The format of a checkpoint, and its weights without the names that training code puts before them, with
+    what the file says of them.
+
+    Args:
+        format: of the checkpoint; None detects it.
+        key: the state dict to take, of several in the file, or the prefix of its names.
+
+    Raises:
+        InputError: none recognizes it, or several of its parts are models.
+    """
+    found: list[Found] = []
+    for part in parts_of(file, key):
+        found += recognized(file, *part, format)
+    for each in formats_of_images():
+        if each.check:
+            each.check(file, format is None)
+    if what := what_is_this(Evidence(weights=all_names(file)), UNKNOWN_PARTS):
+        raise InputError(f"{file.where}: this is {what}")
+    if found:
+        chosen = most_probable(file, found)
+        if chosen.name:
+            log.info("%s: the weights under %s", file.where, chosen.name)
+        source = with_layers_of_other_parts(file, chosen, {each.key for each in found})
+    elif format:  # whose reader says what is missing
+        chosen = Found(formats()[format], "", "", file.source())
+        source = chosen.source
+    else:
+        raise InputError(f"{file.where}: {unrecognized(file)}")
+    facts = chosen.format.gather(file.documents, source)
+    facts = replace(facts, fields={**facts.fields, **file.stated}, whole=file.description)
+    return chosen._replace(source=replace(source, facts=facts))
+
+
+# Parts of a training file that are not of the model.
+TRAINING = re.compile("opt|sched|scaler|loss|state|criterion|callback|param_groups", re.IGNORECASE)
+
+
+def with_layers_of_other_parts(file: File, chosen: Found, models: Collection[str]) -> Source:
+    """The weights of a model, with the single layers that its file holds beside it, which may be its head,
+    among what is left out. models: the parts that are models themselves."""
+    own = chosen.source.tensors
+    widths = {shape[0] for shape in map(own.shape, own) if len(shape) == 1}
+    beside: dict[str, Entry] = {}
+    for key, tensors in file.parts.items():
+        shapes = [shape for shape in map(tensors.shape, tensors) if len(shape) > 1]
+        fits = len(shapes) == 1 and not widths.isdisjoint((shapes[0][1], shapes[0][1] / 2))
+        if fits and key not in models and not TRAINING.search(key):
+            beside |= {f"{key}.{name}": entry for name, entry in tensors.entries.items()}
+    return replace(chosen.source, left_out={**chosen.source.left_out, **beside})
+
+
+def all_names(file: File) -> list[str]:
+    """The names of all weights in a file, part by part."""
+    return list(chain.from_iterable(file.parts.values()))
+
+
+def parts_of(file: File, key: str | None) -> Iterator[tuple[str, Source]]:
+    """The state dicts that may be meant, with their keys. Raises InputError: there is none at `key`."""
+    if key is None or key in file.parts:
+        for name in file.parts if key is None else [key]:
+            yield name, file.source(name)
+        return
+    prefix = f"{key.rstrip('.')}."
+    below: list[tuple[str, Source]] = []
+    for name, tensors in file.parts.items():
+        if any(each.startswith(prefix) for each in tensors):
+            below.append((name, replace(file.source(name), inside="").below(prefix)))
+    if not below:
+        tops = {each.partition(".")[0] for each in all_names(file)}
+        known = [*filter(None, file.parts), *sorted(tops)]
+        raise InputError(f"{file.where} has no weights under key={key!r}: {nearest(key, known)}")
+    yield from below
+
+
+def recognized(file: File, key: str, source: Source, format: str | None) -> Iterator[Found]:
+    """The format that recognizes a state dict as it is; otherwise every prefix below which one does.
+
+    Add-ons are asked, and imported, where no format of images recognizes it as it is, and before prefixes:
+    the weights of a model that has a ViT inside are also those of a ViT.
+    """
+    if any(WRAPPERS.search(name) for name in source.tensors):
+        source = source.renamed(lambda name: WRAPPERS.sub("", name))
+    source = replace(source, tensors=merged_factors(source.tensors))
+    source = without_decoder(source)
+    names = "\n".join(source.tensors)
+    candidates = [formats()[format]] if format else formats_of_images()
+    config = file.documents.get(CONFIG, {})
+    chosen = next((each for each in candidates if each.recognizes(config, names)), None)
+    if not chosen and not format:
+        candidates = [*formats_of_addons(), *candidates]
+        chosen = next((each for each in candidates if each.recognizes(config, names)), None)
+    if chosen:
+        yield Found(chosen, key, "", source)
+        return
+    places: dict[str, Format] = {}
+    for each in candidates:
+        for prefix in each.prefixes(names):
+            places.setdefault(prefix, each)
+    # not the inner names of a model that is recognized further out
+    for prefix, each in places.items():
+        if not any(prefix.startswith(outer) for outer in places if outer != prefix):
+            yield Found(each, key, prefix, source.below(prefix, *each.beside))
+
+
+# What PyTorch puts into names of modules that are sharded, recomputed or compiled.
+WRAPPERS = re.compile(r"(?<![\w])_(fsdp_wrapped_module|checkpoint_wrapped_module|orig_mod)\.")
+
+
+def without_decoder(source: Source) -> Source:
+    """A masked autoencoder without its decoder, whose mask token is not DINOv2's."""
+    last = "decoder_embed.weight"
+    own: list[str] = []
+    for name in source.tensors:
+        if name.endswith(last):
+            prefix = name.removesuffix(last)
+            own += [f"{prefix}decoder_", f"{prefix}mask_token"]
+    return source.without([name for name in source.tensors if name.startswith(tuple(own))])
+
+
+# What self-distillation (DINO, iBOT, MSN) has beside a student and a teacher that is its average; knowledge
+# distillation has none of these, and there the student is what was trained.
+SELF_DISTILLATION = re.compile(
+    r"dino|ibot|last_layer|prototype|predictor|projector|mask_token|(^|\.)(center|head\.mlp)(\.|$)"
+)
+
+
+def most_probable(file: File, found: Sequence[Found]) -> Found:
+    """The one to take. Raises InputError: several are as likely, or nothing tells whether a teacher is the
+    average of its student."""
+    best = min(each.likelihood for each in found)
+    chosen, *others = [each for each in found if each.likelihood == best]
+    named = [each.name for each in found]
+    student = next((name for name in named if "student" in name), None)
+    teacher = next((name for name in named if "teacher" in name), None)
+    if student and teacher and named[found.index(chosen)] in (student, teacher):
+        everything = [*file.parts, *all_names(file)]
+        if not any(SELF_DISTILLATION.search(name) for name in everything):
+            raise InputError(
+                f"{file.where} holds a student and a teacher, and does not tell which is meant: pass "
+                f"key={student.rstrip('.')!r} for what was trained (knowledge distillation), or "
+                f"key={teacher.rstrip('.')!r} for its average (self-distillation)"
+            )
+    if others:
+        raise InputError(f"{file.where} holds several models: pass key= with one of {listing(named)}")
+    if len(found) > 1:
+        taken = named[found.index(chosen)]
+        rest = listing([name for name in named if name != taken])
+        taken = taken if chosen.prefix else repr(taken)
+        log.warning("the weights under %s are taken, not those under %s", taken, rest)
+    return chosen
+
+
+def unrecognized(file: File) -> str:
+    """What a checkpoint is that no format recognizes, as the rest of a sentence."""
+    names = all_names(file)
+    kind = file.description.get("model_type", file.description.get("architecture"))
+    named = f" (config.json calls it {kind})" if kind else ""
+    if what := network_of(names):
+        return f"this is {what}{named}; vitreous reads Vision Transformers: {', '.join(formats())}"
+    keys = [key for key in file.parts if key]
+    inside = f", under {listing(keys)}" if keys else ""
+    return (
+        f"no known format has weights like {', '.join(names[:5])}{inside}{named}; the formats are "
+        f"{', '.join(formats())}"
+    )

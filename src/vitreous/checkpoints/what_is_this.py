@@ -1,0 +1,250 @@
+"""What a file is that is not read here: one table for every refusal. Each row says by what a kind of file is
+known, what it is and which part of it is not known here, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+IN_PYTORCH = "load it with transformers and write it with save_pretrained, as PyTorch or safetensors"
+MADE_FROM = "give the model that it was made from"
+BEFORE_QUANTIZATION = "a quantized model: give its weights before quantization"
+ORBAX = (
+    "a checkpoint of orbax (JAX): restore it there, and write its parameters with numpy.savez, by names like "
+    "params/Transformer/encoder_norm/scale"
+)
+WEB_PAGE = "a web page, not a checkpoint: the download failed, perhaps for want of a login"
+OPENVINO = f"a program of OpenVINO: vitreous.predict takes the folder as it is; for its weights {MADE_FROM}"
+CORE_ML = f"a program of Core ML: {MADE_FROM}"
+ONNX = "an ONNX program: vitreous.predict takes it as it is, and its weights are not read"
+GGUF = "of llama.cpp: its weights are quantized, and not read here"
+SAVE_STATE = "save model.state_dict()"
+
+
+class Evidence(NamedTuple):
+    """What is known of a file that is refused.
+
+    Attributes:
+        name: of the file; start: its first bytes.
+        files: the names in a folder.
+        inside: the names in an archive.
+        classes: of the Python objects in it.
+        weights: the names of its tensors.
+    """
+
+    name: str = ""
+    start: bytes = b""
+    files: Sequence[str] = ()
+    inside: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    weights: Sequence[str] = ()
+
+
+class Kind(NamedTuple):
+    """A kind of file, and by what it is known: any one of these is enough.
+
+    Attributes:
+        what: it is, and what to do.
+        start: its first bytes.
+        file: a pattern of its name, or of the name of one that is in a folder.
+        inside: a regular expression for a name in an archive; `classes` and `weights` likewise.
+    """
+
+    what: str
+    start: bytes = b""
+    file: str = ""
+    inside: str = ""
+    classes: str = ""
+    weights: str = ""
+
+    def fits(self, evidence: Evidence) -> bool:
+        if self.start and evidence.start.startswith(self.start):
+            return True
+        if self.file and any(fnmatch(name, self.file) for name in (evidence.name, *evidence.files) if name):
+            return True
+        return any(
+            pattern and any(re.search(pattern, name) for name in names)
+            for pattern, names in (
+                (self.inside, evidence.inside),
+                (self.classes, evidence.classes),
+                (self.weights, evidence.weights),
+            )
+        )
+
+
+# Files, folders and archives of other programs.
+KINDS = (
+    Kind(
+        "an adapter of PEFT, not a model: merge it into its model (merge_and_unload), and write that",
+        file="adapter_config.json",
+    ),
+    Kind(f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}", file="flax_model.msgpack"),
+    Kind(f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}", file="tf_model.h5"),
+    Kind(f"a SavedModel of TensorFlow: {IN_PYTORCH}", file="saved_model.pb"),
+    Kind(ORBAX, file="_CHECKPOINT_METADATA"),
+    Kind(ORBAX, file="manifest.ocdbt"),
+    Kind(OPENVINO, file="openvino_model.xml"),
+    Kind(CORE_ML, file="*.mlpackage"),
+    Kind(CORE_ML, file="*.mlmodel"),
+    Kind(CORE_ML, file="Manifest.json"),
+    Kind(f"an engine of TensorRT, for one GPU: {MADE_FROM}", start=b"ftrt", file="*.engine"),
+    Kind(f"an engine of TensorRT, for one GPU: {MADE_FROM}", start=b"ptrt", file="*.plan"),
+    Kind(f"a GGUF file {GGUF}", start=b"GGUF", file="*.gguf"),
+    *(Kind(f"a ggml file {GGUF}", start=start) for start in (b"lmgg", b"fmgg", b"tjgg", b"ggml", b"ggjt")),
+    Kind(ONNX, start=b"\x08", file="*.onnx"),
+    *(Kind(WEB_PAGE, start=start) for start in (b"<!DOCTYPE", b"<!doctype", b"<html")),
+    Kind(
+        "an XML file, as exported programs have it (OpenVINO, say): give the model that it was made from",
+        start=b"<?xml",
+    ),
+    Kind("a JPEG image, not a checkpoint", start=b"\xff\xd8\xff"),
+    Kind("a PNG image, not a checkpoint", start=b"\x89PNG"),
+    Kind("text in JSON, which may describe a model: give the file of its weights", start=b"{"),
+    Kind("compressed with gzip: unpack it", start=b"\x1f\x8b"),
+    Kind("compressed with bzip2: unpack it", start=b"BZh"),
+    Kind("compressed with xz: unpack it", start=b"\xfd7zXZ"),
+    Kind("compressed with zstd: unpack it", start=b"(\xb5/\xfd"),
+    Kind("one NumPy array, not a checkpoint: an .npz holds arrays by name", start=b"\x93NUMPY"),
+    Kind("a Git-LFS pointer and not the file itself: fetch that with git lfs pull", start=b"version h"),
+    Kind(f"a program of TensorFlow Lite: {MADE_FROM}", file="*.tflite"),
+    Kind(f"a part of a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.data-0*"),
+    Kind(f"a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.index"),
+    Kind(
+        f"a program of torch.export (.pt2), which has no state dict: {MADE_FROM}",
+        inside=r"archive_format$|serialized_exported_program\.json$|/models/.*\.json$",
+    ),
+    # by the classes of the objects in a pickle
+    Kind(
+        "a model of ultralytics (YOLO), whose layers are convolutions: not a Vision Transformer",
+        classes=r"^ultralytics\.",
+    ),
+    Kind(
+        "a checkpoint of tensors in shards (DTensor, as FSDP2 and tensor parallelism have them): gather it "
+        "with torch.distributed.checkpoint.state_dict.get_model_state_dict and "
+        "StateDictOptions(full_state_dict=True), and save that",
+        classes=r"DTensor|_sharded_tensor|ShardedTensor",
+    ),
+    Kind(
+        BEFORE_QUANTIZATION, classes=r"^torchao\.|_rebuild_qtensor|^bitsandbytes\.|^quanto\.|^optimum\.quanto"
+    ),
+)
+
+# Checkpoints that a format may recognize, and that have a part which is not known here, by names of weights.
+UNKNOWN_PARTS = (
+    Kind(
+        BEFORE_QUANTIZATION,
+        weights=r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv|weight_scale|scale_weight|input_scale"
+        r"|scale_input|zero_point|weight\._(data|scale))$|_packed_params|(^|\.)scaled_fp8$",
+    ),
+    Kind(
+        "a model beside a LoRA adapter that is not merged into it, and its state dict does not tell the "
+        "scale: merge it (peft: merge_and_unload), or save the adapter with save_pretrained",
+        weights=r"\.base_layer\.|\.lora_[AB]\.\w+\.weight$",
+    ),
+    Kind("a TNT, whose pixels are tokens, too, which is not known here", weights=r"^pixel_embed\."),
+    Kind(
+        "a Hiera, whose layers pool their tokens, which is not known here",
+        weights=r"^blocks\.\d+\.proj\.weight$",
+    ),
+    Kind(
+        "a CaiT, whose class attention is not known here",
+        weights=r"blocks_token_only\.|^patch_transformer\.layers\.",
+    ),
+    Kind(
+        "a DeepViT, whose heads are mixed after the softmax, which is not known here",
+        weights=r"\.reattn_(norm|weights)",
+    ),
+    Kind(
+        "a T2T-ViT, whose tokens are made by attention: it is not known here",
+        weights=r"(?<!\w)tokens_to_token\.",
+    ),
+    Kind(
+        "a model of groups of channels, as SatMAE: its channel_embed is not known here",
+        weights=r"(^|\.)channel_embed$",
+    ),
+    Kind(
+        "a ViLT: one encoder of text and images",
+        weights=r"^((model|module)\.)?token_type_embeddings\.weight$",
+    ),
+    Kind(
+        "a ViT-Adapter, which is not known here", weights=r"(^|\.)interactions\.\d+\.(injector|extractor)\."
+    ),
+    Kind(
+        "an encoder with windowed attention (Segment Anything, ViTDet), which is not known here",
+        weights=r"\.attn\.rel_pos_[hw]$",
+    ),
+    Kind(
+        "a UNETR of volumes (three dimensions), where images have two",
+        weights=r"(^|\.)(encoder\d|decoder\d)\.(transp_conv|blocks\.\d\.\d\.conv|layer\.conv)",
+    ),
+)
+
+# What other networks are, by names of weights.
+NETWORKS = (
+    (
+        "a Swin Transformer",
+        r"layers\.\d\.(blocks\.\d+\.attn\.(relative_position|logit_scale)|downsample\.)|"
+        r"features\.\d\.\d+\.attn\.(relative_position|logit_scale)",
+    ),
+    ("an XCiT (cross-covariance attention)", r"\.local_mp\.|^cls_attn_blocks\."),
+    ("a PVT (a pyramid of maps)", r"block1\.\d+\.attn\.(sr|kv)\.|stages\.\d\.blocks\.\d+\.attn\.(sr|kv)\."),
+    ("a MaxViT", r"attn_grid\.|attn_block\."),
+    ("an MLP-Mixer", r"MixerBlock_\d|mlp_tokens\."),
+    ("a LeViT", r"^stem\.conv1\.linear\.|\.attention_biases$"),
+    ("a VOLO", r"^network\.\d\.\d+\.attn\."),
+    ("a CrossViT", r"^cls_token_0$"),
+    ("a CoaT", r"^cls_token1$"),
+    ("a MobileViT", r"^stages\.\d\.\d\.transformer\.\d"),
+    ("an EfficientNet or a MobileNet", r"^conv_stem\.weight$"),
+    ("a Twins", r"^patch_embeds\.\d"),
+    ("a NesT", r"^levels\.\d\.transformer_encoder\."),
+    ("a PiT", r"^transformers\.\d\.blocks\."),
+    ("a model of ultralytics (YOLO)", r"^(model\.)?(model\.)?\d+\.(cv\d|conv|bn|m\.\d+|attn)\."),
+    ("a ResNet", r"layer[1-4]\.\d+\.conv\d\.weight|resnet\.encoder\."),
+    ("a ConvNeXt", r"stages\.\d\.(blocks\.|layers\.)?\d+\.(gamma|dwconv|conv_dw)|convnext"),
+    (
+        "a LoRA adapter, which is not a model: merge it into its model (peft: merge_and_unload), or give the "
+        "folder with its adapter_config.json",
+        r"lora_[AB]\.|lora_(down|up)\.",
+    ),
+    ("a diffusion model", r"model\.diffusion_model\.|down_blocks\.\d"),
+    ("a convolutional network of torchvision", r"features\.\d+\.\d?\.?weight"),
+    (
+        "a model of Flax under other names than those of vit_jax and big_vision: write it with PyTorch's "
+        "names (transformers 4: from_pretrained(..., from_flax=True))",
+        r"^params/.*/kernel$",
+    ),
+    ("a model of Keras other than the ViT of keras-hub", r"/vars/\d+$"),
+    ("the weights of TensorFlow", r":0$"),
+    (
+        "a language model",
+        r"(transformer\.h|model\.layers)\.\d+\.|encoder\.layer\.\d+\.attention\.self\.query",
+    ),
+)
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.\w+$")
+
+
+def what_is_this(evidence: Evidence, kinds: Iterable[Kind] = KINDS) -> str | None:
+    """Return what a file is, what part of it is not known here and what to do, as the rest of a sentence
+    ("PATH is ..."); None where nothing tells."""
+    return next((kind.what for kind in kinds if kind.fits(evidence)), None)
+
+
+def network_of(names: Iterable[str]) -> str | None:
+    """Return what network has weights of these names; None where nothing tells."""
+    lines = "\n".join(names)
+    return next((what for what, pattern in NETWORKS if re.search(rf"(?m){pattern}", lines)), None)
+
+
+def shard_of(path: Path) -> str | None:
+    """Return what one of several files of a model is; None for a file that is whole."""
+    found = SHARD.search(path.name)
+    if found is None or int(found[2]) < 2:
+        return None
+    return (
+        f"shard {int(found[1])} of {int(found[2])} of a model, whose weights are in all of them: give their "
+        "folder, or the .index.json in it"
+    )
