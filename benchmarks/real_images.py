@@ -249,7 +249,7 @@ def default_command(data: Path, minutes: float, seed: int, out: Path) -> dict[st
         "interval": found["test_accuracy_interval"],
         "seconds": round(time.monotonic() - began),
         "kept": kept[-1:],
-        "rungs": {each["name"]: each["accuracy"] for each in found["rungs"]},
+        "candidates": {each["name"]: each["score"] for each in found["candidates"]},
         "baselines": {each["name"]: each["accuracy"] for each in found["baselines"]},
         "findings": [each["kind"] for each in found["findings"]],
     }

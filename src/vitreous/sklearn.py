@@ -6,10 +6,8 @@
 
     make_pipeline(ViTFeatures("hf:google/vit-base-patch16-224"), LogisticRegression()).fit(images, labels)
 
-X is whatever `vitreous.predict` takes: paths, as a list, an array, a Series, a column of a data frame or the
-data frame with the column path; PIL images; arrays (N, H, W) or (N, H, W, C); or a table (N, F) of numbers,
-as scikit-learn's own data sets are, whose rows are flattened images. An image that is there twice, as in a
-bootstrap sample, is two rows.
+X is whatever `vitreous.embed` takes: paths, PIL images, arrays (N, H, W) or (N, H, W, C); or a table (N, F)
+of numbers, as scikit-learn's own data sets are, whose rows are flattened images.
 """
 
 from __future__ import annotations
@@ -49,10 +47,9 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
 
     def begin_input(self, X: object) -> Any:
         """Learn the form of X, and return its images."""
-        images = images_in(X)
-        self.is_table_ = images is None
+        self.is_table_ = not is_images(X)
         if not self.is_table_:
-            return images
+            return X
         table = validate_data(self, X, dtype=np.float32)
         self.low_, self.high_ = float(table.min()), float(table.max())
         self.image_shape_ = tuple(self.image_shape or (1, table.shape[1]))
@@ -65,13 +62,10 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
 
     def seen_input(self, X: object) -> Any:
         """Return the images of X, which must have the form that `fit` has seen."""
-        images = images_in(X)
-        if self.is_table_ != (images is None):
+        if self.is_table_ == is_images(X):
             form = "a table of numbers" if self.is_table_ else "images"
             raise InputError(f"X is not of the form that fit has seen: give {form}")
-        if self.is_table_:
-            return self.images_of(validate_data(self, X, dtype=np.float32, reset=False))
-        return images
+        return self.images_of(validate_data(self, X, dtype=np.float32, reset=False)) if self.is_table_ else X
 
     def images_of(self, table: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """Return the rows as images with values in 0 ... 1."""
@@ -79,26 +73,13 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
         return list(scaled.clip(0, 1).reshape(-1, *self.image_shape_))
 
 
-def images_in(X: Any) -> Any:
-    """Return the images that X is, as `vitreous.predict` takes them; None where it is a table of numbers."""
-    if isinstance(X, str | Path | Image.Image) or getattr(X, "ndim", 0) in (3, 4):
-        return X
-    columns = list(getattr(X, "columns", ()))
-    if columns:  # a data frame: with paths, or with numbers
-        if "path" not in columns and len(columns) > 1:
-            return None
-        values = X["path" if "path" in columns else columns[0]]
-    elif isinstance(X, np.ndarray):
-        if X.dtype.kind not in "UO" or X.size != len(X):
-            return None
-        values = X.reshape(-1)
-    elif isinstance(X, list | tuple) or hasattr(X, "to_list"):  # a list, or a Series
-        values = X
-    else:
-        return None
-    found = list(values)
-    named = bool(found) and isinstance(found[0], str | Path | Image.Image)
-    return found if named or (found and getattr(found[0], "ndim", 0) in (2, 3)) else None
+def is_images(X: object) -> bool:
+    """Return whether X is images, and not a table of numbers."""
+    if isinstance(X, str | Path | Image.Image):
+        return True
+    if isinstance(X, list | tuple) and len(X):
+        return isinstance(X[0], str | Path | Image.Image) or getattr(X[0], "ndim", 0) in (2, 3)
+    return getattr(X, "ndim", 0) in (3, 4)
 
 
 @dataclass(eq=False, repr=False)

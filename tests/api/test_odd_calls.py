@@ -2,7 +2,6 @@
 
 import io
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -11,9 +10,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api.arguments import settings_tree
 from vitreous.api.data_source import data_source
-from vitreous.api.training import run_settings
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.results import Result, Table
@@ -58,46 +55,6 @@ def test_images_as_bytes_and_open_files(model, tmp_path):
     for wrong in (b"", b"no image", io.StringIO("text"), 137, {1: 2}, None):
         with pytest.raises(vt.InputError):
             vt.predict(model, wrong)
-
-
-def test_runs_to_compare_are_named_one_after_the_other(tmp_path):
-    with pytest.raises(vt.InputError, match=r"one after the other: vitreous.compare\(\*runs\)"):
-        vt.compare([tmp_path / "a", tmp_path / "b"])
-    with pytest.raises(vt.InputError, match="a run is a path or a Run, not 3"):
-        vt.compare(3, tmp_path)
-
-
-def test_a_run_is_converted_as_it_is_evaluated(model, tmp_path):
-    vt.save(model, tmp_path / "model")
-    run = SimpleNamespace(path=tmp_path / "model", resume=None)
-    assert vt.convert(run, tmp_path / "copy").max_abs_difference < 1e-4
-    with pytest.raises(vt.InputError, match=r"in memory is written by vitreous\.save"):
-        vt.convert(model, tmp_path / "other")
-
-
-def test_a_head_of_three_numbers_has_no_answer_of_one(model):
-    model = vt.create("ViT-Ti/16", num_classes=3, image_size=32, depth=1)
-    model.task = "regression"
-    with pytest.raises(vt.InputError, match="gives 3 numbers for each image, and a regression answers with"):
-        vt.predict(model, Image.new("RGB", (32, 32)))
-
-
-def test_an_option_that_is_false_undoes_a_setting(tmp_path):
-    config = tmp_path / "c.toml"
-    config.write_text(
-        "[training.machine]\ndeterministic = true\n[data.reading]\nbad_files = 0\nworkers = 1\n"
-        '[data.split]\nkind = "time"\ntime = "taken"\nseed = 3\n'
-    )
-    given = settings_tree(None, config)
-    assert run_settings({"config": config}) == given
-    undone = dict.fromkeys(("deterministic", "strict", "split_by_time"), False)
-    rest = {"data": {"reading": {"workers": 1}, "split": {"seed": 3}}}
-    assert run_settings({"config": config, **undone}) == rest
-    assert run_settings({"settings": given, **undone}) == rest
-    assert run_settings(undone) == {}
-    by_name = {"data.split.kind": "name", "data.reading.bad_files": 0.2}
-    kept = {"data": {"split": {"kind": "name"}, "reading": {"bad_files": 0.2}}}
-    assert run_settings({"settings": by_name, **undone}) == kept
 
 
 NAMES = [

@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
-from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
@@ -28,52 +27,6 @@ def test_features_in_a_pipeline(model: ViT, pixels: NDArray[np.uint8], labels: l
     images = [Image.fromarray(image) for image in pixels]
     assert pipeline.fit(images, labels).score(images, labels) > 0.9
     np.testing.assert_allclose(pipeline[0].transform(images), vt.embed(model, pixels).values, atol=1e-5)
-
-
-FORMS: dict[str, Any] = {
-    "a list of paths": lambda paths: list(paths),
-    "a list of texts": lambda paths: [*map(str, paths)],
-    "an array": lambda paths: np.array([*map(str, paths)]),
-    "an array of objects": lambda paths: np.array(paths, dtype=object),
-    "an array of one column": lambda paths: np.array([*map(str, paths)])[:, None],
-    "a Series": lambda paths: pandas().Series([*map(str, paths)]),
-    "a data frame": lambda paths: pandas().DataFrame({"path": [*map(str, paths)], "size": 1.0}),
-    "a frame of one column": lambda paths: pandas().DataFrame({"file": paths}),
-    "images": lambda paths: [Image.open(path) for path in paths],
-}
-
-
-def pandas() -> Any:
-    return pytest.importorskip("pandas")
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_estimators_take_images_as_predict_does(
-    form: str, model: ViT, photos: Path, labels: list[str]
-) -> None:
-    X = FORMS[form](sorted(photos.glob("*/*.png"), key=lambda path: path.name))
-    pipeline = make_pipeline(ViTFeatures(model), LogisticRegression())
-    assert cross_val_score(pipeline, X, labels, cv=2, error_score="raise").mean() > 0.9
-    assert len(vt.predict(model, X, progress=False)) == len(labels)
-
-
-def test_a_bootstrap_sample_has_each_row(model: ViT, photos: Path, labels: list[str]) -> None:
-    paths = np.array([str(path) for path in sorted(photos.glob("*/*.png"), key=lambda path: path.name)])
-    rows = np.random.default_rng(0).integers(0, len(paths), 36)
-    features = ViTFeatures(model).fit_transform(paths[rows])
-    np.testing.assert_array_equal(features, ViTFeatures(model).fit_transform(paths)[rows])
-    pipeline = make_pipeline(ViTFeatures(model), LogisticRegression())
-    bagged = BaggingClassifier(pipeline, n_estimators=2, random_state=0).fit(paths[:, None], labels)
-    assert bagged.score(paths[:, None], labels) > 0.9
-
-
-def test_a_classifier_answers_each_row(model: ViT, photos: Path) -> None:
-    classifier = ViTClassifier()
-    classifier.model_, classifier.classes_, classifier.is_table_ = model, np.array(["x", "y"]), False
-    model.labels = ["class 000000", "class 000001"]
-    path = next(photos.glob("*/*.png"))
-    assert classifier.predict_proba([path, path, path]).shape == (3, 2)
-    assert len(classifier.predict(np.array([str(path)] * 5))) == 5
 
 
 def test_rows_of_a_table_are_images() -> None:

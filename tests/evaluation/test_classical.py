@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from sklearn.svm import SVC
 
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.classical import (
-    color_histogram,
+    Problem,
+    Seen,
     fit_classical,
     folds_of,
-    nearest,
-    oriented_gradients,
-    shape_and_color,
+    linear,
+    nearest_neighbors,
+    support_vectors,
+    without_images,
 )
+from vitreous.models.descriptors import color_histogram, oriented_gradients, shape_and_color
+from vitreous.models.ensemble import Neighbors, NeighborsConfig
 
 
 @pytest.fixture(autouse=True)
@@ -59,17 +65,17 @@ def test_shape_and_color_tell_classes_apart_and_noise_does_not() -> None:
     fitted = fit_classical(data)
     assert fitted.best is not None
     assert fitted.best.name == "SVM on HOG and color"
-    assert fitted.best.accuracy > 0.95
+    assert fitted.problem.measures.of(fitted.best.answers, fitted.truth) > 0.95
     assert fitted.baselines(data.test)[0].accuracy > 0.95
     null = splits(ArrayImages(pixels, rng.permutation(targets), classes, name="made"), test=80)
     assert fit_classical(null).baselines(null.test)[0].accuracy < 0.5
 
 
 def test_of_gray_images_and_of_bands_there_are_levels() -> None:
-    assert color_histogram(np.zeros((2, 8, 8, 1), np.uint8)).shape == (2, 16)
-    assert color_histogram(np.zeros((2, 8, 8, 3), np.uint8)).shape == (2, 64)
-    assert color_histogram(np.zeros((2, 8, 8, 5), np.uint8)).shape == (2, 80)
-    assert np.isfinite(shape_and_color(np.zeros((2, 64, 64, 1), np.uint8))).all()
+    assert color_histogram(torch.zeros(2, 1, 8, 8)).shape == (2, 16)
+    assert color_histogram(torch.zeros(2, 3, 8, 8)).shape == (2, 64)
+    assert color_histogram(torch.zeros(2, 5, 8, 8)).shape == (2, 80)
+    assert shape_and_color(torch.zeros(2, 1, 64, 64)).isfinite().all()
 
 
 @pytest.mark.slow
@@ -81,13 +87,61 @@ def test_gradients_are_those_of_scikit_image(channels: int) -> None:
         feature.hog(image.astype(float), 9, (8, 8), (2, 2), block_norm="L2-Hys", channel_axis=2)
         for image in pixels
     ]
-    np.testing.assert_allclose(oriented_gradients(pixels), theirs, atol=2e-5)
+    ours = oriented_gradients(torch.from_numpy(pixels).permute(0, 3, 1, 2).float())
+    np.testing.assert_allclose(ours.numpy(), theirs, atol=2e-5)
 
 
 def test_the_nearest_decides_between_equal_votes() -> None:
-    asked = np.array([[0.1, 0.2, 0.3]])
-    assert nearest(np.zeros((3, 3)), np.array([2, 0, 1]), asked, neighbors=3).tolist() == [2]
-    assert nearest(np.zeros((3, 3)), np.array([2, 0, 0]), asked, neighbors=3).tolist() == [0]
+    head = Neighbors(NeighborsConfig(neighbors=3, examples=3), 1, 3, "classification")
+    asked = torch.tensor([[0.1, 0.2, 0.3]])
+    for classes, expected in (([2, 0, 1], 2), ([2, 0, 0], 0)):
+        head.labels.copy_(torch.eye(3)[classes])
+        assert head.answers(asked).argmax(dim=1).tolist() == [expected]
+
+
+@pytest.mark.parametrize("seen", [(0, 1), (0, 1, 2, 3), (0, 2, 3)])
+def test_a_machine_answers_as_scikit_learn_s(seen: tuple[int, ...]) -> None:
+    """Of two classes, of several, and where a class has no image."""
+    rng = np.random.default_rng(0)
+    targets = np.array(seen)[rng.integers(len(seen), size=150)]
+    values = (rng.normal(size=(150, 7)) + 0.5 * targets[:, None]).astype(np.float32)
+    fitted = support_vectors(
+        "", "", Seen(torch.from_numpy(values)), torch.from_numpy(targets), Problem("classification", 4)
+    )
+    cost, gamma = (float(each.split()[1]) for each in fitted.settings.split(","))
+    machine = fitted.head
+    theirs = SVC(C=cost, gamma=machine.config.gamma).fit(values, targets)
+    assert gamma == pytest.approx(machine.config.gamma, rel=1e-2)
+    asked = rng.normal(size=(200, 7)).astype(np.float32)
+    scores = fitted.ask(torch.from_numpy(asked))
+    if len(seen) == 2:
+        assert (scores.argmax(dim=1).numpy() == theirs.predict(asked)).all()
+    else:
+        decisions = torch.from_numpy(theirs.decision_function(asked)).float()
+        assert torch.allclose(scores[:, list(seen)], machine.sharpness * decisions, atol=1e-3)
+
+
+def test_ridge_finds_what_is_linear_and_neighbors_what_is_near() -> None:
+    rng = torch.Generator().manual_seed(0)
+    values = torch.rand(120, 60, generator=rng)
+    truth = 3 * values[:, :5].sum(dim=1) + 7
+    problem = Problem("regression", 1)
+    ridge = linear("", "", Seen(values), truth, problem)
+    assert problem.measures.of(ridge.answers, truth) > 0.5
+    assert problem.measures.of(ridge.ask(values), truth) > 0.99
+    near = nearest_neighbors("", "", Seen(values), truth, problem)
+    assert problem.measures.of(near.ask(values), truth) > problem.measures.of(near.answers, truth)
+
+
+def test_labels_are_ranked_by_a_linear_map() -> None:
+    rng = torch.Generator().manual_seed(0)
+    values = torch.rand(150, 20, generator=rng)
+    truth = (values[:, :3] > 0.6).float()
+    problem = Problem("multilabel", 3)
+    fitted = linear("", "", Seen(values), truth, problem)
+    assert problem.measures.of(fitted.answers, truth) > 0.9
+    frequencies = without_images(truth, problem, len(truth))[1]
+    assert problem.measures.loss(fitted.answers, truth) < problem.measures.loss(frequencies, truth)
 
 
 def test_folds_of_few_images() -> None:

@@ -17,6 +17,7 @@ from vitreous.cli import run as vitreous
 from vitreous.data.findings import finding, read_findings, write_findings
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.classification import MultiLabelEvaluation
+from vitreous.evaluation.result import Metric
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.regression import RegressionEvaluation
 from vitreous.training.config import TrainingConfig
@@ -50,7 +51,7 @@ def test_a_run_below_its_baseline_says_so_everywhere(
     assert found["SVM on HOG and color"] == 1.0
     assert result["test_accuracy"] < 1.0
     assert "below baseline" in {each["kind"] for each in result["findings"]}
-    below = r"the model reaches \S+ % on .* and SVM on HOG and color 100\.0 %"
+    below = r"the model reaches \S+ % \(accuracy\) on .* and SVM on HOG and color 100\.0 %"
     page = (run / "report.html").read_text(encoding="utf-8")
     assert re.search(below, page.replace("\u00a0", " "))
     vitreous(["doctor", str(run)])
@@ -59,8 +60,8 @@ def test_a_run_below_its_baseline_says_so_everywhere(
 
 def test_a_model_as_good_as_its_baseline_is_not_below_it() -> None:
     best = {"name": "SVM on pixels", "accuracy": 0.9, "interval": [0.8, 0.95]}
-    assert not list(below_baseline(0.9, [best]))
-    assert [each.kind for each in below_baseline(0.89, [best])] == ["below baseline"]
+    assert not list(below_baseline(Metric(0.9, "accuracy"), [best]))
+    assert [each.kind for each in below_baseline(Metric(0.89, "accuracy"), [best])] == ["below baseline"]
 
 
 def test_losses_for_rare_classes_are_those_of_their_papers() -> None:
@@ -143,7 +144,10 @@ def test_failed_regression_and_labels_are_found() -> None:
 
 def test_findings_are_kept_for_the_doctor(tmp_path: Path) -> None:
     best = {"name": "SVM on pixels", "accuracy": 0.9, "interval": [0.8, 0.95]}
-    found = [*below_baseline(0.5, [best]), *finding("rare", ["a class"], severity="note", share=0.1)]
+    found = [
+        *below_baseline(Metric(0.5, "accuracy"), [best]),
+        *finding("rare", ["a class"], severity="note", share=0.1),
+    ]
     write_findings(tmp_path / "findings.json", found)
     again = read_findings(tmp_path / "findings.json")
     assert [each.sentence for each in again] == [each.sentence for each in found]

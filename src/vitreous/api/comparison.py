@@ -53,13 +53,7 @@ def compare(
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
     """
     require_packages("matplotlib", extra="train", what="compare")
-    paths: list[Path] = []
-    for each in runs:
-        if isinstance(each, list | tuple):
-            raise InputError("runs are named one after the other: vitreous.compare(*runs)")
-        if not isinstance(each, str | Path | RunLike):
-            raise InputError(f"a run is a path or a Run, not {each!r:.60}")
-        paths.append(each.path if isinstance(each, RunLike) else Path(each))
+    paths = [each.path if isinstance(each, RunLike) else Path(each) for each in runs]
     if len({path.resolve() for path in paths}) < max(len(paths), 2):
         raise InputError("a comparison needs two or more different runs: vitreous compare RUN OTHER")
     tasks = [task_of_run(path) for path in paths]

@@ -12,7 +12,6 @@ from typing import Any
 from vitreous.api.arguments import (
     ImageSize,
     ModelLike,
-    RunLike,
     Settings,
     check_batch_size,
     is_fresh,
@@ -30,6 +29,7 @@ from vitreous.languages import speaking
 from vitreous.models import description
 from vitreous.models.config_parts import Config
 from vitreous.models.description import Description
+from vitreous.models.ensemble import Ensemble
 from vitreous.models.names import change, config_of, config_of_kind
 from vitreous.models.settings import merged
 from vitreous.outside import read_text
@@ -77,7 +77,11 @@ def shapes_of(
         if not fields:
             raise
         return resolve_model(model, **fields)
-    return change(opened.config, fields) if fields else opened
+    if not fields:
+        return opened
+    if isinstance(opened, Ensemble):
+        raise InputError(f"{opened.title} has no setting {min(fields)!r} to change: leave it out")
+    return change(opened.config, fields)
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class Converted(Result):
 
 
 def convert(
-    source: str | Path | RunLike,
+    source: str | Path,
     destination: str | Path,
     *,
     format: str | None = None,
@@ -177,11 +181,8 @@ def convert(
     if not remote:
         check_free(path, "choose another path")
     format = format or ("google" if path.suffix == ".npz" else "vitreous")
-    place = path_of_run(source)
-    if not isinstance(place, str | Path):
-        raise InputError(f"a {type(source).__name__} in memory is written by vitreous.save: or give its path")
-    check_weights(place, "convert")
-    model = open_model(place, format=source_format, **fields)
+    check_weights(source, "convert")
+    model = open_model(source, format=source_format, **fields)
     if remote:
         address, difference = upload(model, str(destination), format=format, license=license, drop=drop)
         return Converted(address, format, tuple(drop), difference)

@@ -24,9 +24,9 @@ class ImageTrainingOptions(TrainingOptions, total=False):
     image_size: ImageSize | None
     minutes: int | float | None
     workers: int | None
-    strict: bool | None
+    strict: bool
     group_by: str | None
-    split_by_time: bool | None
+    split_by_time: bool
     exclude: str | Path | None
 
 

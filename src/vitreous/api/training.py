@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import torch
 
-from vitreous.api.arguments import (
-    ImageSize,
-    ModelLike,
-    Settings,
-    leaves_of,
-    path_of_run,
-    say,
-    settings_tree,
-    silent,
-)
+from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, LazyModule, check_free, check_utf8
 from vitreous.languages.terminal import said
-from vitreous.models.settings import set_leaf, without_leaf
+from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
+from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try, is_open
@@ -33,27 +26,22 @@ from vitreous.training.distributed import WAITING, World
 from vitreous.training.run import otherwise
 
 if TYPE_CHECKING:
-    from vitreous.tasks import ladder
-else:  # only a run of which nothing else is asked climbs it
-    ladder = LazyModule("vitreous.tasks.ladder")
+    from vitreous.tasks import trials
+else:  # only a run of which nothing else is asked tries candidates
+    trials = LazyModule("vitreous.tasks.trials")
 
 # The setting that an option is short for.
 OF_TRAINING = "batch_size", "precision"
+OF_MACHINE = "deterministic", "shard"
 LEAVES = {
     "model": "model.name",
     "image_size": "model.image_size",
     **{name: f"training.{name}" for name in OF_TRAINING},
-    "shard": "training.machine.shard",
+    **{name: f"training.machine.{name}" for name in OF_MACHINE},
     "exclude": "data.split.exclude",
     "workers": "data.reading.workers",
     "group_by": "data.split.group_by",
     "seed": "seed",
-}
-# The setting that an option turns on, by which value; False turns it off, with those that only it has.
-SWITCHES: dict[str, tuple[object, tuple[str, ...]]] = {
-    "deterministic": (True, ("training.machine.deterministic",)),
-    "strict": (0, ("data.reading.bad_files",)),
-    "split_by_time": ("time", ("data.split.kind", "data.split.time")),
 }
 # What only tasks with images understand.
 OF_IMAGES = (
@@ -71,7 +59,7 @@ class TrainingOptions(TypedDict, total=False):
     device: str
     precision: str | None
     shard: bool | None
-    deterministic: bool | None
+    deterministic: bool
     seed: int | None
     settings: Settings | None
     config: str | Path | None
@@ -95,12 +83,12 @@ def train(
     device: str = "auto",
     precision: str | None = None,
     shard: bool | None = None,
-    deterministic: bool | None = None,
+    deterministic: bool = False,
     seed: int | None = None,
     workers: int | None = None,
-    strict: bool | None = None,
+    strict: bool = False,
     group_by: str | None = None,
-    split_by_time: bool | None = None,
+    split_by_time: bool = False,
     exclude: str | Path | None = None,
     offline: bool = False,
     settings: Settings | None = None,
@@ -128,8 +116,7 @@ def train(
         out: the run directory; by default a new one in runs/.
         precision: auto (the default), fp32, bf16, or fp8 on GPUs that have it.
         shard: under torchrun, shard the weights over the processes (FSDP).
-        deterministic: compute the same bits each time, on the same machine; slower. Like `strict` and
-            `split_by_time` by default as `config` and `settings` say; False undoes them.
+        deterministic: compute the same bits each time, on the same machine; slower.
         seed: random seed of initialization, shuffling and augmentation.
         strict: stop at an image that cannot be read, instead of leaving it out.
         group_by: keep images of one group (a patient, a video) in one part: a column of the manifest, or a
@@ -157,15 +144,17 @@ def train(
     named = task_named(str(task or tree.get("task", "classification")))
     if named.config.command != "train":
         raise InputError(f"the task {named.name} is trained by vitreous {named.config.command}")
-    given = {name: options[name] or None for name in OF_IMAGES}
+    given = {name: options[name] for name in OF_IMAGES}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
     source = None if data is None else data_source(data, named.about.targets)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
 def normalized_options(options: Tree) -> dict[str, Any]:
-    """Return the options with an absolute path of `exclude`."""
+    """Return the options with None for switches that are off, and an absolute path of `exclude`."""
     found = dict(options)
+    for name in ("deterministic", "strict", "split_by_time"):
+        found[name] = found.get(name) or None
     if found.get("exclude") is not None:
         found["exclude"] = os.path.abspath(found["exclude"])
     return found
@@ -175,12 +164,10 @@ def run_settings(options: Tree) -> dict[str, Any]:
     """Return the settings of a run: those of the file, `settings` over them, then the options."""
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
-    for option, (on, names) in SWITCHES.items():
-        if options.get(option):
-            set_leaf(tree, names[0], on)
-        elif options.get(option) is False and dict(leaves_of(tree)).get(names[0]) == on:
-            for name in names:
-                tree = without_leaf(tree, name)
+    if options.get("split_by_time"):
+        set_leaf(tree, "data.split.kind", "time")
+    if options.get("strict"):
+        set_leaf(tree, "data.reading.bad_files", 0.0)
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
             set_leaf(tree, leaf, value)
@@ -205,6 +192,7 @@ def start_training(
         options: of `train`.
         evaluation: options of the evaluation.
     """
+    began = time.monotonic()
     init, out = options.get("init"), options.get("out")
     if init is not None:
         path = path_of_run(init)
@@ -222,53 +210,36 @@ def start_training(
     def start(here: torch.device, world: World) -> Started:
         named = task_named(task) if isinstance(task, str) else task
         recipe, begun, note, length = options.get("recipe"), init, "", None
-        tried, climbed = init or "", None
-        if world.size == 1 and is_open(named, source, settings, recipe, init):
-            if out is not None:  # before minutes are spent on it
-                check_free(Path(out), otherwise(Path(out), "train"))
-                check_utf8(str(out), "`out`")
-            talk = say if options.get("progress", True) else silent
-            climbed = ladder.climb(
-                named,
-                source,
-                settings,
-                device=here,
-                tell=talk,
-                offline=bool(options.get("offline")),
-                out=None if out is None else Path(out),
-            )
-            begun, note, length = climbed.init, climbed.note, climbed.length
-        elif not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
+        talk = say if options.get("progress", True) and world.first else silent
+        if is_open(named, source, settings, recipe, init):
+            return start_by_trials(named, source, settings, options, here, world, talk, began)
+        tried = init or ""
+        if not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
             tried = encoder_to_try(named, source, settings, recipe, init) or ""
         if tried.startswith(TRY):
             found: Any = ()
             if world.first:
                 checkpoint = tried.removeprefix(TRY)
-                if options.get("progress", True):
-                    say(
-                        said(
-                            "trying {checkpoint} and other beginnings, with a tenth of the training each",
-                            checkpoint=checkpoint,
-                        )
+                talk(
+                    said(
+                        "trying {checkpoint} and other beginnings, with a tenth of the training each",
+                        checkpoint=checkpoint,
                     )
+                )
                 found = better_beginning(named, source, settings, checkpoint, recipe=recipe, device=here)
             begun, note, length = world.broadcast(tuple(found))
         started = start_run(
             named,
-            climbed.data if climbed else source,
+            source,
             settings,
             recipe=recipe,
             init=begun,
             out=None if out is None else Path(out),
-            over=climbed.out if climbed else None,
             device=here,
             world=world,
             fit_memory=options.get("fit_memory", False),
             length=length,
-            base=climbed.settings if climbed else None,
         )
-        if climbed and world.first:
-            ladder.write_rungs(started.run.path, climbed.rungs)
         return started._replace(notes=(*started.notes, note)) if note else started
 
     machine = settings.get("training", {}).get("machine")
@@ -284,3 +255,60 @@ def start_training(
         waiting=waiting,
         **evaluation,
     )
+
+
+def start_by_trials(
+    task: AnyTask,
+    source: str | None,
+    settings: Tree,
+    options: Tree,
+    device: torch.device,
+    world: World,
+    tell: Callable[[str], None],
+    began: float,
+) -> Started:
+    """Compare candidates in the first process, and make the run that they decide in all: each of several
+    processes then trains the same method.
+
+    Args:
+        options: of `train`.
+        began: when the command began, by `time.monotonic`.
+    """
+    out = None if options.get("out") is None else Path(options["out"])
+    if out is not None and world.first:  # before minutes are spent on it
+        check_free(out, otherwise(out, "train"))
+        check_utf8(str(out), "`out`")
+    plan = task.plan(source, settings)
+    task = task_named(plan.config.task)  # several labels make another task of classification
+    decision: Any = None
+    if world.first:
+        decision = trials.plan_by_trials(
+            task,
+            plan,
+            settings,
+            device=device,
+            tell=tell,
+            offline=bool(options.get("offline")),
+            out=out,
+            began=began,
+        )
+    theirs: trials.Decision = world.broadcast(decision and decision.for_others())
+    started = start_run(
+        task,
+        plan.data,
+        settings,
+        init=theirs.init,
+        out=out,
+        over=theirs.out,
+        device=device,
+        world=world,
+        fit_memory=options.get("fit_memory", False),
+        length=theirs.length,
+        base=theirs.settings,
+    )
+    choosing = trials.choosing(task, decision.table if decision else None, decision and decision.chosen)
+    if decision:
+        write_candidates(started.run.path, decision.table.rows())
+        for note in decision.notes:
+            tell(note)
+    return started._replace(choosing=choosing)

@@ -14,6 +14,7 @@ from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config
 from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 
@@ -98,7 +99,7 @@ def ratio_for(hidden: int, width: int) -> float:
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 
 
-def value_of(config: ViTConfig | BiTConfig, field: str) -> object:
+def value_of(config: Config, field: str) -> object:
     """A field by its dotted name; None where the stem has no such field."""
     value: object = config
     for part in field.split("."):

@@ -21,10 +21,11 @@ from vitreous.extensions import imported, kinds
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
+from vitreous.models.ensemble import EnsembleConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.settings import explain
 
-CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig}
+CONFIGS: dict[str, type[Config]] = {"ViT": ViTConfig, "BiT": BiTConfig, "Ensemble": EnsembleConfig}
 
 
 def open_state(path: Path) -> File:

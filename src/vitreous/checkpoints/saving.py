@@ -23,6 +23,7 @@ from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
+from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model, WithEncoder
 from vitreous.outside import read_text
 from vitreous.whole_files import take_new_name, unfinished
@@ -79,6 +80,12 @@ def save(
         raise InputError(f"unknown format {format!r}: {nearest(format, list(writers))}")
     if not isinstance(model, Model):
         raise InputError(f"a {type(model).__name__} is saved by its run; save writes models of images alone")
+    if isinstance(model, Ensemble) and format != "vitreous":
+        network = "; or save its network, model.network()" if model.network() else ""
+        raise InputError(
+            f"format {format} has no place for {model.title}: what can leave is a program (vitreous export "
+            f"RUN --out model.onnx), or a folder of format vitreous{network}"
+        )
     if isinstance(model, WithEncoder) and format != "vitreous":
         raise InputError(
             f"format {format} has no place for a {type(model).__name__}: save its encoder, model.encoder, or "
@@ -153,8 +160,11 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, object])
     random = torch.Generator().manual_seed(0)
     images = torch.randn(2, model.config.channels, *model.config.image_size, generator=random)
     model.eval()
-    # tokens tell models with a head of zeros apart
-    outputs = [(each(images), each.tokens(images)) for each in (model, again)]
+    # What the head sees tells models with a head of zeros apart, too.
+    outputs: list[tuple[Tensor, Tensor]] = []
+    for each in (model, again):
+        seen = each.features(images) if isinstance(each, Ensemble) else each.tokens(images)
+        outputs.append((each(images), seen))
     model.train(training)
     return check_equal(outputs[0], outputs[1], format)
 

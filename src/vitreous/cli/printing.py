@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vitreous.errors import printable
 from vitreous.languages import phrase, unreadable
 from vitreous.languages.terminal import rates, said, word
-from vitreous.results import percent, text_table, text_width
+from vitreous.results import text_table, text_width
 
 if TYPE_CHECKING:
     from vitreous.data.findings import Finding
@@ -74,10 +74,11 @@ def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]]
             low, high = map(metric.text, metric.interval)
             interval = said("{low} to {high}", low=low, high=high)
         rows.append((phrase(f"metrics.{name}"), metric.text(), interval))
+    first = next(iter(evaluation.metrics.values()))
     for each in baselines:
-        low, high = map(percent, each["interval"])
+        low, high = map(first.text, each["interval"])
         interval = said("{low} to {high}", low=low, high=high)
-        rows.append((phrase(f"baselines.{each['name']}"), percent(each["accuracy"]), interval))
+        rows.append((phrase(f"baselines.{each['name']}"), first.text(each["accuracy"]), interval))
     title = said("held-out {of}: {count}", of=word(evaluation.of), count=evaluation.count)
     print_table((title, word("value"), said("95 % interval")), rows)
 

@@ -1,52 +1,501 @@
-"""Classical image classification, which every classifier is compared with: an SVM on histograms of oriented
-gradients and of color, nearest neighbors, and the most frequent class. Seconds for thousands of images.
+"""Methods that are fitted in seconds and without steps: a support vector machine on histograms of oriented
+gradients and of color, ridge regression, nearest neighbors, and the most frequent answer. Every model is
+compared with them, and where one of them is best, it answers.
 
-The gradients are those of Dalal and Triggs (2005), computed for many images at once: equal to scikit-image's
-`hog`, which takes them one by one, to the last digits of float32 (a test compares them).
+What they see of an image are values of a descriptor, or of a network without its head; what is fitted is a
+head of `vitreous.models.ensemble`. Which setting a method has is decided by cross-fitting: each image is
+answered by a head that was fitted without it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.workers import worker_count
 from vitreous.errors import InputError
+from vitreous.evaluation.features import image_bytes
+from vitreous.evaluation.measures import MEASURES, Measures, Outputs, Truth
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.evaluation.scores import Interval, wilson_interval
+from vitreous.evaluation.scores import Interval
+from vitreous.models.descriptors import DESCRIPTORS
+from vitreous.models.ensemble import (
+    KernelConfig,
+    KernelMachine,
+    LinearConfig,
+    Neighbors,
+    NeighborsConfig,
+    as_bytes,
+    squared_distances,
+    stored_values,
+)
 from vitreous.models.preprocessing import Preprocessing
 
-SIDE, CELL, ORIENTATIONS = 64, 8, 9  # pixels of an image, of a cell; directions in half a turn
-CLIPPED = 0.2  # of a block, before it is normalized again (L2-Hys)
-LEVELS, GRAY_LEVELS = 4, 16  # of each channel in a histogram of color, and in one of gray or of bands
+SIDE = 64  # pixels at the side, at which images are described
 SMALL = 32  # pixels of the shorter side, up to which the pixels themselves are compared, too
 SMALLEST = 16  # pixels, below which there are no gradients to speak of
-TOGETHER = 256  # images whose gradients are in memory at once
+TOGETHER = 64  # images that are described at once: as many as stay in the cache of a processor
 
 SVM = "SVM on HOG and color"
-COSTS = (1.0, 10.0)
+COSTS = (10.0, 1.0)
 GAMMAS = (1.0, 2.0, 4.0)  # times scikit-learn's own, 1 / (features * variance): of pixels
-NEIGHBORS = (1, 3, 5)
+NEIGHBORS = (1, 3, 5, 10)
+PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of logistic regression: of the mean loss, on standardized features
+RIDGES = tuple(10.0**power for power in range(-7, 3))  # of ridge regression: of the mean square of a feature
+ITERATIONS = 200
 FOLDS = 3
-MOST_FITTED = 6000  # images: a kernel matrix of 288 MB
-MOST_MIRRORED = 1000  # images: with their mirror images four times as many
+SHARPNESS = np.geomspace(0.25, 16, 13)  # of a machine's scores as logits
+MOST_FITTED = 6000  # images: a kernel matrix of 144 MB
+MOST_MIRRORED = 2000  # images: with their mirror images twice as many
 MOST_ASKED = 20_000  # held-out images
 MOST_CLASSES = 200  # which an SVM asks about pair by pair
+UNSEEN = -20.0  # the bias of a class without an image
+
+Rows = Int[np.ndarray, " n"]
+Values = Float[Tensor, "N D"]
+ValueRange = tuple[tuple[float, float], ...] | None  # of stored values, as in a preprocessing
+Folds = Sequence[tuple[Rows, Rows]]  # rows to fit on, and rows to ask about
+HeadConfig = LinearConfig | KernelConfig | NeighborsConfig
+
+
+# ---- What is seen of images
+
+
+class Seen(NamedTuple):
+    """What a descriptor or a network gives of images, and of their mirror images where they are learned from,
+    too."""
+
+    values: Values
+    mirrored: Values | None = None
+
+    def at(self, rows: Rows) -> Seen:
+        """Return what is seen of some of them."""
+        return Seen(self.values[rows], None if self.mirrored is None else self.mirrored[rows])
+
+    def and_mirrored(self, truth: Truth) -> tuple[Values, Truth]:
+        """Return all values, with the truth of each."""
+        if self.mirrored is None:
+            return self.values, truth
+        return torch.cat([self.values, self.mirrored]), torch.cat([truth, truth])
+
+
+class Shown(NamedTuple):
+    """Images at 64 x 64 pixels, whatever their shape, of those that can be read."""
+
+    pixels: Tensor  # uint8 (N, C, 64, 64)
+    rows: Rows  # their numbers in the dataset
+
+    def described(self, kind: str, *, mirrored: bool = False) -> Seen:
+        """Return them as a descriptor has them."""
+        values = seen_by_classical(self.pixels, kind)
+        return Seen(values, seen_by_classical(self.pixels.flip(-1), kind) if mirrored else None)
+
+
+def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
+    """Return how images are prepared for classical methods alone: all of them, at 64 x 64 pixels."""
+    return Preprocessing(
+        size=(SIDE, SIDE),
+        channels=channels,
+        resize="squash",
+        interpolation="bilinear",
+        value_range=value_range,
+    )
+
+
+def shown(images: ImageDataset, prepared: Preprocessing) -> Shown:
+    """Return the images that can be read as classical methods see them, from images that are prepared: for
+    these methods, or for a model."""
+
+    def pixels(batch: Batch) -> Tensor:
+        return as_bytes(stored_values(batch.images, prepared), SIDE).to(torch.uint8)
+
+    workers = worker_count(None)
+    found = compute_outputs(nn.Identity(), images, pixels, preprocessing=prepared, workers=workers)
+    return Shown(found.values, found.indices)
+
+
+@torch.inference_mode()
+def seen_by_classical(pixels: Tensor, kind: str) -> Values:
+    """Return uint8 images (N, C, 64, 64) as a descriptor has them."""
+    return torch.cat([DESCRIPTORS[kind].describe(some.float()) for some in torch.split(pixels, TOGETHER)])
+
+
+# ---- Methods
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A method with the setting that cross-fitting has chosen.
+
+    Attributes:
+        name: in the catalog `methods` of the pages.
+        sees: a descriptor, or the name of an encoder.
+        config, head: a part of `vitreous.models.ensemble`.
+        answers: to the images that it was fitted on, each by a head that was fitted without it.
+        again: fits a head of this setting on other images.
+        settings: in words.
+    """
+
+    name: str
+    sees: str
+    config: HeadConfig
+    head: nn.Module
+    answers: Outputs
+    again: Callable[[Seen, Truth], tuple[HeadConfig, nn.Module]]
+    settings: str
+    seconds: float
+
+    @torch.inference_mode()
+    def ask(self, values: Values) -> Outputs:
+        """Return the answers to other images."""
+        return torch.cat([self.head(some) for some in torch.split(values, 4 * TOGETHER)])
+
+    def refitted(self, seen: Seen, truth: Truth) -> Fitted:
+        """Return the method with the same setting, fitted on other images."""
+        config, head = self.again(seen, truth)
+        return replace(self, config=config, head=head)
+
+
+class Problem(NamedTuple):
+    """What is asked of images: the task, and how many outputs an answer has."""
+
+    task: str
+    outputs: int
+
+    @property
+    def measures(self) -> Measures:
+        """How answers are measured."""
+        return MEASURES[self.task]
+
+    def folds(self, truth: Truth) -> Folds:
+        """Return folds of images: of every class about as many."""
+        if self.task == "classification":
+            return folds_of(truth.numpy()) if int(torch.bincount(truth).max()) > 1 else []
+        rows = np.random.default_rng(0).permutation(len(truth))
+        parts = np.array_split(rows, min(FOLDS, len(rows)))
+        return [(np.setdiff1d(rows, part), np.sort(part)) for part in parts if len(part) < len(rows)]
+
+
+class Setting(NamedTuple):
+    """One setting of a method, in words; and how a head is fitted with it."""
+
+    words: str
+    fit: Callable[[Seen, Truth], tuple[HeadConfig, nn.Module]]
+
+
+def best_setting(
+    name: str, sees: str, settings: Sequence[Setting], seen: Seen, truth: Truth, problem: Problem
+) -> Fitted:
+    """Choose the setting of a method by what it answers to images that it was not fitted on: by the score,
+    and by the loss where that is equal. Fit it on all of them."""
+    began = time.perf_counter()
+    measures, folds = problem.measures, problem.folds(truth)
+    best: tuple[float, float] | None = None
+    for setting in settings:
+        answers = torch.zeros(len(truth), problem.outputs)
+        for known, others in folds:
+            _, head = setting.fit(seen.at(known), truth[known])
+            with torch.inference_mode():
+                answers[others] = head(seen.values[others])
+        merit = measures.of(answers, truth), -measures.loss(answers, truth)
+        if best is None or merit > best:
+            best, chosen, best_answers = merit, setting, answers
+    config, head = chosen.fit(seen, truth)
+    spent = time.perf_counter() - began
+    return Fitted(name, sees, config, head, best_answers, chosen.fit, chosen.words, spent)
+
+
+def support_vectors(
+    name: str,
+    sees: str,
+    seen: Seen,
+    truth: Truth,
+    problem: Problem,
+    gammas: Sequence[float] = GAMMAS[:1],
+) -> Fitted:
+    """Fit a support vector machine with a Gaussian kernel, on mirror images as well where that is better. All
+    distances are computed once."""
+    began = time.perf_counter()
+    scale = 1 / (seen.values.shape[1] * max(float(seen.values.var(correction=0)), 1e-12))
+    folds = problem.folds(truth)
+    views = [Seen(seen.values)] if seen.mirrored is None else [Seen(seen.values), seen]
+    best: tuple[float, float] | None = None
+    for view in views:
+        values, of = view.and_mirrored(truth)
+        distance = squared_distances(values, values)
+        for cost in COSTS:
+            for gamma in gammas:
+                how = MachineSetting(cost, scale * gamma, problem.outputs, mirrored=view.mirrored is not None)
+                scores = torch.zeros(len(truth), problem.outputs)
+                for known, others in folds:
+                    learned = known if view.mirrored is None else np.concatenate([known, known + len(truth)])
+                    near = torch.exp(-how.gamma * distance[learned][:, learned])
+                    machine, support = how.machine(near, of.numpy()[learned], values[learned])
+                    asked = torch.exp(-how.gamma * distance[others][:, learned[support]])
+                    with torch.inference_mode():
+                        scores[others] = machine.scores(asked)
+                sharpness = min(
+                    SHARPNESS, key=lambda each: problem.measures.loss(float(each) * scores, truth)
+                )
+                answers = float(sharpness) * scores
+                merit = problem.measures.of(answers, truth), -problem.measures.loss(answers, truth)
+                if best is None or merit > best:
+                    best, chosen, best_answers = merit, how._replace(sharpness=float(sharpness)), answers
+    config, head = chosen.fit(seen, truth)
+    spent = time.perf_counter() - began
+    return Fitted(name, sees, config, head, best_answers, chosen.fit, chosen.words, spent)
+
+
+class MachineSetting(NamedTuple):
+    """A setting of a support vector machine.
+
+    Attributes:
+        mirrored: whether it learns from mirror images as well.
+        sharpness: of its scores as logits.
+    """
+
+    cost: float
+    gamma: float
+    classes: int
+    mirrored: bool
+    sharpness: float = 1.0
+
+    @property
+    def words(self) -> str:
+        """It in words."""
+        more = ", with mirror images" if self.mirrored else ""
+        return f"C {self.cost:g}, gamma {self.gamma:.3g}{more}"
+
+    def fit(self, seen: Seen, truth: Truth) -> tuple[KernelConfig, KernelMachine]:
+        """Fit a machine on images."""
+        values, of = seen.and_mirrored(truth) if self.mirrored else (seen.values, truth)
+        near = torch.exp(-self.gamma * squared_distances(values, values))
+        machine, _ = self.machine(near, of.numpy(), values)
+        return machine.config, machine
+
+    def machine(self, near: Tensor, targets: Rows, values: Values) -> tuple[KernelMachine, Rows]:
+        """Fit a machine on how near images are to each other. Return it, and the rows of its vectors."""
+        from sklearn.svm import SVC
+
+        fitted = SVC(C=self.cost, kernel="precomputed").fit(near.numpy(), targets)
+        support: Rows = fitted.support_
+        known: list[int] = fitted.classes_.tolist()
+        counts = [0] * self.classes
+        for number, count in zip(known, fitted.n_support_.tolist(), strict=True):
+            counts[number] = count
+        config = KernelConfig(gamma=self.gamma, vectors=tuple(counts))
+        machine = KernelMachine(config, values.shape[1], self.classes)
+
+        # scikit-learn has a row of coefficients for each *other* class, and turns the sign of two classes.
+        sign = -1.0 if len(known) == 2 else 1.0
+        own = np.repeat(np.arange(len(known)), fitted.n_support_)
+        coefficients = np.zeros((len(support), self.classes), np.float32)
+        for place, other in enumerate(known):
+            row = np.where(place > own, place - 1, place).clip(max=len(known) - 2)
+            column = sign * fitted.dual_coef_[row, np.arange(len(support))]
+            coefficients[:, other] = np.where(own == place, 0.0, column)
+        pairs = np.triu_indices(len(known), 1)
+        bias = np.zeros((self.classes, self.classes), np.float32)
+        bias[np.array(known)[pairs[0]], np.array(known)[pairs[1]]] = sign * fitted.intercept_
+        with torch.no_grad():
+            machine.vectors.copy_(values[support])
+            machine.coefficients.copy_(torch.from_numpy(coefficients))
+            machine.bias.copy_(torch.from_numpy(bias))
+            machine.sharpness.fill_(self.sharpness)
+        return machine, support
+
+
+def nearest_neighbors(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
+    """Choose how many of the nearest images answer."""
+
+    def setting(count: int) -> Setting:
+        def fit(some: Seen, of: Truth) -> tuple[NeighborsConfig, Neighbors]:
+            labels = of.float().reshape(len(of), -1)
+            if problem.task == "classification":
+                labels = F.one_hot(of, problem.outputs).float()
+            config = NeighborsConfig(neighbors=min(count, len(of)), examples=len(of))
+            head = Neighbors(config, some.values.shape[1], problem.outputs, problem.task)
+            with torch.no_grad():
+                head.examples.copy_(some.values)
+                head.labels.copy_(labels)
+            return config, head
+
+        return Setting(f"neighbors {count}", fit)
+
+    return best_setting(name, sees, [setting(count) for count in NEIGHBORS], seen, truth, problem)
+
+
+def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
+    """Fit a linear map: logistic regression for classes, ridge regression for numbers and several labels."""
+    if problem.task == "classification":
+        settings = [logistic_setting(penalty, problem.outputs) for penalty in PENALTIES]
+        return best_setting(name, sees, settings, seen, truth, problem)
+    began = time.perf_counter()
+    values, targets = seen.values.double(), truth.double().reshape(len(truth), -1)
+    answers = torch.zeros(len(RIDGES), len(truth), problem.outputs, dtype=torch.float64)
+    for known, others in problem.folds(truth):
+        for place, (weight, bias) in enumerate(ridges(values[known], targets[known], RIDGES)):
+            answers[place, others] = values[others] @ weight.T + bias
+    squares = [float((each - targets).square().mean()) for each in answers]
+    penalty = RIDGES[int(np.argmin(squares))]
+    chosen = answers[int(np.argmin(squares))]
+    slope, shift = 1.0, 0.0
+    if problem.task == "multilabel":
+        slope, shift = as_probabilities(chosen, targets)
+
+    def fit(some: Seen, of: Truth) -> tuple[LinearConfig, nn.Module]:
+        wanted = of.double().reshape(len(of), -1)
+        [(weight, bias)] = ridges(some.values.double(), wanted, (penalty,))
+        return LinearConfig(), linear_head(slope * weight, slope * bias + shift)
+
+    config, head = fit(seen, truth)
+    spent = time.perf_counter() - began
+    words = f"penalty {penalty:g}"
+    return Fitted(name, sees, config, head, (slope * chosen + shift).float(), fit, words, spent)
+
+
+def logistic_setting(penalty: float, classes: int) -> Setting:
+    """Return logistic regression with a penalty."""
+
+    def fit(seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
+        values = seen.values.numpy()
+        mean, std = values.mean(axis=0), values.std(axis=0) + 1e-6
+        weight, bias = fit_penalized(penalty, (values - mean) / std, truth.numpy(), classes)
+        weight = weight / std
+        return LinearConfig(), linear_head(torch.from_numpy(weight), torch.from_numpy(bias - weight @ mean))
+
+    return Setting(f"penalty {penalty:g}", fit)
+
+
+def fit_penalized(
+    penalty: float, values: Float[np.ndarray, "N D"], targets: Rows, classes: int
+) -> tuple[Float[np.ndarray, "classes D"], Float[np.ndarray, " classes"]]:
+    """Fit logistic regression with an l2 penalty; of two classes each gets half of the difference."""
+    from sklearn.linear_model import LogisticRegression
+
+    weight = np.zeros((classes, values.shape[1]), values.dtype)
+    bias = np.full(classes, UNSEEN, values.dtype)
+    with warnings.catch_warnings(action="ignore"):  # that the last digits have not settled
+        fitted = LogisticRegression(C=1 / (penalty * len(values)), max_iter=ITERATIONS).fit(values, targets)
+    rows, shifts = fitted.coef_, fitted.intercept_
+    if len(fitted.classes_) == 2:
+        rows, shifts = np.concatenate([-rows, rows]) / 2, np.concatenate([-shifts, shifts]) / 2
+    weight[fitted.classes_], bias[fitted.classes_] = rows, shifts
+    return weight, bias
+
+
+def linear_head(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """Return a linear layer with these weights."""
+    head = nn.Linear(weight.shape[1], weight.shape[0])
+    with torch.no_grad():
+        head.weight.copy_(weight)
+        head.bias.copy_(bias)
+    return head.requires_grad_(False)
+
+
+def ridges(
+    values: Float[Tensor, "N D"], targets: Float[Tensor, "N K"], penalties: Sequence[float]
+) -> Iterator[tuple[Float[Tensor, "K D"], Float[Tensor, " K"]]]:
+    """Yield the weight and the bias of ridge regression for each penalty, in float64. The smaller of the two
+    Gram matrices is decomposed once."""
+    mean, center = values.mean(dim=0), targets.mean(dim=0)
+    x, y = values - mean, targets - center
+    size = max(float(x.square().mean()), 1e-12) * len(x)  # what the penalties are a part of
+    wide = x.shape[1] > x.shape[0]
+    spectrum, basis = torch.linalg.eigh(x @ x.T if wide else x.T @ x)
+    spectrum = spectrum.clamp_min(0)
+    right = basis.T @ (y if wide else x.T @ y)
+    for penalty in penalties:
+        solved = basis @ (right / (spectrum + penalty * size)[:, None])
+        weight = (x.T @ solved if wide else solved).T
+        yield weight, center - weight @ mean
+
+
+def as_probabilities(scores: Tensor, targets: Tensor) -> tuple[float, float]:
+    """Return the slope and the shift that make scores of labels logits (Platt, 1999)."""
+    from sklearn.linear_model import LogisticRegression
+
+    known = targets.flatten().numpy() > 0.5
+    if known.all() or not known.any():
+        return 1.0, 0.0
+    fitted = LogisticRegression(C=1e6).fit(scores.reshape(-1, 1).numpy(), known)
+    return max(float(fitted.coef_[0, 0]), 1e-3), float(fitted.intercept_[0])
+
+
+# ---- Which methods suit the images
+
+
+Method = tuple[str, str, Callable[..., Fitted]]  # its name, what it sees, and what fits it
+
+
+def methods_for(data: DataSummary, problem: Problem, counts: Rows) -> list[Method]:
+    """Return which methods suit images of such a size, and so many classes, the most promising ones first.
+
+    Args:
+        counts: images of each class.
+    """
+    shorter = min(data.height, data.width)
+    gradients = "gradients" if shorter >= SMALLEST else "pixels"
+    nearest = ("k nearest neighbors", "pixels" if shorter <= SMALL else gradients, nearest_neighbors)
+    if problem.task != "classification":
+        ridge = "linear" if problem.task == "multilabel" else "ridge"
+        found = [(f"{ridge} on pixels", "thumbnail", linear), nearest]
+        if shorter >= SMALLEST:
+            found.insert(0, (f"{ridge} on HOG and color", "gradients", linear))
+        return found
+    if (counts > 0).sum() < 2 or counts.max() < 2:  # nothing to choose between, or to leave out
+        return []
+    few = (counts > 0).sum() <= MOST_CLASSES
+    methods: list[Method] = []
+    if few and shorter >= SMALLEST:
+        methods.append((SVM, "gradients", support_vectors))
+    methods.append(nearest)
+    if few and shorter <= SMALL:
+        methods.append(("SVM on pixels", "pixels", pixel_machine))
+    return methods
+
+
+def pixel_machine(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
+    """Fit a support vector machine on pixels, whose width is chosen, too."""
+    return support_vectors(name, sees, Seen(seen.values), truth, problem, GAMMAS)
+
+
+def folds_of(targets: Rows, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
+    """Return (rows to fit on, rows to ask about) of each fold, of every class about as many. Raises
+    InputError: no class has two images."""
+    from sklearn.model_selection import StratifiedKFold
+
+    most = int(np.bincount(targets).max())
+    if most < 2:
+        raise InputError("no class has two images to learn from: give more")
+    splitter = StratifiedKFold(min(count, most), shuffle=True, random_state=0)
+    with warnings.catch_warnings(action="ignore"):  # that a class has fewer images than there are folds
+        found = list(splitter.split(targets, targets))
+    return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
+
+
+# ---- Baselines
 
 
 class Baseline(NamedTuple):
-    """What a classical method gets on the held-out part."""
+    """What a method without a network gets on the held-out part.
+
+    Attributes:
+        accuracy: or R2, or the mean average precision.
+    """
 
     name: str
     accuracy: float
@@ -55,287 +504,106 @@ class Baseline(NamedTuple):
     seconds: float
 
 
-Rows = Int[np.ndarray, " n"]
-Distances = Float[np.ndarray, "N M"]  # squared
-Pixels = UInt8[np.ndarray, "N 64 64 C"]
-
-
-def shown(images: ImageDataset, channels: int) -> tuple[UInt8[np.ndarray, "N 64 64 C"], Rows]:
-    """Return the images that can be read at 64 x 64 pixels, whatever their shape, and their numbers."""
-    squashed = Preprocessing(size=(SIDE, SIDE), channels=channels, resize="squash", interpolation="bilinear")
-    workers = worker_count(None)
-
-    def pixels(batch: Batch) -> torch.Tensor:
-        return squashed.denormalize(batch.images)
-
-    found = compute_outputs(torch.nn.Identity(), images, pixels, preprocessing=squashed, workers=workers)
-    return found.values.permute(0, 2, 3, 1).numpy(), found.indices
-
-
-def oriented_gradients(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray, "N features"]:
-    """Return histograms of oriented gradients: 9 directions in cells of 8 x 8 pixels, each block of 2 x 2
-    cells normalized; of several channels the one that changes most, pixel by pixel."""
-    values = pixels.astype(np.float32)
-    down, across = np.zeros_like(values), np.zeros_like(values)
-    down[:, 1:-1] = values[:, 2:] - values[:, :-2]
-    across[:, :, 1:-1] = values[:, :, 2:] - values[:, :, :-2]
-    size = np.hypot(down, across)
-    channel = size.argmax(axis=3)[..., None]
-    down = np.take_along_axis(down, channel, 3)[..., 0]
-    across = np.take_along_axis(across, channel, 3)[..., 0]
-    size = np.take_along_axis(size, channel, 3)[..., 0]
-    turn = np.rad2deg(np.arctan2(down, across)) % 180
-    direction = np.minimum((turn * (ORIENTATIONS / 180)).astype(int), ORIENTATIONS - 1)
-    count, rows, columns = len(size), size.shape[1] // CELL, size.shape[2] // CELL
-    cells = np.zeros((count, rows, columns, ORIENTATIONS), np.float32)
-    for each in range(ORIENTATIONS):
-        chosen = np.where(direction == each, size, 0)[:, : rows * CELL, : columns * CELL]
-        cells[..., each] = chosen.reshape(count, rows, CELL, columns, CELL).mean(axis=(2, 4))
-    corners = (cells[:, :-1, :-1], cells[:, :-1, 1:], cells[:, 1:, :-1], cells[:, 1:, 1:])  # of each block
-    blocks = np.stack(corners, axis=3).reshape(count, rows - 1, columns - 1, -1)
-    blocks = np.minimum(unit(blocks), CLIPPED)
-    return unit(blocks).reshape(count, -1)
-
-
-def unit(values: Float[np.ndarray, "*N D"]) -> Float[np.ndarray, "*N D"]:
-    """Return vectors of length 1."""
-    return values / np.sqrt((values**2).sum(axis=-1, keepdims=True) + 1e-10)
-
-
-def color_histogram(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray, "N bins"]:
-    """Return the root of the share of each of 64 colors; of gray and of other bands 16 levels each."""
-    flat = pixels.reshape(len(pixels), -1, pixels.shape[-1]).astype(int)
-    if flat.shape[-1] == 3:
-        level = flat * LEVELS // 256
-        codes, bins = (level @ [LEVELS**2, LEVELS, 1])[..., None], LEVELS**3
-    else:
-        codes, bins = flat * GRAY_LEVELS // 256, GRAY_LEVELS
-    counts: list[NDArray[np.int64]] = []
-    for image in codes:
-        bands = [np.bincount(band, minlength=bins) for band in image.T]
-        counts.append(np.concatenate(bands))
-    return np.sqrt(np.stack(counts) / flat.shape[1]).astype(np.float32)
-
-
-def shape_and_color(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray, "N features"]:
-    """Return gradients and colors, the gradients' 49 blocks together as long as one color histogram."""
-    blocks = (SIDE // CELL - 1) ** 2
-    found: list[NDArray[np.float32]] = []
-    for first in range(0, len(pixels), TOGETHER):
-        some = pixels[first : first + TOGETHER]
-        found.append(np.hstack([oriented_gradients(some) / blocks**0.5, color_histogram(some)]))
-    return np.concatenate(found)
-
-
-def plain_pixels(pixels: UInt8[np.ndarray, "N H W C"]) -> Float[np.ndarray, "N features"]:
-    """Return the numbers of small images at 32 x 32, in 0 ... 1."""
-    return pixels[:, ::2, ::2].reshape(len(pixels), -1).astype(np.float32) / 255
-
-
-def distances(a: Float[np.ndarray, "N D"], b: Float[np.ndarray, "M D"]) -> Distances:
-    """Return the squared distance of each row of `a` to each of `b`."""
-    found = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * (a @ b.T)
-    return np.maximum(found, 0, out=found)
-
-
-# From the distances of the images that are fitted (n, n), their classes, and the distances of other images to
-# them (m, n): the classes of the others.
-Answering = Callable[[Distances, Rows, Distances], Rows]
-Describe = Callable[[Pixels], Float[np.ndarray, "N D"]]
-
-
-def vector_machine(known: Distances, targets: Rows, asked: Distances, *, cost: float, gamma: float) -> Rows:
-    """Answer by an SVM with a Gaussian kernel."""
-    from sklearn.svm import SVC
-
-    machine = SVC(C=cost, kernel="precomputed").fit(np.exp(-gamma * known), targets)
-    answers: Rows = machine.predict(np.exp(-gamma * asked))
-    return answers
-
-
-def nearest(known: Distances, targets: Rows, asked: Distances, *, neighbors: int) -> Rows:
-    """Answer by the most frequent class of the nearest images; the nearest decides between equals."""
-    order = targets[np.argsort(asked, axis=1, kind="stable")[:, :neighbors]]
-    votes = (order[:, :, None] == order[:, None, :]).sum(axis=2)
-    answers: Rows = order[np.arange(len(order)), votes.argmax(axis=1)]
-    return answers
-
-
-class Candidate(NamedTuple):
-    """A classical method with one of its settings, in words, too."""
-
-    settings: str
-    answer: Answering
-
-
-def machines(values: Float[np.ndarray, "N D"], describe: Describe) -> list[Candidate]:
-    """Return the SVMs to choose between, for images that are described so."""
-    scale = 1 / (values.shape[1] * max(float(values.var()), 1e-12))
-    found: list[Candidate] = []
-    for cost in COSTS:
-        for gamma in GAMMAS if describe is plain_pixels else GAMMAS[:1]:
-            answer = partial(vector_machine, cost=cost, gamma=scale * gamma)
-            found.append(Candidate(f"C {cost:g}, gamma {scale * gamma:.3g}", answer))
-    return found
-
-
-def neighborhoods(values: Float[np.ndarray, "N D"], describe: Describe) -> list[Candidate]:
-    """Return the numbers of nearest neighbors to choose between."""
-    return [Candidate(f"neighbors {count}", partial(nearest, neighbors=count)) for count in NEIGHBORS]
-
-
-@dataclass
-class Fitted:
-    """A classical method with the setting that cross-fitting on the images to learn from has chosen.
-
-    Attributes:
-        answers: the classes that it gave to each of these images when it was fitted without it.
-    """
-
-    name: str
-    answer: Answering
-    describe: Describe
-    values: Float[np.ndarray, "N D"]
-    known: Distances
-    targets: Rows
-    answers: Rows
-    settings: str
-    seconds: float
-
-    @property
-    def accuracy(self) -> float:
-        """Return the cross-fitted accuracy."""
-        return float((self.answers == self.targets).mean())
-
-    def ask(self, pixels: UInt8[np.ndarray, "N 64 64 C"]) -> Rows:
-        """Return the classes of other images."""
-        answers = []
-        for first in range(0, len(pixels), 4 * TOGETHER):
-            asked = distances(self.describe(pixels[first : first + 4 * TOGETHER]), self.values)
-            answers.append(self.answer(self.known, self.targets, asked))
-        return np.concatenate(answers)
-
-
 class Classical(NamedTuple):
-    """The classical methods, fitted on all images to learn from (of many, on some)."""
+    """The methods that suit some images, fitted on all images to learn from (of many, on some)."""
 
     methods: tuple[Fitted, ...]
-    targets: Rows
+    shown: Shown
+    truth: Truth
+    problem: Problem
     of: int  # images to learn from
-    channels: int
+    prepared: Preprocessing
 
     @property
     def best(self) -> Fitted | None:
-        """Return the method of the highest cross-fitted accuracy."""
-        return max(self.methods, key=lambda each: each.accuracy, default=None)
-
-    @property
-    def majority(self) -> float:
-        """Return the share of the most frequent class."""
-        return float(np.bincount(self.targets).max() / len(self.targets))
+        """Return the method of the highest cross-fitted score."""
+        measures = self.problem.measures
+        return max(self.methods, key=lambda each: measures.of(each.answers, self.truth), default=None)
 
     def baselines(self, held_out: ImageDataset) -> tuple[Baseline, ...]:
-        """Evaluate the methods on images that none of them was fitted on."""
+        """Evaluate the methods, and the answer that knows no image, on images that none of them was fitted
+        on."""
         began = time.perf_counter()
         if len(held_out) > MOST_ASKED:
             held_out = held_out.subset(np.array(held_out.sample(MOST_ASKED)))
-        pixels, rows = shown(held_out, self.channels)
-        truth = held_out.targets.strata(rows)
+        images = shown(held_out, self.prepared)
+        truth = held_out.targets.tensor(images.rows)
         reading = time.perf_counter() - began
+        values: dict[str, Values] = {}
         results = []
         for each in self.methods:
             began = time.perf_counter()
-            hits = int((each.ask(pixels) == truth).sum())
+            if each.sees not in values:
+                values[each.sees] = seen_by_classical(images.pixels, each.sees)
+            answers = each.ask(values[each.sees])
             spent = each.seconds + reading + time.perf_counter() - began
-            results.append(baseline(each.name, hits, len(truth), each.settings, spent))
-        hits = int((truth == np.bincount(self.targets).argmax()).sum())
-        return (*results, baseline("majority class", hits, len(truth), "", 0.0))
+            results.append(self.baseline(each.name, answers, truth, each.settings, spent))
+        name, answers = without_images(self.truth, self.problem, len(truth))
+        return (*results, self.baseline(name, answers, truth, "", 0.0))
+
+    def baseline(self, name: str, answers: Outputs, truth: Truth, settings: str, seconds: float) -> Baseline:
+        """Return the score of answers with its interval."""
+        measures = self.problem.measures
+        return Baseline(
+            name, measures.of(answers, truth), measures.interval(answers, truth), settings, seconds
+        )
 
 
-def baseline(name: str, hits: int, count: int, settings: str, seconds: float) -> Baseline:
-    """Return the accuracy of a method with its interval."""
-    return Baseline(name, hits / count, wilson_interval(hits, count), settings, seconds)
+def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Outputs]:
+    """Return the answer that is best without looking at an image, and what it is called: the most frequent
+    class, the frequency of each label, the mean of the numbers."""
+    if problem.task == "regression":
+        return "mean of the training numbers", truth.float().mean().reshape(1, 1).expand(count, 1)
+    if problem.task == "multilabel":
+        shares = truth.double().mean(dim=0).clamp(1e-3, 1 - 1e-3)
+        return "label frequencies", shares.logit().float().expand(count, -1)
+    counts = torch.bincount(truth, minlength=problem.outputs).double()
+    shares = (counts + 1 / len(counts)) / (counts.sum() + 1)
+    return "majority class", shares.log().float().expand(count, -1)
 
 
-def fit_classical(splits: Splits) -> Classical:
-    """Fit the classical methods on the training part, and the validation part where there is one: they need
-    none, as cross-fitting chooses their settings. Raises InputError: no image can be read."""
-    channels = splits.summary.channels
-    parts = [part for part in (splits.train, splits.validation) if part is not None and len(part)]
+def fit_classical(
+    splits: Splits, problem: Problem | None = None, *, mirrored: bool = False, everything: bool = True
+) -> Classical:
+    """Fit the methods that suit the images of the training part, and of the validation part where there is
+    one: they need none, as cross-fitting chooses their settings. Raises InputError: no image can be read.
+
+    Args:
+        mirrored: whether mirror images may be learned from, too.
+        everything: whether the validation part is learned from.
+    """
+    problem = problem or Problem("classification", len(splits.train.classes))
+    prepared = squashed(splits.summary.channels, splits.summary.value_range)
+    parts = [splits.train]
+    if everything and splits.validation is not None and len(splits.validation):
+        parts.append(splits.validation)
     count = sum(map(len, parts))
-    pixels, targets = [], []
+    pixels, truth = [], []
+    rows: list[NDArray[np.int64]] = []
     for part in parts:
         some = part
         if count > MOST_FITTED:
             some = part.subset(np.array(part.sample(max(MOST_FITTED * len(part) // count, 1))))
-        read, rows = shown(some, channels)
-        pixels.append(read)
-        targets.append(some.targets.strata(rows))
-    return fit_pixels(np.concatenate(pixels), np.concatenate(targets), splits, count)
-
-
-def fit_pixels(pixels: Pixels, targets: Rows, splits: Splits, count: int) -> Classical:
-    """Fit what suits images of such a size, and so many classes."""
-    counts = np.bincount(targets)
+        read = shown(some, prepared)
+        pixels.append(read.pixels)
+        truth.append(some.targets.tensor(read.rows))
+        rows.append(read.rows)
+    images = Shown(torch.cat(pixels), np.concatenate(rows))
+    known = torch.cat(truth)
+    counts = np.bincount(known.numpy(), minlength=1) if problem.task == "classification" else np.zeros(1, int)
+    of = f", on {len(known):,} of {count:,} images" if len(known) < count else ""
+    values: dict[str, Seen] = {}
     methods: list[Fitted] = []
-    if (counts > 0).sum() < 2 or counts.max() < 2:  # nothing to choose between, or to leave out
-        return Classical((), targets, count, splits.summary.channels)
-
-    shorter = min(splits.summary.height, splits.summary.width)
-    few = (counts > 0).sum() <= MOST_CLASSES
-    gradients = plain_pixels if shorter < SMALLEST else shape_and_color
-    fit: list[tuple[str, Describe, Callable[..., list[Candidate]]]] = []
-    if few and shorter >= SMALLEST:
-        fit.append((SVM, shape_and_color, machines))
-    fit.append(("k nearest neighbors", plain_pixels if shorter <= SMALL else gradients, neighborhoods))
-    if few and shorter <= SMALL:
-        fit.append(("SVM on pixels", plain_pixels, machines))
-
-    of = f", on {len(targets):,} of {count:,} images" if len(targets) < count else ""
-    described = dict[Describe, NDArray[np.float32]]()
-    known = dict[Describe, Distances]()
-    for name, describe, candidates in fit:
-        if describe not in described:
-            described[describe] = describe(pixels)
-            known[describe] = distances(described[describe], described[describe])
-        values = described[describe]
-        found = cross_fit(name, candidates(values, describe), describe, values, known[describe], targets)
-        found.settings += of
-        methods.append(found)
-    return Classical(tuple(methods), targets, count, splits.summary.channels)
+    for name, sees, fit in methods_for(splits.summary, problem, counts):
+        if sees not in values:
+            both = mirrored and problem.task == "classification" and len(known) <= MOST_MIRRORED
+            values[sees] = images.described(sees, mirrored=both and sees == "gradients")
+        fitted = fit(name, sees, values[sees], known, problem)
+        methods.append(replace(fitted, settings=fitted.settings + of))
+    return Classical(tuple(methods), images, known, problem, count, prepared)
 
 
-def cross_fit(
-    name: str,
-    candidates: Sequence[Candidate],
-    describe: Describe,
-    values: Float[np.ndarray, "N D"],
-    known: Distances,
-    targets: Rows,
-) -> Fitted:
-    """Choose the setting of a method by what it answers to images that it was not fitted on."""
-    began = time.perf_counter()
-    folds = folds_of(targets)
-    best, most, best_answers = candidates[0], -1, targets
-    for candidate in candidates:
-        answers = np.zeros_like(targets)
-        for rows, others in folds:
-            within, to = known[np.ix_(rows, rows)], known[np.ix_(others, rows)]
-            answers[others] = candidate.answer(within, targets[rows], to)
-        right = int((answers == targets).sum())
-        if right > most:
-            best, most, best_answers = candidate, right, answers
-    return Fitted(
-        name=name,
-        answer=best.answer,
-        describe=describe,
-        values=values,
-        known=known,
-        targets=targets,
-        answers=best_answers,
-        settings=best.settings,
-        seconds=time.perf_counter() - began,
-    )
+# ---- Whether mirror images help
 
 
 class Mirroring(NamedTuple):
@@ -359,45 +627,44 @@ class Mirroring(NamedTuple):
         return lost - won > 2 * (lost + won) ** 0.5
 
 
+def mirroring_of(splits: Splits) -> Mirroring | None:
+    """Return what `try_mirroring` finds, which is remembered by the content of the images."""
+    images = splits.train.subset(np.array(splits.train.sample(MOST_TRIED)))
+    digest = hashlib.blake2b(images.targets.strata().tobytes(), digest_size=20)
+    for index in range(len(images)):
+        digest.update(image_bytes(images, index))
+    if digest.digest() not in FOUND:
+        FOUND[digest.digest()] = try_mirroring(splits)
+    return FOUND[digest.digest()]
+
+
+FOUND: dict[bytes, Mirroring | None] = {}  # by the content of images
+MOST_TRIED = 1000  # images, of which mirror images are tried: with them four times as many
+
+
 def try_mirroring(splits: Splits) -> Mirroring | None:
     """Learn from the training images, from them and their mirror images, and from those in both directions.
     None where no class has two images. Raises InputError: no image can be read."""
-    some = splits.train.subset(np.array(splits.train.sample(MOST_MIRRORED)))
-    pixels, rows = shown(some, splits.summary.channels)
-    targets = some.targets.strata(rows)
+    some = splits.train.subset(np.array(splits.train.sample(MOST_TRIED)))
+    images = shown(some, squashed(splits.summary.channels, splits.summary.value_range))
+    targets = some.targets.strata(images.rows)
     counts = np.bincount(targets)
     if (counts > 0).sum() < 2 or counts.max() < 2:
         return None
-    views = [pixels, pixels[:, :, ::-1], pixels[:, ::-1], pixels[:, ::-1, ::-1]]
-    values = [shape_and_color(each) for each in views]
-    scale = 1 / (values[0].shape[1] * max(float(values[0].var()), 1e-12))
-    folds = folds_of(targets)
+    pixels = images.pixels
+    views = [pixels, pixels.flip(-1), pixels.flip(-2), pixels.flip(-1, -2)]
+    values = [seen_by_classical(each, "gradients") for each in views]
+    scale = 1 / (values[0].shape[1] * max(float(values[0].var(correction=0)), 1e-12))
+    folds, classes = folds_of(targets), len(some.classes)
     found = []
     for count in (1, 2, 4):
+        how = MachineSetting(COSTS[0], scale, classes, mirrored=False)
         right = np.zeros(len(targets), dtype=bool)
         for known, others in folds:
-            learned = np.concatenate([each[known] for each in values[:count]])
-            answers = vector_machine(
-                distances(learned, learned),
-                np.tile(targets[known], count),
-                distances(values[0][others], learned),
-                cost=COSTS[-1],
-                gamma=scale,
-            )
+            learned = Seen(torch.cat([each[known] for each in values[:count]]))
+            _, machine = how.fit(learned, torch.from_numpy(np.tile(targets[known], count)))
+            with torch.inference_mode():
+                answers = machine(values[0][others]).argmax(dim=1).numpy()
             right[others] = answers == targets[others]
         found.append(right)
     return Mirroring(*found)
-
-
-def folds_of(targets: Rows, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
-    """Return (rows to fit on, rows to ask about) of each fold, of every class about as many. Raises
-    InputError: no class has two images."""
-    from sklearn.model_selection import StratifiedKFold
-
-    most = int(np.bincount(targets).max())
-    if most < 2:
-        raise InputError("no class has two images to learn from: give more")
-    splitter = StratifiedKFold(min(count, most), shuffle=True, random_state=0)
-    with warnings.catch_warnings(action="ignore"):  # that a class has fewer images than there are folds
-        found = list(splitter.split(targets, targets))
-    return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]

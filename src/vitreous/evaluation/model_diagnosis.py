@@ -17,6 +17,7 @@ from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.models.config import ViTConfig
+from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model
 
 SAMPLE = 128  # images that are looked at
@@ -40,14 +41,15 @@ def model_findings(
     """
     some = images.subset(np.array(images.sample(SAMPLE)))
     loader = evaluation_loader(some, preprocessing=model.preprocessing, batch_size=SAMPLE)
-    batch, targets, _ = next(iter(loader))
+    batch, targets, *_ = next(iter(loader))
     yield from blank(model, batch)
     yield from normalization(model, batch)
     yield from geometry(model, images, usual)
     broken = list(origin_of_nan(model, batch))
     yield from broken
     if not broken and learned and targets.ndim == 1:
-        yield from layers(model, batch, targets)
+        if not isinstance(model, Ensemble):  # which has no layers that could have learned nothing
+            yield from layers(model, batch, targets)
         yield from one_class(model, batch, targets)
 
 

@@ -20,6 +20,7 @@ from vitreous.languages import phrase, words
 from vitreous.layers.embedding import AddedPositions, ConvolutionStem, LinearPatchStem, PatchStem
 from vitreous.layers.resnet import ResNet
 from vitreous.models.config import ViTConfig
+from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model, WithEncoder
 from vitreous.models.vit import ViT
 
@@ -30,10 +31,30 @@ UNDECIDED = 0.95  # of the largest entropy of the class probabilities, above whi
 
 def model_summary(model: Model) -> str:
     """Return the model in a line."""
+    if isinstance(model, Ensemble):
+        return ensemble_summary(model)
     if not isinstance(model, ViT | WithEncoder):
         return phrase("models.bit", c=model.config)
     stem = words("models.stems")[model.config.stem.kind]
     return phrase("models.vit", c=model.config, stem=f" {stem}" if stem else "")
+
+
+def ensemble_summary(model: Ensemble) -> str:
+    """Return what answers in an ensemble in a line."""
+    heads, seen = words("models.heads"), words("models.seen")
+    parts = [
+        phrase("models.member", head=heads[each.head.kind], seen=seen[each.features.kind])
+        for each in model.config.members
+    ]
+    line = parts[0] if len(parts) == 1 else phrase("models.mean", parts=parts)
+    network = model.network()
+    return line if network is None else phrase("models.on-network", line=line, network=model_summary(network))
+
+
+def network_to_show(model: Model) -> Model:
+    """Return the network of an ensemble that has one; any other model itself."""
+    network = model.network() if isinstance(model, Ensemble) else None
+    return model if network is None else network
 
 
 def model_exhibits(
@@ -45,6 +66,8 @@ def model_exhibits(
 
 def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
     """Show the principal components of the first layer's filters (Fig. 7 left)."""
+    if isinstance(model, Ensemble):
+        return left_out("filters", "no-network", of_patches=False)
     weight = first_filters(model)
     if weight is None:
         return left_out("filters", "no-convolution")
@@ -69,6 +92,8 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
 def positions_figure(model: Model) -> Exhibit | LeftOut:
     """Show the similarity of position embeddings (Fig. 7 center and Fig. 10), where there are enough of them
     for a structure to be seen."""
+    if isinstance(model, Ensemble):
+        return left_out("positions", "no-network")
     if not isinstance(model, ViT):
         return left_out("positions", "positions.convolutional")
     rows = position_rows(model)
@@ -93,6 +118,8 @@ def attention_figure(
     model: Model, images: Float[Tensor, "B C H W"], names: Sequence[str]
 ) -> Exhibit | LeftOut:
     """Show attention and rollout for a few images with their names (Fig. 6)."""
+    if isinstance(model, Ensemble):
+        return left_out("attention", "no-network")
     if not isinstance(model, ViT):
         return left_out("attention", "no-attention")
     shown = [rgb(each) for each in model.preprocessing.denormalize(images)]

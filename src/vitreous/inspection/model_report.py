@@ -27,6 +27,7 @@ from vitreous.inspection.model_figures import (
     attention_triples,
     filters_figure,
     model_summary,
+    network_to_show,
     positions_figure,
     predicted_labels,
     undecided,
@@ -35,6 +36,7 @@ from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, sav
 from vitreous.inspection.relevance import Relevance, relevances
 from vitreous.inspection.survey import Lens, Prepared, layer_features, survey
 from vitreous.languages import phrase, speaking
+from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.whole_files import folder_for, whole
@@ -120,6 +122,7 @@ def write_model_report(
         )
     name = short_name(request.name)
     model.eval()
+    whole_model, model = model, network_to_show(model)
     parts: list[Exhibit | LeftOut] = list(more)
     interactive: dict[str, object] | None = None
     summary: dict[str, object] = {}
@@ -136,10 +139,11 @@ def write_model_report(
         for option, value in of_attention.items():
             if value is not None:
                 raise InputError(
-                    f"`{option}` does not go with a convolutional network, which has no attention: leave it "
-                    "out"
+                    f"`{option}` does not go with a model without attention, such as a convolutional network "
+                    "or an SVM: leave it out"
                 )
-        parts += [filters_figure(model), left_out("groups.attention", "no-tokens")]
+        reason = "no-network" if isinstance(model, Ensemble) else "no-tokens"
+        parts += [filters_figure(model), left_out("groups.attention", reason)]
     whole = not isinstance(model, LiveViT)  # nothing is known of the parts of another library's module
     parts.append(architecture_figure(model) if whole else left_out("architecture", "other-library"))
     notice = summary.pop("notice", "")
@@ -152,12 +156,12 @@ def write_model_report(
         parts=parts,
         title=phrase("titles.model", name=name),
         name=name,
-        kind=model_summary(model),
+        kind=model_summary(whole_model),
         images=request.about,
         notice=phrase("inspection.fresh") if request.fresh else notice,
         facts={
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "classes": classes or model.config.num_classes or 0,
+            "parameters": sum(parameter.numel() for parameter in whole_model.parameters()),
+            "classes": classes or whole_model.config.num_classes or 0,
             "images": len(images),
         },
         explorer=interactive,

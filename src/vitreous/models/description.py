@@ -27,6 +27,7 @@ from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.embedding import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
+from vitreous.models.ensemble import EnsembleConfig
 from vitreous.models.model import model_of
 from vitreous.results import Result, byte_size, si, text_table
 
@@ -150,6 +151,8 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     config = getattr(shapes.config, "encoder", shapes.config)  # inside a model around one
     if isinstance(config, BiTConfig):  # the cells of the last feature map
         sequence = math.prod(config.grid), config.output_widths[-1]
+    elif isinstance(config, EnsembleConfig):  # without tokens
+        sequence = 1, config.feature_width
     else:
         sequence = config.sequence_length, config.width
     return Description(tuple(stages), memory, sequence, batch_size)

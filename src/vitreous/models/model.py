@@ -1,5 +1,5 @@
-"""What counts as a model: a ViT, a BiT, a model around a ViT, an exported program; and what builds one from a
-configuration."""
+"""What counts as a model: a ViT, a BiT, an ensemble, a model around a ViT, an exported program; and what
+builds one from a configuration."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vitreous.extensions import imported, kind_of
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
+from vitreous.models.ensemble import Ensemble, EnsembleConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import Images, ViT
 
@@ -105,7 +106,8 @@ class Program(nn.Module):
         return [torch.tensor(each, device=images.device) for each in found]
 
 
-Model = ViT | BiT | WithEncoder
+Trainable = ViT | BiT | WithEncoder  # learns by steps
+Model = Trainable | Ensemble
 Runnable = Model | Program  # gives logits and features
 
 
@@ -128,6 +130,8 @@ def model_of(config: Config, **attributes: Any) -> Any:
         return imported(kind.build)(config, **attributes)
     if isinstance(config, BiTConfig):
         return BiT(config, **attributes)
+    if isinstance(config, EnsembleConfig):
+        return Ensemble(config, **attributes)
     assert isinstance(config, ViTConfig)
     return ViT(config, **attributes)
 

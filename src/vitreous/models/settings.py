@@ -120,17 +120,6 @@ def set_leaf(tree: dict[str, object], name: str, value: object) -> None:
     tree[leaf] = value
 
 
-def without_leaf(tree: Mapping[str, object], name: str) -> dict[str, object]:
-    """Return a tree without a leaf, and without the branches that are empty then."""
-    branch, _, rest = name.partition(".")
-    found, inner = dict(tree), tree.get(branch)
-    if rest and isinstance(inner, Mapping):
-        found[branch] = without_leaf(inner, rest)
-    if not rest or found.get(branch) == {}:
-        found.pop(branch, None)
-    return found
-
-
 def parse_value(text: str) -> object:
     """A value as TOML writes it; a bare word is a string, "none" is None."""
     if text.lower() in ("none", "null"):

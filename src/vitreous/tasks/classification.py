@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.calibration import calibrate_model, scale_head, write_thresholds
-from vitreous.evaluation.classical import Baseline, Mirroring, fit_classical, folds_of, try_mirroring
+from vitreous.evaluation.classical import Baseline, Problem, Seen, linear, mirroring_of
 from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
 from vitreous.evaluation.outputs import AveragedViews, Batching, compute_outputs
 from vitreous.evaluation.result import Evaluation
@@ -29,16 +28,16 @@ from vitreous.extensions import task_of_folders
 from vitreous.languages.terminal import said
 from vitreous.models.model import Model, Runnable
 from vitreous.results import Answer, percent
+from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice, Reason
-from vitreous.tasks.result import read_rungs
+from vitreous.tasks.result import read_candidates
 from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree
-from vitreous.training.config import CLASSICAL, RunConfig
+from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint, starting_model
 from vitreous.training.objectives import (
     LOSSES,
-    KnowsBatches,
     Objective,
     RareClassLoss,
     accuracy,
@@ -53,13 +52,11 @@ if TYPE_CHECKING:
     from vitreous.deployment import classifier
     from vitreous.evaluation import features
     from vitreous.inspection.runs import report
-    from vitreous.tasks import classical_teacher
     from vitreous.training import teachers
 else:  # the report imports matplotlib, which is not installed everywhere; the others are seldom needed
     classifier = LazyModule("vitreous.deployment.classifier")
     features = LazyModule("vitreous.evaluation.features")
     report = LazyModule("vitreous.inspection.runs.report")
-    classical_teacher = LazyModule("vitreous.tasks.classical_teacher")
     teachers = LazyModule("vitreous.training.teachers")
 
 
@@ -122,19 +119,9 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         return super().configured(config, data, {**settings, "task": task})
 
     def objective(self, config: RunConfig, data: Splits) -> Objective:
-        teacher: KnowsBatches | None = None
-        name = config.training.distillation.teacher if config.training.distillation else None
-        if name == CLASSICAL:
-            if data.summary.multi_label:
-                raise InputError(f"training.distillation.teacher={CLASSICAL} is for one label an image")
-            teacher = classical_teacher.ClassicalTeacher(
-                data.train,
-                config.prepared,
-                classes=len(data.train.classes),
-                mirrored=config.augmentation.flip[0] > 0,
-            )
-        elif name:
-            teacher = teachers.Teacher(checkpoint(name), config.prepared, data.train.classes)
+        teacher = None
+        if distilled := config.training.distillation:
+            teacher = teachers.Teacher(checkpoint(distilled.teacher), config.prepared, data.train.classes)
         several = config.task == "multilabel"
         return classification(
             config.training,
@@ -270,22 +257,16 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             evaluation=evaluation,
             images=self.held_out_part(data)[1],
             baselines=[Baseline(**each) for each in more["baselines"]],
-            rungs=more["rungs"],
+            candidates=more["candidates"],
             sheet=ContactSheet.of(batches, run.config.prepared, data.train.classes, 24),
             findings=more["findings"],
         )
 
     def more(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:
-        data = trained.data
-        part, held_out = self.held_out_part(data)
-        baselines: tuple[Baseline, ...] = ()
-        if held_out is not None and not data.summary.multi_label:
-            learned = data if part == "test" else data._replace(validation=None)
-            baselines = fit_classical(learned).baselines(held_out)
         return {
-            "classes": list(data.train.classes),
-            "baselines": [each._asdict() for each in baselines],
-            "rungs": read_rungs(trained.run.path),
+            "classes": list(trained.data.train.classes),
+            "baselines": [each._asdict() for each in baselines_of(self, trained)],
+            "candidates": read_candidates(trained.run.path),
         }
 
     def answer_function(
@@ -295,19 +276,11 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         return partial(classifier.ClassPredictor(answerer, device).predict, **options)
 
 
-MIRRORED: dict[
-    tuple[object, ...], Mirroring | None
-] = {}  # the outcome of the trials of this process, by the data
-
-
 def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfig]:
     """Return a choice whose training images are mirrored only where the data do not speak against it: an SVM
     that learns from mirror images as well is no worse on images as they are. Gray ones, which may be those of
     a microscope or a sensor, are mirrored top and bottom as well where that costs no right answer."""
-    key = data.name, len(data.train), data.train.key(0), data.train.targets.strata().tobytes()
-    if key not in MIRRORED:
-        MIRRORED[key] = try_mirroring(data)
-    found = MIRRORED[key]
+    found = mirroring_of(data)
     if found is None:
         return choice
     plain, sideways, both = (float(each.mean()) for each in found)
@@ -351,13 +324,7 @@ class MultiLabel(Classification):
 DEFINED = (Classification(), MultiLabel())
 
 
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the mean loss, on standardized features
-ITERATIONS = 200
-MOST_FITTED = 20_000  # images
-UNSEEN = -20.0  # the bias of a class without an image
-
-Values = Float[np.ndarray, "N D"]
-Rows = Int[np.ndarray, " N"]
+MOST_LEARNED = 20_000  # images that a head is fitted on
 
 
 def begin_with_linear(model: Model, images: ImageDataset, *, workers: int | None = None) -> bool:
@@ -366,58 +333,14 @@ def begin_with_linear(model: Model, images: ImageDataset, *, workers: int | None
     head: object = model.head
     if not isinstance(head, nn.Linear) or len(np.unique(images.targets.strata())) < 2:
         return False
-    if len(images) > MOST_FITTED:
-        images = images.subset(np.array(images.sample(MOST_FITTED)))
+    if len(images) > MOST_LEARNED:
+        images = images.subset(np.array(images.sample(MOST_LEARNED)))
     found = features.cached_features(model, images, workers=loading_workers(workers))
-    weight, bias = fit_linear(found.values, found.targets, head.out_features)
-    with torch.no_grad():
-        head.weight.copy_(torch.from_numpy(weight))
-        head.bias.copy_(torch.from_numpy(bias))
+    head.load_state_dict(fitted_head(found.values, found.targets, head.out_features).state_dict())
     return True
 
 
-def fit_linear(
-    values: Values, targets: Rows, classes: int
-) -> tuple[Float[np.ndarray, "classes D"], Float[np.ndarray, " classes"]]:
-    """Return the weight and the bias of logistic regression on features. The penalty is chosen by
-    cross-fitting; the standardization is folded into both."""
-    mean, std = values.mean(axis=0), values.std(axis=0) + 1e-6
-    scaled = (values - mean) / std
-    best = PENALTIES[0]
-    folds = folds_of(targets) if np.bincount(targets).max() > 1 else []
-    if folds:
-        losses = {each: cross_fitted_loss(each, scaled, targets, classes, folds) for each in PENALTIES}
-        best = min(losses, key=losses.__getitem__)
-    weight, bias = fit_penalized(best, scaled, targets, classes)
-    weight = weight / std
-    return weight.astype(np.float32), (bias - weight @ mean).astype(np.float32)
-
-
-def cross_fitted_loss(
-    penalty: float, values: Values, targets: Rows, classes: int, folds: list[tuple[Rows, Rows]]
-) -> float:
-    """Return the mean cross-entropy of images that the weights were not fitted on."""
-    losses = []
-    for rows, others in folds:
-        weight, bias = fit_penalized(penalty, values[rows], targets[rows], classes)
-        logits = torch.from_numpy(values[others] @ weight.T + bias).float()
-        truth = torch.from_numpy(targets[others])
-        losses.append(nn.functional.cross_entropy(logits, truth, reduction="none"))
-    return float(torch.cat(losses).mean())
-
-
-def fit_penalized(
-    penalty: float, values: Values, targets: Rows, classes: int
-) -> tuple[Float[np.ndarray, "classes D"], Float[np.ndarray, " classes"]]:
-    """Fit logistic regression with an l2 penalty; of two classes each gets half of the difference."""
-    from sklearn.linear_model import LogisticRegression
-
-    weight = np.zeros((classes, values.shape[1]), values.dtype)
-    bias = np.full(classes, UNSEEN, values.dtype)
-    with warnings.catch_warnings(action="ignore"):  # that the last digits have not settled
-        fitted = LogisticRegression(C=1 / (penalty * len(values)), max_iter=ITERATIONS).fit(values, targets)
-    rows, shifts = fitted.coef_, fitted.intercept_
-    if len(fitted.classes_) == 2:
-        rows, shifts = np.concatenate([-rows, rows]) / 2, np.concatenate([-shifts, shifts]) / 2
-    weight[fitted.classes_], bias[fitted.classes_] = rows, shifts
-    return weight, bias
+def fitted_head(values: Float[np.ndarray, "N D"], targets: Int[np.ndarray, " N"], classes: int) -> nn.Module:
+    """Return logistic regression on features as a layer. The penalty is chosen by cross-fitting."""
+    truth = torch.from_numpy(targets)
+    return linear("", "", Seen(torch.from_numpy(values)), truth, Problem("classification", classes)).head

@@ -12,7 +12,7 @@ from vitreous.checkpoints.runs import is_finished
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.result import FEWEST, Evaluation
+from vitreous.evaluation.result import FEWEST, Evaluation, Metric
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages import phrase
 from vitreous.tasks import task_named
@@ -54,7 +54,10 @@ def course_of(
     """Return what takes no time to find at the end of a run: in its numbers, files that were left out, and
     where it is not better than the classical methods."""
     classes = len(data.train.classes) if run.config.task == "classification" else None
-    found = [*bad_file_findings(run.path), *course(run, classes)]
+    found: list[Finding] = []
+    if evaluation and baselines:  # first: a score below a simpler method's is not read alone
+        found += below_baseline(next(iter(evaluation.metrics.values())), baselines)
+    found += [*bad_file_findings(run.path), *course(run, classes)]
     if isinstance(evaluation, ClassificationEvaluation):
         low, count = evaluation.interval.low, evaluation.count
         if count >= FEWEST and low <= evaluation.most_frequent:
@@ -65,8 +68,6 @@ def course_of(
             )
         elif not data.validation:
             found += overfitting(run.metrics(), evaluation.accuracy)
-        if baselines:
-            found += below_baseline(evaluation.accuracy, baselines)
         found += rare_classes(evaluation, run.config.training.loss)
     elif evaluation:
         found += evaluation.findings()
@@ -105,18 +106,20 @@ def rare_classes(evaluation: ClassificationEvaluation, loss: str) -> Iterator[Fi
         yield from finding("rare classes", missed, most=int(counts.max()), severity="warning")
 
 
-def below_baseline(accuracy: float, baselines: Baselines) -> Iterator[Finding]:
-    """The model is not better than the best classical method on the same held-out images."""
+def below_baseline(metric: Metric, baselines: Baselines) -> Iterator[Finding]:
+    """The model is below the best method without a network on the same held-out images."""
     best = max(baselines, key=lambda each: each["accuracy"])
-    if accuracy < best["accuracy"]:
-        (low, high), name = best["interval"], phrase(f"baselines.{best['name']}")
+    if metric.value < best["accuracy"]:
+        low, high = best["interval"]
         yield from finding(
             "below baseline",
-            accuracy=accuracy,
-            name=name,
-            best=best["accuracy"],
+            metric=metric.label,
+            score=metric.text(),
+            name=phrase(f"baselines.{best['name']}"),
+            best=metric.text(best["accuracy"]),
+            interval=f"{metric.text(low)} … {metric.text(high)}",
+            reached=metric.value,
             low=low,
-            high=high,
             severity="warning",
         )
 

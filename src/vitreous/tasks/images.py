@@ -137,8 +137,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         own_batch = settings.get("training", {}).get("batch_size")
         if own_batch and images < size:
             raise InputError(
-                f"a batch of {size} is more than the {images} images to train on: set `batch_size` {images} "
-                "or less"
+                f"a batch of {size} is more than the {images} images to train on: set `batch_size` "
+                f"{max(images // 4, 1)}, for example"
             )
         if not own_batch and images < (2 * size if recipe else size):
             config, scaled = fitted_to_count(config, images)

@@ -22,6 +22,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule
+from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.outputs import AveragedViews, Batching, Outputs, compute_outputs, number_outputs
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import ExampleScores, quantile_interval
@@ -29,8 +30,10 @@ from vitreous.languages import phrase
 from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model, Runnable
+from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice
+from vitreous.tasks.result import read_candidates
 from vitreous.tasks.task import IMAGES, About, Card, Material, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -261,29 +264,34 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         if evaluation is None or not isinstance(answerer, Model):
             return None
         path, images = trained.run.path, self.held_out_part(trained.data)[1]
+        baselines = [Baseline(**each) for each in more["baselines"]]
+        network = model_figures.network_to_show(answerer)
         return report.write_run_report(
             path,
             answerer,
             [
                 scatter_figure(evaluation),
+                evaluation_figures.baselines_figure(evaluation, baselines),
+                *([evaluation_figures.candidates_table(more["candidates"])] if more["candidates"] else []),
                 evaluation_figures.curves_figure(path, "regression"),
                 report.every_prediction(path, answerer, evaluation, images),
-                *model_figures.model_exhibits(answerer, *report.sample_batch(answerer, images)),
+                *model_figures.model_exhibits(network, *report.sample_batch(network, images)),
             ],
             kind="regression",
             evaluation=evaluation,
             findings=more["findings"],
+            ahead=report.baseline_ahead(evaluation, baselines),
         )
+
+    def more(self, trained: Trained[RegressionConfig, Splits]) -> dict[str, Any]:
+        return {
+            "baselines": [each._asdict() for each in baselines_of(self, trained)],
+            "candidates": read_candidates(trained.run.path),
+        }
 
     def answer_function(
         self, answerer: Regressor, device: torch.device, **options: object
     ) -> Callable[[Sequence[str], Tensor], Iterable[PredictedNumber]]:
-        if (outputs := answerer.config.num_classes) != 1:
-            raise InputError(
-                f"the model gives {outputs} numbers for each image, and a regression answers with one: take "
-                "them from model(model.preprocessing(images))"
-            )
-
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
             values = check_finite(number_outputs(answerer, images)).flatten().tolist()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -108,11 +108,16 @@ def measured(evaluation: Evaluation | None) -> dict[str, str]:
     return rows
 
 
-RUNGS = "ladder.json"  # in a run
+CANDIDATES = "candidates.json"  # in a run
 
 
-def read_rungs(folder: Path) -> list[dict[str, Any]]:
-    """Return the ladder of a run; nothing where it was not climbed."""
-    file = folder / RUNGS
+def write_candidates(folder: Path, rows: Iterable[Any]) -> None:
+    """Write the table of the candidates, of `vitreous.tasks.candidates.Trial`, into a run."""
+    write_text(folder / CANDIDATES, json.dumps([asdict(each) for each in rows], indent=1))
+
+
+def read_candidates(folder: Path) -> list[dict[str, Any]]:
+    """Return the table of the candidates of a run; nothing where none were compared."""
+    file = folder / CANDIDATES
     found: list[dict[str, Any]] = json.loads(read_text(file)) if file.is_file() else []
     return found

@@ -20,6 +20,7 @@ from vitreous.data.findings import write_findings
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers, processes_here
 from vitreous.errors import InputError, check_free, is_installed
+from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import Progress
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
@@ -32,7 +33,7 @@ from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value, naming_the_lost
 from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
-from vitreous.training.precision import CUBLAS_WORKSPACE, WIDE, autocast, numerics, pick_precision
+from vitreous.training.precision import CUBLAS_WORKSPACE, WIDE, computing, numerics, pick_precision
 from vitreous.training.run import Run, default_path, finished, of_another_command, otherwise, with_training
 from vitreous.training.settings import AnyConfig
 from vitreous.training.step import LossOf, data_parallel
@@ -42,6 +43,11 @@ BEGUN = count()  # runs of this process: torchrun's restarted processes begin th
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 
 
+# Takes a trained model, and how examples pass through it; returns what answers, and sentences about it. All
+# processes call it together.
+Choosing = Callable[..., tuple[Trained[Any, Any], list[str]]]
+
+
 class Started(NamedTuple):
     """A run that can be trained; why it is configured as it is, in sentences."""
 
@@ -49,6 +55,7 @@ class Started(NamedTuple):
     run: Run[CommandConfig]
     data: Any
     notes: tuple[str, ...] = ()
+    choosing: Choosing | None = None  # what answers is chosen among candidates; None: the model does
 
 
 def start_run(
@@ -125,7 +132,10 @@ def start_run(
                 )
             )
     if over:
-        run = Run.after_first_model(path, config)
+        if world.first:
+            Run.after_first_model(path, config)
+        world.broadcast(None)  # its config.toml is written
+        run = Run.open(path, type(config))
     else:
         run = Run.shared(path, config, world, recorded_parts(data), begun=begun)
     return Started(kind, run, data, tuple(notes))
@@ -217,11 +227,21 @@ def train_run(
     options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
     options["progress"] = progress
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
+    if started.choosing:
+        trained, chosen = started.choosing(trained, **options)
+        sentences = [*sentences, *chosen]
     answerer = task.answerer_of(trained.model, trained.material.beside)
     held_out, examples = task.held_out_part(data)
     evaluation = None
     if held_out:
-        with autocast(with_precision(config, device).training.precision, device):
+        precision = "fp32"
+        if world.first:  # as `vitreous evaluate` chooses it: the same numbers of the same images
+            images = examples if isinstance(examples, ImageDataset) else None
+            folder = run.path / "model"
+            precision = automatic_precision(
+                answerer, images, "auto", device, folder=folder, workers=workers, say=say
+            )
+        with computing(world.broadcast(precision), device):
             evaluation = task.evaluate(answerer, examples, **options)
 
     # ---- Findings, report and card, by the first process

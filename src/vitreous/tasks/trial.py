@@ -28,6 +28,7 @@ from vitreous.training.trainer import NotFinite
 
 TRY = "try:"  # before a checkpoint, where --init names it
 SHARE = 0.1  # of the training, for each beginning
+COMPARED = ("classification", "multilabel", "regression")  # the tasks that compare candidates
 ENDLESS = 10**9  # epochs between validations: there is one, at the end
 
 
@@ -40,9 +41,9 @@ class Beginning(NamedTuple):
 
 
 def is_open(task: AnyTask, source: object, settings: Tree, recipe: str | None, init: str | None) -> bool:
-    """Return whether the data decide how a classifier is trained: nothing else does."""
+    """Return whether the data decide what answers: nothing else does."""
     asked = recipe or init or {"model", "init", "recipe"} & settings.keys()
-    return task.name == "classification" and source not in (None, "digits") and not asked
+    return task.name in COMPARED and source not in (None, "digits") and not asked
 
 
 def encoder_to_try(

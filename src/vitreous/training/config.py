@@ -20,7 +20,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-CLASSICAL = "classical:svm"  # as a teacher: SVMs on gradients and colors
 FIRST_ESTIMATE = 60  # epochs, of a training that has a time, until its first step has been measured
 # A single name stands for a list of one, none for an empty list: --set training.freeze=stem.
 Names = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value or ())
@@ -153,9 +152,7 @@ class DistillationConfig(Config):
     """A teacher whose outputs are learned besides the labels (DeiT, 2012.12877, section 4)."""
 
     kind: str
-    teacher: str = Field(
-        min_length=1, description="any model or run; classical:svm: an SVM on gradients and colors"
-    )
+    teacher: str = Field(min_length=1, description="any model or run")
     weight: Share = setting(0.5, "of the teacher's part of the loss")
 
 

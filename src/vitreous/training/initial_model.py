@@ -20,7 +20,7 @@ from vitreous.checkpoints.runs import check_finished
 from vitreous.data.config import BUNDLED
 from vitreous.errors import InputError, nearest
 from vitreous.layers.initialization import init_weights
-from vitreous.models.model import Model, WithEncoder, build_model
+from vitreous.models.model import Model, Trainable, WithEncoder, build_model
 from vitreous.models.preprocessing import ImagePreparation
 from vitreous.models.settings import merged
 from vitreous.rng import torch_generator
@@ -69,13 +69,32 @@ def without_lost_init(config: AnyConfig, saved: bool) -> AnyConfig:
     return config.model_copy(update={"init": None}) if saved and lost else config
 
 
-def checkpoint(source: str, **overrides: object) -> Model:
+def checkpoint(source: str, **overrides: Any) -> Trainable:
     """Return the model of a checkpoint of any format, or of a run."""
+    from vitreous.checkpoints.files import model_folder, read_json
     from vitreous.checkpoints.loading import load_image_model
+    from vitreous.checkpoints.native import is_native
 
     check_finished(Path(source))
     with torch.device("cpu"):  # where the model that takes the weights is built without memory
-        return load_image_model(source, **overrides)
+        described = model_folder(Path(source)) / "config.json"
+        if not is_native(source) or read_json(described)["kind"] != "Ensemble":
+            loaded: Any = load_image_model(source, **overrides)
+            return loaded
+        from vitreous.checkpoints.resizing import resize
+
+        network = network_of(load_image_model(source), source)
+        return resize(network, **overrides) if overrides else network
+
+
+def network_of(ensemble: Any, source: str) -> Trainable:
+    """Return the network of an ensemble. Raises InputError: it has none."""
+    network: Trainable | None = ensemble.network()
+    if network is None:
+        raise InputError(
+            f"{source} answers by {ensemble.title}, without a network to begin with: give another `init`"
+        )
+    return network
 
 
 def fitted_to_checkpoint(config: AnyRun, source: str, settings: Tree, imposed: Sequence[str] = ()) -> AnyRun:

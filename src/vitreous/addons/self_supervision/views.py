@@ -5,7 +5,7 @@ Pillow's bicubic filter."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from vitreous.data.image_augmentation import jitter
 from vitreous.data.loading import Sample
 from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
-from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Probability, setting
 from vitreous.models.model import Model
@@ -167,7 +166,7 @@ def multi_crop(model: Model, config: PairConfig) -> MultiCrop:
     return MultiCrop(config, model.config.image_size, small_size(model.config, config))
 
 
-def small_size(model: ViTConfig | BiTConfig, config: PairConfig) -> Size:
+def small_size(model: Any, config: PairConfig) -> Size:
     """(H, W) of the small crops, in whole patches: 3/7 of the large ones as in the paper (96 of 224); that of
     the large ones where no small crops are wanted."""
     if not isinstance(config, ViewsConfig) or not config.small_count:

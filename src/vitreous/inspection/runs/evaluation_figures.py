@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
+from vitreous.evaluation.measures import candidate_title
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.charts import (
@@ -183,30 +184,31 @@ def compared_curves(runs: Mapping[str, Sequence[Row]], kind: str) -> Exhibit | L
     return exhibit("curves.compared", charts) if charts else left_out("curves", "no-metrics")
 
 
-def baselines_figure(
-    evaluation: ClassificationEvaluation, baselines: Sequence[Baseline]
-) -> Exhibit | LeftOut:
-    """Plot the accuracy of the model and of simple methods on the same images."""
+def baselines_figure(evaluation: Evaluation, baselines: Sequence[Baseline]) -> Exhibit | LeftOut:
+    """Plot the first metric of the model, and that of simple methods on the same images."""
     if not baselines:
         return left_out("baselines", "no-baselines")
-    name = phrase("charts.this-model")
-    entries: list[tuple[str, float, Interval]] = [(name, evaluation.accuracy, evaluation.interval)]
+    metric = next(iter(evaluation.metrics.values()))
+    scale, text = (100.0, percentage) if metric.rate else (1.0, number_text)
+    label = phrase("charts.test-accuracy") if metric.label == "accuracy" else metric.label
+    own = metric.interval or Interval(metric.value, metric.value)
+    entries: list[tuple[str, float, Interval]] = [(phrase("charts.this-model"), metric.value, own)]
     entries += [(phrase(f"baselines.{each.name}"), each.accuracy, each.interval) for each in baselines]
     with canvas(ONE_CHART, 0.34 * len(entries) + 0.6) as (figure, (axes,)):
-        for place, (_, accuracy, interval) in enumerate(entries):
+        for place, (_, score, interval) in enumerate(entries):
             color = FIRST if place == 0 else MUTED
-            axes.plot(np.array(interval) * 100, [place, place], color=color, linewidth=2, alpha=0.5)
-            axes.plot([100 * accuracy], [place], "o", color=color, markersize=6)
-            at, above = (100 * accuracy, place), (0, 6)
-            axes.annotate(percentage(accuracy), at, above, textcoords="offset points", ha="center")
+            axes.plot(np.array(interval) * scale, [place, place], color=color, linewidth=2, alpha=0.5)
+            axes.plot([scale * score], [place], "o", color=color, markersize=6)
+            at, above = (scale * score, place), (0, 6)
+            axes.annotate(text(score), at, above, textcoords="offset points", ha="center")
         axes.set_yticks(range(len(entries)), [each[0] for each in entries])
         axes.set_ylim(len(entries) - 0.5, -0.7)
         axes.margins(x=0.1)  # the numbers above the outer dots stay inside
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(phrase("charts.test-accuracy"))
-    table = [["", phrase("charts.test-accuracy"), phrase("charts.low"), phrase("charts.high")]]
-    for method, accuracy, interval in entries:
-        table.append([method, percentage(accuracy), *map(percentage, interval)])
+        axes.set_xlabel(label)
+    table = [["", label, phrase("charts.low"), phrase("charts.high")]]
+    for method, score, interval in entries:
+        table.append([method, text(score), *map(text, interval)])
     settings: list[str] = []
     for each in baselines:
         if each.settings:
@@ -215,15 +217,20 @@ def baselines_figure(
     return exhibit("baselines", chart, count=evaluation.count, settings="; ".join(settings))
 
 
-def ladder_table(rungs: Sequence[Mapping[str, Any]]) -> Exhibit:
-    """List what was tried before the training, on images that it did not learn from."""
-    header = [phrase(f"columns.{name}") for name in ("method", "accuracy", "interval", "images")]
+def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> Exhibit:
+    """List what was compared on images that it did not learn from, as candidates.json has it."""
+    header = [phrase(f"columns.{name}") for name in ("method", "score", "interval", "images")]
     rows = []
-    for rung in rungs:
-        interval = " … ".join(map(percentage, rung["interval"]))
-        name = phrase(rung["words"], init=rung["init"]) if rung.get("words") else rung["name"]
-        rows.append((name, percentage(rung["accuracy"]), interval, rung["count"]))
-    return exhibit("ladder", HTML.table(header, rows, [each["accuracy"] for each in rungs]))
+    for row in candidates:
+        text = number_text if row["measure"] == "r2" else percentage
+        interval = " … ".join(map(text, row["interval"]))
+        rows.append((candidate_title(row), text(row["score"]), interval, row["count"]))
+    return exhibit("candidates", HTML.table(header, rows, [each["score"] for each in candidates]))
+
+
+def number_text(value: float) -> str:
+    """Return a number that is not a share."""
+    return f"{value:.4g}"
 
 
 def confusion_figure(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -25,6 +26,7 @@ from vitreous.inspection.images import rgb
 from vitreous.inspection.model_figures import (
     model_exhibits,
     model_summary,
+    network_to_show,
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs import evaluation_figures as figures
@@ -86,7 +88,7 @@ def write_training_report(
     evaluation: ClassificationEvaluation | MultiLabelEvaluation,
     images: ImageDataset,
     baselines: Sequence[Baseline] = (),
-    rungs: Sequence[Mapping[str, object]] = (),
+    candidates: Sequence[Mapping[str, Any]] = (),
     sheet: ContactSheet | None = None,
     findings: Sequence[Finding] = (),
 ) -> Path:
@@ -96,7 +98,7 @@ def write_training_report(
         run: the run's directory; its config.toml and metrics.jsonl are read.
         images: the held-out images of `evaluation`.
         baselines: simpler methods on the same images.
-        rungs: of the ladder that was climbed before the training.
+        candidates: that were compared, the best first.
         sheet: augmented images, as training saw them.
         findings: of `vitreous doctor`.
     """
@@ -106,30 +108,44 @@ def write_training_report(
         few = len(evaluation.classes) <= figures.MOST_CLASSES
         chance = {"loss": math.log(len(evaluation.classes)), "accuracy": evaluation.most_frequent}
         parts.append(figures.baselines_figure(evaluation, baselines))
-        if rungs:
-            parts.append(figures.ladder_table(rungs))
+        if candidates:
+            parts.append(figures.candidates_table(candidates))
         parts.append(figures.curves_figure(run, test=("accuracy", evaluation.accuracy), chance=chance))
         if few:
             parts.append(figures.confusion_figure(evaluation.confusion, evaluation.classes))
         parts.append(figures.calibration_figure(evaluation))
     else:
+        if baselines:
+            parts.append(figures.baselines_figure(evaluation, baselines))
+        if candidates:
+            parts.append(figures.candidates_table(candidates))
         parts += [figures.curves_figure(run), left_out("groups.confusion", "several-labels")]
     parts += [
         every_prediction(run, model, evaluation, images, matrix=not few),
-        *model_exhibits(model, *sample_batch(model, images)),
+        *model_exhibits(network_to_show(model), *sample_batch(network_to_show(model), images)),
         figures.augmented_figure(sheet),
         figures.classes_table(evaluation),
     ]
     written = (write_page_of_run(run, model, images) for write_page_of_run in contributed("pages_of_runs"))
     beside = [page for page in written if page]
-    ahead = None
-    if isinstance(evaluation, ClassificationEvaluation) and baselines:
-        best = max(baselines, key=lambda each: each.accuracy)
-        if best.accuracy > evaluation.accuracy:
-            ahead = {"name": phrase(f"baselines.{best.name}"), "best": best.accuracy}
     return write_run_report(
-        run, model, parts, evaluation=evaluation, findings=findings, beside=beside, ahead=ahead
+        run,
+        model,
+        parts,
+        evaluation=evaluation,
+        findings=findings,
+        beside=beside,
+        ahead=baseline_ahead(evaluation, baselines),
     )
+
+
+def baseline_ahead(evaluation: Evaluation, baselines: Sequence[Baseline]) -> dict[str, object] | None:
+    """Return the best baseline, where it is ahead of the model: its name, and its score as text."""
+    best = max(baselines, key=lambda each: each.accuracy, default=None)
+    metric = next(iter(evaluation.metrics.values()))
+    if best is None or best.accuracy <= metric.value:
+        return None
+    return {"name": phrase(f"baselines.{best.name}"), "best": metric.text(best.accuracy)}
 
 
 def every_prediction(
@@ -145,7 +161,7 @@ def every_prediction(
         evaluation.indices,
         model.preprocessing,
         workers=worker_count(None),
-        attending=model,
+        attending=network_to_show(model),
         matrix=matrix,
     )
 

@@ -17,10 +17,11 @@ from jaxtyping import Bool
 from torch import nn
 
 from vitreous.data.dataset import ClassTargets, ImageDataset, Splits
-from vitreous.evaluation.classical import distances, shape_and_color, shown
+from vitreous.evaluation.classical import seen_by_classical, shown, squashed
 from vitreous.evaluation.features import extract, feature_outputs
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.probes import knn_answers
+from vitreous.models.ensemble import squared_distances
 from vitreous.models.model import Model
 
 LARGEST = 2000  # images that are asked about, and that vote
@@ -90,9 +91,9 @@ def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
     Args:
         images: some of one's own; each is compared with all others.
     """
-    pixels, rows = shown(images, channels=3)
-    values = shape_and_color(pixels)
-    apart = torch.from_numpy(distances(values, values))
+    pixels, rows = shown(images, squashed(3))
+    values = seen_by_classical(pixels, "gradients")
+    apart = squared_distances(values, values)
     apart.fill_diagonal_(torch.inf)
     count = min(NEIGHBORS, max(1, len(rows) // 10))
     near = apart.topk(min(count, len(rows) - 1), largest=False).indices

@@ -1,4 +1,4 @@
-"""What a classifier is trained from where nothing is asked for."""
+"""What answers for a run where nothing is asked for."""
 
 from __future__ import annotations
 
@@ -18,21 +18,15 @@ from vitreous.checkpoints import hub_encoders
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.evaluation.classical import SVM, try_mirroring
+from vitreous.evaluation.classical import Problem, Seen, linear, mirroring_of, try_mirroring
+from vitreous.evaluation.measures import MEASURES
+from vitreous.evaluation.result import Metric
 from vitreous.evaluation.scores import Interval
 from vitreous.models.settings import merged
 from vitreous.results import duration
-from vitreous.tasks import ladder, task_named
-from vitreous.tasks.classification import fit_linear
+from vitreous.tasks import task_named, trials
+from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
 from vitreous.tasks.course import below_baseline
-from vitreous.tasks.ladder import (
-    Rung,
-    ahead_of_models,
-    best_trial,
-    better_classical,
-    merit,
-)
-from vitreous.tasks.training_run import start_run, train_run
 from vitreous.tasks.trial import is_open
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -81,33 +75,38 @@ def test_an_encoder_of_the_hubs_cache_carries_a_training(
     told = capsys.readouterr().err
     assert f"encoder: {hub} (" in told
     assert "MB, in the Hugging Face cache" in told
-    rungs = run.result.to_json()["rungs"]
-    assert [each["measured_on"] for each in rungs] == ["cross-fitted"] * len(rungs)
-    names = [each["name"] for each in rungs]
-    assert names[:3] == ["SVM on HOG and color", "majority class", f"frozen features of {hub}"]
-    assert f"fine-tuned {hub}, a short trial" in names
-    assert all(each["interval"][0] <= each["accuracy"] <= each["interval"][1] for each in rungs)
-    assert "frozen features of hf:facebook/dinov2-small" in run.report.read_text(encoding="utf-8")
+    rows = run.result.to_json()["candidates"]
+    assert {each["measured_on"] for each in rows} == {"cross-fitted"}
+    assert len({each["count"] for each in rows}) == 1, "all are measured on the same images"
+    scores = [(each["score"], -each["loss"]) for each in rows[:-1]]
+    assert scores == sorted(scores, reverse=True), "the first of the table is the best"
+    names = [each["name"] for each in rows]
+    assert names[-1] == "majority class"
+    assert {"SVM on HOG and color", f"linear on {hub}", f"svm on {hub}"} <= set(names)
+    assert f"fine-tuned {hub}" in names
+    assert all(each["interval"][0] <= each["score"] <= each["interval"][1] for each in rows)
+    assert "facebook/dinov2-small" in run.report.read_text(encoding="utf-8")
     opened = vt.load(tmp_path / "run")
     image = Image.open(next((data / "1").iterdir()))
     (answer,) = vt.predict(tmp_path / "run", [image])
     with torch.inference_mode():
         logits = opened(opened.preprocessing([image]))
     assert opened.labels[int(logits.argmax())] == answer.label
-    assert json.loads((tmp_path / "run" / "ladder.json").read_text()) == rungs
+    assert json.loads((tmp_path / "run" / "candidates.json").read_text()) == rows
 
 
+@pytest.mark.slow
 def test_a_large_encoder_is_tried_with_lora_too(
     hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what is kept of it is an ordinary model."""
-    monkeypatch.setattr(ladder, "SMALL_ENCODER", 0)
+    monkeypatch.setattr(trials, "SMALL_ENCODER", 0)
     data = draw(tmp_path / "photos", 20)
     epochs = {"training": {"length": "1 epochs"}}
     run = vt.train(data, out=tmp_path / "run", settings=epochs, offline=True, progress=False)
-    names = [each["name"] for each in run.result.to_json()["rungs"]]
-    assert f"LoRA of {hub}, a short trial" in names
-    settings = merged(ladder.LORA, epochs)
+    names = [each["name"] for each in run.result.to_json()["candidates"]]
+    assert f"LoRA of {hub}" in names
+    settings = merged({"training": {"head": {"kind": "linear"}, **trials.LORA}}, epochs)
     vt.train(data, init=hub, out=tmp_path / "lora", settings=settings, offline=True, progress=False)
     assert "rank = 8" in (tmp_path / "lora" / "config.toml").read_text(encoding="utf-8")
     assert not [name for name in vt.load(tmp_path / "lora").state_dict() if "parametrizations" in name]
@@ -147,7 +146,7 @@ def test_a_head_fitted_on_frozen_features_is_the_regression_itself() -> None:
     rng = np.random.default_rng(0)
     targets = rng.integers(3, size=120) + 1
     values = (rng.normal(size=(120, 5)) + 2 * np.eye(5)[targets]).astype(np.float32) * [1, 10, 3, 5, 0.1] + 7
-    weight, bias = fit_linear(values, targets, 4)
+    weight, bias = fitted(values, targets, 4)
     logits = values @ weight.T + bias
     assert (logits.argmax(axis=1) != 0).all()
     assert (logits.argmax(axis=1) == targets).mean() > 0.8
@@ -157,38 +156,79 @@ def test_a_head_fitted_on_frozen_features_is_the_regression_itself() -> None:
         key=lambda each: each.score(scaled, targets),
     )
     assert (best.predict(scaled) == logits.argmax(axis=1)).mean() > 0.95
-    weight, bias = fit_linear(values[:, :2], targets % 2, 2)
+    weight, bias = fitted(values[:, :2], targets % 2, 2)
     assert weight.shape == (2, 2)
     np.testing.assert_allclose(weight[0], -weight[1], rtol=1e-5)
 
 
-def rung(accuracy: float, loss: float | None) -> Rung:
-    return Rung("x", accuracy, Interval(0, 1), 10, "validation", loss)
+def fitted(values: np.ndarray, targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The weight and the bias of a linear head."""
+    problem = Problem("classification", classes)
+    seen = Seen(torch.from_numpy(values.astype(np.float32)))
+    head: Any = linear("", "", seen, torch.from_numpy(targets), problem).head
+    return head.weight.numpy(), head.bias.numpy()
 
 
-def test_the_seconds_of_a_rung_can_be_read() -> None:
+def row(score: float, loss: float | None, seconds: float = 0.0) -> Trial:
+    return Trial("x", score, Interval(0, 1), 10, "validation", "accuracy", loss, seconds)
+
+
+def test_the_seconds_of_a_candidate_can_be_read() -> None:
     """1.21 s were 1.21e+03 ms."""
-    found = Rung("x", 0.5, Interval(0, 1), 10, "validation", seconds=1.21).sentence()
-    assert found.endswith("of 10 validation images, in 1.21 s")
+    assert row(0.5, 1.0, 1.21).sentence().endswith("of 10 validation images, in 1.21 s")
     assert [duration(each) for each in (0.5, 1, 90, 150)] == ["500 ms", "1 s", "90 s", "2.5 minutes"]
 
 
 def test_the_loss_breaks_a_tie() -> None:
-    assert merit(rung(0.209, 2.4)) > merit(rung(0.209, 2.6))
-    assert merit(rung(0.3, math.inf)) > merit(rung(0.2, 0.1))
+    assert row(0.209, 2.4).merit > row(0.209, 2.6).merit
+    assert row(0.3, math.inf).merit > row(0.2, 0.1).merit
+    assert row(0.2, 0.1).merit > row(math.nan, 0.1).merit
 
 
-def test_what_few_images_cannot_distinguish_the_loss_decides() -> None:
-    """Two of 152 images are chance; a fifth of them is none."""
+def table_of(**answers: list[float]) -> Table:
+    """A table of two classes; `answers` are the logits of the second class of each image, by family."""
+    data: Any = open_data("digits", DataConfig()).test
+    truth = torch.tensor([1] * 5 + [0] * 5)
+    table = Table(Problem("classification", 2), data, "validation", truth)
+    for name, logits in answers.items():
+        part = Part(name, "", None, None if name == "network" else Any, Any if name == "frozen" else None)  # type: ignore[arg-type]
+        second = torch.tensor(logits)
+        table.add([part], torch.stack([-second, second], dim=1))
+    return table
 
-    def trial(accuracy: float, loss: float) -> Rung:
-        return Rung("x", accuracy, Interval(0, 1), 152, "validation", loss)
 
-    tuned, scratch = trial(0.783, 0.484), trial(0.796, 0.527)
-    assert best_trial([tuned, scratch]) == tuned
-    assert best_trial([scratch, tuned]) == tuned
-    assert best_trial([trial(0.583, 2.0), trial(0.375, 1.0)]).accuracy == 0.583
-    assert best_trial([trial(0.0, math.inf)]).accuracy == 0.0
+def test_the_mean_of_two_is_chosen_where_it_is_better() -> None:
+    """Each is wrong where the other one is sure."""
+    table = table_of(
+        descriptor=[3, 3, 3, 3, -1, -3, -3, -3, 1, 1.0], network=[3, -1, -1, 3, 3, -3, -3, -3, -3, -3.0]
+    )
+    add_means(table)
+    assert table.best is not None
+    assert table.best.trial.name == "mean of network and descriptor"
+    assert table.best.trial.score == 1
+    assert [each.score for each in table.rows()] == sorted(
+        (each.score for each in table.rows()), reverse=True
+    )
+
+
+def test_what_is_behind_by_chance_is_not_lost() -> None:
+    table = table_of(descriptor=[1.0] * 5 + [-1.0] * 5, network=[-1.0] * 5 + [1.0] * 5, frozen=[1.0] * 10)
+    by_name: dict[str, Candidate] = {each.trial.name: each for each in table.candidates}
+    assert table.lost(by_name["network"], by_name["descriptor"])
+    assert not table.lost(by_name["descriptor"], by_name["network"])
+    assert table.lost(by_name["frozen"], by_name["descriptor"])
+    assert not table.lost(by_name["descriptor"], by_name["descriptor"])
+
+
+def test_scores_of_numbers_and_of_labels() -> None:
+    numbers = torch.tensor([1.0, 2.0, 3.0])
+    regression = MEASURES["regression"]
+    assert regression.of(numbers[:, None], numbers) == 1
+    assert regression.of(torch.full((3, 1), 2.0), numbers) == 0
+    low, high = regression.interval(numbers[:, None] + 0.1, numbers)
+    assert low <= high <= 1
+    labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    assert MEASURES["multilabel"].of(4 * labels - 2, labels) == 1
 
 
 def test_what_is_asked_for_is_not_decided_by_the_data(tmp_path: Path) -> None:
@@ -199,7 +239,8 @@ def test_what_is_asked_for_is_not_decided_by_the_data(tmp_path: Path) -> None:
     assert not is_open(task, "photos", {"model": {"depth": 2}}, None, None)
     assert not is_open(task, "photos", {}, "deit", None)
     assert not is_open(task, "digits", {}, None, None)
-    assert not is_open(task_named("regression"), "photos", {}, None, None)
+    assert is_open(task_named("regression"), "photos", {}, None, None)
+    assert not is_open(task_named("segmentation"), "photos", {}, None, None)
 
 
 def test_images_are_mirrored_unless_they_point_somewhere(tmp_path: Path) -> None:
@@ -295,19 +336,6 @@ def test_what_train_makes_by_default_can_leave(format: str, tmp_path: Path) -> N
         vt.save(model, tmp_path / "out", format=format)
 
 
-def test_a_classical_method_that_is_ahead_is_named_before_the_training() -> None:
-    classical = Rung("SVM on HOG and color", 0.7, Interval(0.6, 0.8), 100, "cross-fitted")
-    rungs = [classical, rung(0.5, 1.0)]
-    found = better_classical(rungs)
-    assert found == classical
-    said = ahead_of_models(found, taught=True)
-    assert said.startswith(
-        "so far SVM on HOG and color is ahead with 70.0 %; the model also learns from its answers"
-    )
-    assert better_classical([classical, rung(0.7, 1.0)]) is None
-    assert better_classical([rung(0.5, 1.0)]) is None
-
-
 def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     """Whoever reads one line reads this one."""
 
@@ -316,7 +344,9 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
         bad, report, more = (), None, dict[str, Any]()
         run = type("Folder", (), {"path": Path("nowhere")})
         findings = tuple(
-            below_baseline(0.5, [{"name": "majority class", "accuracy": 0.6, "interval": (0, 1)}])
+            below_baseline(
+                Metric(0.5, "accuracy"), [{"name": "majority class", "accuracy": 0.6, "interval": (0, 1)}]
+            )
         )
 
     print_result(Below())  # type: ignore[arg-type]
@@ -335,33 +365,18 @@ def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tm
     assert run.evaluation.accuracy == 1
 
 
-def test_few_images_learn_from_the_svm_that_is_ahead() -> None:
-    """Frozen features are not the end where a classical method is better than they are; many images it does
-    not teach."""
-
-    def tried(accuracy: float, name: str = "x", loss: float | None = 1.0) -> Rung:
-        return Rung(name, accuracy, Interval(0, 1), 40, "cross-fitted", loss)
-
-    def decided(images: int) -> ladder.Chosen:
-        ways = [ladder.Way("tuned", "tuned", "hub", {"training": {"head": {"kind": "linear"}}})]
-        svm, frozen, trials = tried(0.6, SVM, None), tried(0.5), [tried(0.4)]
-        return ladder.decide(ways, trials, [svm, frozen, *trials], frozen, images)
-
-    few = decided(60)
-    assert few.settings["training"]["distillation"]["teacher"] == "classical:svm"
-    assert (few.length, few.taught) == (None, True)
-    many = decided(ladder.TAUGHT_AT_MOST + 1)
-    assert (many.length, many.taught) == ("0 steps", False)
-    assert many.ahead is not None
-    assert "distillation" not in many.settings["training"]
-
-
 EPOCHS: dict[str, Any] = {"training": {"length": "2 epochs"}}
 
 
+def compare(data: Path, settings: dict[str, Any], tell: Any, **options: Any) -> trials.Decision:
+    """What the trials decide."""
+    task = task_named("classification")
+    plan = task.plan(str(data), settings)
+    return trials.plan_by_trials(task, plan, settings, device=CPU, tell=tell, offline=True, **options)
+
+
 def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path) -> None:
-    """The run directory has frozen features with a linear classifier while better ways are looked for; it can
-    be finished as it is, and a training that goes on takes their place."""
+    """The run directory has the best so far while others are tried; it can be finished as it is."""
     data, out, said = draw(tmp_path / "photos", 10), tmp_path / "run", list[str]()
     image = next((data / "1").iterdir())
 
@@ -373,36 +388,107 @@ def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path
         if sentence.startswith("first model"):
             assert f"`vitreous predict {out} IMAGE` works from now on, and Ctrl-C keeps it" in sentence
 
-    task = task_named("classification")
     with pytest.raises(KeyboardInterrupt) as interrupt:
-        ladder.climb(task, str(data), EPOCHS, device=CPU, tell=tell, offline=True, out=out)
+        compare(data, EPOCHS, tell, out=out)
     assert said == ["1"]
     (note,) = interrupt.value.__notes__
     assert f"vitreous predict {out} IMAGE" in note
     assert f"vitreous train --resume {out}" in note
     assert sorted(path.name for path in out.iterdir()) == ["config.toml", "model", "split.csv"]
-    run = vt.Run(out).resume(progress=False)
-    assert run.evaluation.accuracy == 1
-    assert run.report.exists()
 
 
 def test_the_training_takes_the_place_of_the_first_model(tmp_path: Path) -> None:
     data, out = draw(tmp_path / "photos", 10), tmp_path / "run"
-    task = task_named("classification")
-    climbed = ladder.climb(
-        task, str(data), EPOCHS, device=CPU, tell=lambda sentence: None, offline=True, out=out
-    )
-    assert climbed.out == out
-    started = start_run(
-        task, climbed.data, EPOCHS, init=climbed.init, over=out, device=CPU, base=climbed.settings
-    )
-    assert (out / "stopped.json").exists()
-    train_run(started, device=CPU)
+    run = vt.train(data, out=out, settings=EPOCHS, offline=True, progress=False)
     assert not (out / "stopped.json").exists()
-    assert vt.Run(out).metrics[-1]["step"] > 0
+    assert run.metrics[-1]["step"] > 0
     assert "0 steps" not in (out / "config.toml").read_text(encoding="utf-8")
+    assert run.evaluation.accuracy == 1
     with pytest.raises(vt.InputError, match="choose another --out"):
         vt.train(data, out=out, offline=True, progress=False)
+
+
+def test_the_first_of_the_table_is_what_answers(tmp_path: Path) -> None:
+    """Here an SVM on edges, which nothing that is trained for two steps can beat: predict, evaluate, embed,
+    load and export answer with it, and the report speaks of it."""
+    data, out = draw(tmp_path / "photos", 60, gray=True), tmp_path / "run"
+    for path in data.rglob("*.png"):
+        Image.open(path).resize((28, 28)).save(path)
+    run = vt.train(data, out=out, settings={"training": {"length": "2 steps"}}, offline=True, progress=False)
+    rows = run.result.to_json()["candidates"]
+    assert rows[0]["score"] == max(each["score"] for each in rows)
+    model = vt.load(out)
+    assert type(model).__name__ == "Ensemble"
+    assert vt.evaluate(out, progress=False).metrics == run.evaluation.metrics, "the same numbers"
+    answers = vt.predict(out, [data / "0" / "3.png", data / "1" / "3.png"])
+    assert [each.label for each in answers] == ["0", "1"]
+    assert vt.embed(out, [data / "0" / "3.png"]).values.shape == (1, model.config.feature_width)
+    exported = vt.export(out, out=tmp_path / "model.onnx", progress=False)
+    assert exported.max_abs_difference < 1e-4
+    assert [each.label for each in vt.predict(tmp_path / "model.onnx", [data / "1" / "3.png"])] == ["1"]
+    with pytest.raises(vt.InputError, match="without a network to begin with"):
+        vt.train(data, init=out, out=tmp_path / "next", progress=False)
+    with pytest.raises(vt.InputError, match=r"export RUN --out model\.onnx"):
+        vt.save(model, tmp_path / "out.npz", format="google")
+    page = vt.inspect(out, [data / "0" / "3.png"], out=tmp_path / "page", progress=False).report
+    assert "neither attention nor filters" in page.read_text(encoding="utf-8")
+
+
+def test_what_mirror_images_did_is_remembered_by_content(tmp_path: Path) -> None:
+    """Another dataset with the same names and labels has its own answer."""
+    stripes = open_data(str(draw(tmp_path / "a" / "data", 40)), DataConfig())
+    arrows = open_data(str(draw(tmp_path / "b" / "data", 40, arrows=True)), DataConfig())
+    first, second = mirroring_of(stripes), mirroring_of(arrows)
+    assert first is not None
+    assert second is not None
+    assert not first.harms(first.sideways, first.plain)
+    assert second.harms(second.sideways, second.plain)
+    assert mirroring_of(stripes) is first
+
+
+def test_a_number_that_is_linear_in_the_pixels_is_found(tmp_path: Path) -> None:
+    """By ridge regression, whose row is in the table, the report and the JSON; so is that of the mean."""
+    rng = np.random.default_rng(0)
+    rows = ["path,label"]
+    for number in range(60):
+        pixels = rng.integers(0, 200, (1, 1, 3)) + rng.integers(0, 50, (24, 36, 3))
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{pixels[..., 0].mean() - pixels[..., 2].mean():.5f}")
+    (tmp_path / "list.csv").write_text("\n".join(rows))
+    settings = {"training": {"length": "2 steps"}}
+    options: dict[str, Any] = {"settings": settings, "offline": True, "progress": False}
+    run = vt.train(tmp_path / "list.csv", task="regression", out=tmp_path / "run", **options)
+    found = run.result.to_json()
+    assert found["candidates"][0]["name"] == "ridge on pixels"
+    assert run.evaluation.metrics["r2"].value > 0.999
+    assert {"ridge on pixels", "mean of the training numbers"} <= {
+        each["name"] for each in found["baselines"]
+    }
+    assert vt.evaluate(run, progress=False).metrics == run.evaluation.metrics
+    assert "ridge regression on pixels" in run.report.read_text(encoding="utf-8")
+    (answer,) = vt.predict(run, [tmp_path / "3.png"])
+    assert answer.value == pytest.approx(float(rows[4].split(",")[1]), abs=3)
+
+
+def test_labels_are_compared_too(tmp_path: Path) -> None:
+    data = draw(tmp_path / "data", 40)
+    rows = ["path,label"]
+    for path in sorted(data.rglob("*.png")):
+        pixels = np.asarray(Image.open(path))
+        label = path.parent.name + ("|bright" if pixels.mean() > 124 else "")
+        rows.append(f"{path.relative_to(data)},{label}")
+    (data / "list.csv").write_text("\n".join(rows))
+    options: dict[str, Any] = {
+        "offline": True,
+        "progress": False,
+        "settings": {"training": {"length": "2 steps"}},
+    }
+    run = vt.train(data / "list.csv", out=tmp_path / "run", **options)
+    found = run.result.to_json()
+    assert found["task"] == "multilabel"
+    assert found["candidates"][0]["measure"] == "mean_average_precision"
+    assert run.evaluation.mean_average_precision > 0.9
+    assert "label frequencies" in {each["name"] for each in found["baselines"]}
 
 
 def test_of_very_many_small_images_a_lighter_model_is_tried(
@@ -410,21 +496,18 @@ def test_of_very_many_small_images_a_lighter_model_is_tried(
 ) -> None:
     """In a given time it sees four times as many; both are tried on a part of them, and the better one is
     trained on all."""
-    data, said = draw(tmp_path / "photos", 40), []
+    data, said = draw(tmp_path / "photos", 40), list[str]()
     for path in data.rglob("*.png"):
         Image.open(path).resize((28, 28)).save(path)
-    options: dict[str, Any] = {"device": CPU, "offline": True}
-    climbed = ladder.climb(task_named("classification"), str(data), {}, tell=said.append, **options)
-    assert climbed.settings == {}, "of few, the model that sees more detail needs no trial"
-    monkeypatch.setattr(ladder, "MANY_SMALL", 30)
-    monkeypatch.setattr(ladder, "MOST_TRIED", 24)
-    monkeypatch.setattr(ladder, "FEWEST", 4)
+    decided = compare(data, EPOCHS, said.append, out=tmp_path / "few")
+    assert decided.settings == {}, "of few, the network that sees more detail needs no trial"
+    for name, value in (("many small", 30.0), ("most tried", 24.0)):
+        monkeypatch.setitem(trials.THRESHOLDS, name, trials.Threshold(value, ""))
+    monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 4)
     held_out: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "2 epochs"}}
-    climbed = ladder.climb(task_named("classification"), str(data), held_out, tell=said.append, **options)
-    scratch, lighter = climbed.rungs[-2:]
-    assert "larger patches" in lighter.name
-    assert "larger patches" not in scratch.name
-    best = ladder.best_trial([scratch, lighter])
-    assert climbed.settings.get("model") == (ladder.LIGHTER if best is lighter else None)
-    assert best.title() in climbed.note
-    assert len(climbed.data.train) > 30
+    decided = compare(data, held_out, said.append, out=tmp_path / "many")
+    assert decided.table is not None
+    tried = {each.trial.name: each.trial for each in decided.table.candidates if len(each.parts) == 1}
+    lighter, scratch = tried["from scratch with fewer, larger patches"], tried["from scratch"]
+    better = lighter.merit > scratch.merit
+    assert decided.settings.get("model") == (trials.LIGHTER if better else None)

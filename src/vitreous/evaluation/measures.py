@@ -1,0 +1,106 @@
+"""What candidates of a task are compared by, on the same images: a score, its interval, and a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from vitreous.evaluation.scores import (
+    Interval,
+    average_precision,
+    precision_interval,
+    quantile_interval,
+    wilson_interval,
+)
+from vitreous.languages import phrase
+
+Outputs = Float[Tensor, "N outputs"]  # logits, or numbers
+Truth = Tensor  # class numbers (N,), shares of labels (N, classes), or numbers (N,)
+RESAMPLES = 1000  # of the bootstrap
+
+
+class Measures(NamedTuple):
+    """How the answers of a task are measured.
+
+    Attributes:
+        score: its name, as in the evaluation of the task.
+        rate: whether it is a share, written in percent.
+        of: returns the score; the higher, the better.
+        interval: its 95 % interval.
+        loss: the mean loss; of equal scores the lower one is better.
+    """
+
+    score: str
+    rate: bool
+    of: Callable[[Outputs, Truth], float]
+    interval: Callable[[Outputs, Truth], Interval]
+    loss: Callable[[Outputs, Truth], float]
+
+
+def accuracy(outputs: Outputs, truth: Truth) -> float:
+    return float((outputs.argmax(dim=1) == truth).double().mean())
+
+
+def accuracy_interval(outputs: Outputs, truth: Truth) -> Interval:
+    return wilson_interval(int((outputs.argmax(dim=1) == truth).sum()), len(truth))
+
+
+def cross_entropy(outputs: Outputs, truth: Truth) -> float:
+    return float(F.cross_entropy(outputs.double(), truth))
+
+
+def mean_precision(outputs: Outputs, truth: Truth) -> float:
+    """Return the mean average precision of the labels that some image has."""
+    relevant, scores = truth.numpy() > 0.5, outputs.numpy()
+    found: list[float] = []
+    for column in np.flatnonzero(relevant.any(axis=0)):
+        found.append(average_precision(relevant[:, column], scores[:, column]))
+    return float(np.mean(found)) if found else float("nan")
+
+
+def mean_precision_interval(outputs: Outputs, truth: Truth) -> Interval:
+    return precision_interval(truth.numpy() > 0.5, outputs.double().numpy())
+
+
+def binary_cross_entropy(outputs: Outputs, truth: Truth) -> float:
+    return float(F.binary_cross_entropy_with_logits(outputs.double(), truth.double()))
+
+
+def explained(outputs: Outputs, truth: Truth) -> float:
+    """Return R2; 0 where all numbers are equal."""
+    numbers = truth.double()
+    spread = float((numbers - numbers.mean()).square().sum())
+    errors = float((outputs.double().flatten() - numbers).square().sum())
+    return 1 - errors / spread if spread else 0.0
+
+
+def explained_interval(outputs: Outputs, truth: Truth) -> Interval:
+    rows = torch.from_numpy(np.random.default_rng(0).integers(0, len(truth), (RESAMPLES, len(truth))))
+    return quantile_interval([explained(outputs[each], truth[each]) for each in rows])
+
+
+def squared_error(outputs: Outputs, truth: Truth) -> float:
+    return float((outputs.double().flatten() - truth.double()).square().mean())
+
+
+MEASURES = {
+    "classification": Measures("accuracy", True, accuracy, accuracy_interval, cross_entropy),
+    "multilabel": Measures(
+        "mean_average_precision", True, mean_precision, mean_precision_interval, binary_cross_entropy
+    ),
+    "regression": Measures("r2", False, explained, explained_interval, squared_error),
+}
+
+
+def candidate_title(row: Mapping[str, Any]) -> str:
+    """Return the name of a candidate in the language that is spoken."""
+    if not row.get("words"):
+        return str(row["name"])
+    names = [phrase(words, init=init) for words, init in zip(row["words"], row["init"], strict=True)]
+    return names[0] if len(names) == 1 else phrase("candidates.mean", first=names[0], second=names[1])

@@ -1,0 +1,485 @@
+"""How a model is trained where nothing is asked for: candidates are tried, from methods that are fitted in
+seconds over frozen features to short trainings, and images that none of them has learned from decide. This is
+a program before the training: it takes a plan, and returns one."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from vitreous.checkpoints.download import encoder_names
+from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
+from vitreous.data.dataset import Splits
+from vitreous.errors import InputError
+from vitreous.evaluation.measures import Outputs
+from vitreous.languages.terminal import said, said_time
+from vitreous.rng import numpy_generator
+from vitreous.tasks.candidates import (
+    Candidate,
+    Part,
+    Table,
+    add_classical,
+    add_frozen,
+    add_means,
+    final_model,
+    has_validation,
+    network_outputs,
+    problem_of,
+)
+from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
+from vitreous.tasks.result import write_candidates
+from vitreous.tasks.task import AnyTask, Plan, Trained, Tree
+from vitreous.tasks.training_run import Choosing, learn, recorded_parts, with_precision
+from vitreous.tasks.trial import shortened
+from vitreous.training.config import RunConfig, length_of
+from vitreous.training.initial_model import checkpoint
+from vitreous.training.run import Run, default_path, with_training
+from vitreous.training.trainer import NotFinite
+
+
+class Threshold(NamedTuple):
+    """A number by which trials are conducted, and what it was chosen by."""
+
+    value: float
+    why: str
+
+
+# Each was chosen on training images alone.
+THRESHOLDS = {
+    "minutes": Threshold(10.0, "that a training takes at most where it gains: 220,000 looks at 64x64"),
+    "minutes without gain": Threshold(
+        3.0, "where a method without steps is ahead of the short trials: what a user waits for the report"
+    ),
+    "share": Threshold(0.07, "of the time, for each short trial: three leave four fifths for the training"),
+    "longest trial": Threshold(90.0, "seconds: other processes wait for the first one meanwhile"),
+    "shortest training": Threshold(0.4, "of the time, that is left for the training whatever trials take"),
+    "detailed": Threshold(
+        128, "pixels of the shorter side, from which on a model that sees as many is tried"
+    ),
+    "many small": Threshold(
+        10_000, "small images, from which on fewer, larger patches are tried: a quarter of the operations"
+    ),
+    "most tried": Threshold(20_000, "images that a short trial of small images reads"),
+}
+FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2, 1, 2, 1)}}
+LIGHTER: Tree = {"patch_size": 8, "stem": {"strides": (2, 1, 2, 1, 2, 1)}}
+# Low-rank changes of a large encoder, at the rate that they need.
+LORA: Tree = {"lora": {"rank": 8}, "peak_lr": 1e-3, "optimizer": {"layer_decay": None}}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A way to train a network: its name, here and in the catalog of languages, the checkpoint that it begins
+    with, and settings under the user's own."""
+
+    name: str
+    words: str
+    init: str | None
+    settings: Tree
+
+    @property
+    def part(self) -> Part:
+        """It as one that answers."""
+        return Part(self.name, f"candidates.{self.words}", self.init)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the trials decide: the plan of the training, sentences about it, and the table.
+
+    Attributes:
+        settings: under the user's own.
+        length: of the training, where it is not as the settings say.
+        out: the run directory, where it has a first model already.
+        chosen: the training that is done; None where nothing is left to train.
+    """
+
+    init: str | None
+    settings: Tree
+    length: str | None
+    notes: tuple[str, ...]
+    table: Table | None
+    out: Path | None
+    chosen: Training | None
+
+    def for_others(self) -> Decision:
+        """Return it for the processes that did not try anything."""
+        return Decision(self.init, self.settings, self.length, (), None, self.out, self.chosen)
+
+
+def limit(name: str) -> float:
+    """Return the value of a threshold."""
+    return THRESHOLDS[name].value
+
+
+def plan_by_trials(
+    task: AnyTask,
+    plan: Plan[RunConfig, Splits],
+    settings: Tree,
+    *,
+    device: torch.device,
+    tell: Callable[[str], None],
+    offline: bool,
+    out: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    began: float | None = None,
+) -> Decision:
+    """Try the candidates one after the other, and decide. The best so far is the model of the run directory,
+    so that there is one after seconds.
+
+    Args:
+        plan: of a training from scratch on the data.
+        settings: the user's own.
+        tell: takes a sentence about each candidate.
+        offline: never ask the hub.
+        out: the run directory; by default a new one in runs/.
+        began: when the command began, by the clock.
+
+    Raises:
+        InputError: as `Task.plan`.
+    """
+    began = clock() if began is None else began
+    config, data = plan.config, plan.data
+    trials = Trials(task, settings, plan, device, tell, out, clock, began)
+    table = trials.table
+    tell(said("comparing candidates on {count:,} training images", count=len(data.train)))
+
+    # ---- Methods that are fitted in seconds; the best of them is the first model
+
+    mirrored = any(config.augmentation.flip)
+    add_classical(table, data, mirrored=mirrored, tell=tell)
+    trials.keep_best()
+
+    # ---- Heads on the features of an encoder
+
+    trainings = [Training("from scratch", "scratch", None, {})]
+    side = min(data.summary.height, data.summary.width)
+    is_small = side < SMALL
+    if not is_small and (encoder := encoder_at_hand(task, data, settings, tell, offline=offline)):
+        linear: Tree = {"training": {"head": {"kind": "linear"}}} if task.name == "classification" else {}
+        tuned = Training(f"fine-tuned {encoder.name}", "tuned", encoder.name, linear)
+        trainings.insert(0, tuned)
+        if weights_of(checkpoint(encoder.name).config) >= SMALL_ENCODER:  # which may forget what it knows
+            both: dict[str, Any] = {"training": {**linear.get("training", {}), **LORA}}
+            trainings.insert(1, Training(f"LoRA of {encoder.name}", "lora", encoder.name, both))
+        begun = task.plan(data, settings, init=tuned.init, base=tuned.settings)
+        add_frozen(table, data, encoder.name, begun.config, device=device, tell=tell)
+        for row in add_means(table):
+            tell(row.sentence())
+        trials.keep_best()
+
+    # ---- Short trainings of networks
+
+    tried_on = data
+    if is_small:
+        trainings, tried_on = small_trainings(data)
+    elif side >= limit("detailed") and has_validation(data):
+        trainings.append(Training("from scratch at 128x128", "finer", None, {"model": FINER}))
+    if len(trainings) > 1 or (table.best and not is_small):
+        for training in trainings:
+            try:
+                trials.train_briefly(training, tried_on)
+            except KeyboardInterrupt as stopped:
+                trials.note_interrupt(stopped)
+                raise
+        for row in add_means(table):
+            tell(row.sentence())
+    return trials.decide(trainings)
+
+
+def small_trainings(data: Splits) -> tuple[list[Training], Splits]:
+    """Return the trainings that are tried on small images, and the images that they are tried on."""
+    trainings = [Training("from scratch", "scratch", None, {})]
+    if len(data.train) <= limit("many small") or not has_validation(data):
+        return trainings, data
+    trainings.append(Training("from scratch with fewer, larger patches", "lighter", None, {"model": LIGHTER}))
+    most = int(limit("most tried"))
+    rows = numpy_generator(0, "images of short trials").permutation(len(data.train))[:most]
+    return trainings, data._replace(train=data.train.subset(np.sort(rows)))
+
+
+class Trials:
+    """The candidates of a run while they are tried."""
+
+    def __init__(
+        self,
+        task: AnyTask,
+        settings: Tree,
+        plan: Plan[RunConfig, Splits],
+        device: torch.device,
+        tell: Callable[[str], None],
+        out: Path | None,
+        clock: Callable[[], float],
+        began: float,
+    ) -> None:
+        self.task, self.settings, self.plan, self.device, self.tell = task, settings, plan, device, tell
+        self.out, self.clock, self.began = out, clock, began
+        self.data = plan.data
+        self.table = Table.of(plan.data, problem_of(plan.config, plan.data))
+        self.run: Run[RunConfig] | None = None  # with the best model so far
+        asked = "length" in settings.get("training", {})
+        self.minutes = plan.config.training.minutes if asked else limit("minutes")
+        self.asked = asked
+
+    @property
+    def spent(self) -> float:
+        """Minutes since the command began."""
+        return (self.clock() - self.began) / 60
+
+    def keep_best(self) -> None:
+        """Make the best candidate the model of the run directory."""
+        best = self.table.best
+        if best is None or best.learns:
+            return
+        first = self.run is None
+        if self.run is None:
+            config = with_training(self.plan.config, length=length_of(steps=0))
+            parts = recorded_parts(self.data)
+            self.run = Run.create(self.out or default_path(self.plan.name), config, parts)
+        model = final_model(self.table, best, self.data._replace(validation=None), self.plan.config, None)
+        self.run.save_model(model)
+        if first:
+            self.tell(
+                said(
+                    "first model after {time}: `{command}` works from now on, and Ctrl-C keeps it",
+                    time=said_time(60 * self.spent),
+                    command=predicting(self.run.path),
+                )
+            )
+
+    def train_briefly(self, training: Training, data: Splits) -> None:
+        """Train a network for a short time, and add what it answers: to the validation part, or where that is
+        small to folds of the training part, each by one that has not seen it."""
+        began = self.clock()
+        table = self.table
+        planned = self.task.plan(data, self.settings, init=training.init, base=training.settings)
+        config = planned.config
+        if self.minutes is not None:
+            config = with_training(config, length=length_of(minutes=self.minutes))
+        parts = [(data, np.arange(len(table.images)))]
+        if not table.held_out:
+            parts = []
+            for rows, others in table.problem.folds(table.truth):
+                learned, left = data.train.subset(rows), data.train.subset(others)
+                parts.append((data._replace(train=learned, validation=left, test=None), others))
+        config = shortened(config, limit("share") / len(parts))
+        if config.training.minutes is not None:
+            most = limit("longest trial") / 60 / len(parts)
+            config = with_training(config, length=length_of(minutes=min(config.training.minutes, most)))
+        outputs = torch.full((len(table.images), table.problem.outputs), float("nan"))
+        speed = 0.0
+        for part, rows in parts:
+            answers, per_second = trained_answers(self.task, config, part, self.device)
+            outputs[torch.from_numpy(rows)] = answers
+            speed = max(speed, per_second)
+        row = table.add([training.part], outputs, seconds=self.clock() - began, speed=speed)
+        self.tell(row.sentence())
+
+    def note_interrupt(self, stopped: KeyboardInterrupt) -> None:
+        """Say what an interrupt leaves."""
+        if self.run is None:
+            return
+        best = next(each for each in self.table.ranked() if not each.learns)
+        stopped.add_note(
+            said(
+                "stopped while candidates were compared: {run} has the best so far, {name}; use it with "
+                "{command}, or evaluate it with vitreous train --resume {path}",
+                run=self.run.path,
+                name=best.trial.title(),
+                command=predicting(self.run.path),
+                path=quote(str(self.run.path)),
+            )
+        )
+
+    def decide(self, trainings: list[Training]) -> Decision:
+        """Choose the training: that of the best trial, unless what is ahead is so by more than chance."""
+        ranked, tried = self.table.ranked(), dict[str, Candidate]()
+        for each in ranked:
+            if each.learns and len(each.parts) == 1:
+                tried[each.trial.name] = each
+        best = ranked[0] if ranked else None
+        name = next(iter(tried), trainings[0].name)
+        training = next(each for each in trainings if each.name == name)
+        out = self.run.path if self.run else None
+        notes: list[str] = []
+        ahead = best if best is not None and not best.learns else None
+        if ahead is not None:
+            notes.append(
+                said(
+                    "so far {name} is ahead with {score}: what is best at the end becomes the model",
+                    name=ahead.trial.title(),
+                    score=ahead.trial.text(ahead.trial.score),
+                )
+            )
+        lost = ahead is not None and name in tried and self.table.lost(tried[name], ahead)
+        if lost and (not self.table.held_out or len(trainings) > 1) and not self.asked:
+            notes.append(
+                said(
+                    "nothing is trained: {name} is below by more than chance after its short trial",
+                    name=tried[name].trial.title(),
+                )
+            )
+            return self.decision(training, length_of(steps=0), notes, out)
+        if name in tried:
+            notes.append(
+                said("training {name}, the best of the short trials", name=tried[name].trial.title())
+            )
+        return self.decision(training, self.length(training, ahead), notes, out)
+
+    def length(self, training: Training, ahead: Candidate | None) -> str | None:
+        """Return how long the training is: as it was asked for; else as the time allows, of which less is
+        taken where nothing was gained so far."""
+        if self.asked:
+            return None
+        minutes = limit("minutes without gain") if ahead else limit("minutes")
+        return length_of(minutes=minutes)
+
+    def decision(
+        self, training: Training, length: str | None, notes: list[str], out: Path | None
+    ) -> Decision:
+        """Return what was decided."""
+        return Decision(training.init, training.settings, length, tuple(notes), self.table, out, training)
+
+
+def predicting(run: Path | None) -> str:
+    """Return the command that asks the model of a run."""
+    return f"vitreous predict {quote(str(run))} IMAGE"
+
+
+def encoder_at_hand(
+    task: AnyTask, source: object, settings: Tree, tell: Callable[[str], None], *, offline: bool
+) -> Encoder | None:
+    """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
+    open one of the hub, or the one that comes with the package."""
+    for encoder in encoders(offline=offline):
+        try:
+            if encoder.name.startswith("hf:"):
+                tell(said("encoder: {name} ({about})", name=encoder.name, about=encoder.about))
+            task.plan(source, settings, init=encoder.name)
+        except InputError as error:
+            tell(said("{name} is not used: {reason}", name=encoder.name, reason=error))
+            continue
+        return encoder
+    return None
+
+
+def encoders(*, offline: bool) -> Iterator[Encoder]:
+    """Yield pre-trained encoders, the best first; the hub is asked where none before suited."""
+    yield from cached_encoders()
+    if not offline and (found := reachable_encoder()):
+        yield found
+    for name in encoder_names():
+        yield Encoder(name, "comes with vitreous")
+
+
+def trained_answers(
+    task: AnyTask, config: RunConfig, data: Splits, device: torch.device
+) -> tuple[Outputs, float]:
+    """Train in a folder that is removed, and return what the network answers to the validation part, and how
+    many images a second it learned from. Where the loss does not stay finite, all answers are zeros."""
+    assert data.validation is not None
+    images = len(data.train)
+    if images < config.training.batch_size:
+        config = with_training(config, batch_size=images)
+    problem = problem_of(config, data)
+    with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):  # that its time is short
+        run = Run.create(Path(folder) / "trial", with_precision(config, device))
+        try:
+            model = learn(run, data, device=device).model.to(device)
+            outputs = network_outputs(
+                model,
+                data.validation,
+                problem.task,
+                device=device,
+                workers=0,
+                batch_size=config.training.computed.evaluation_batch_size,
+            )
+        except NotFinite:
+            outputs = torch.zeros(len(data.validation), problem.outputs)
+        speeds = [row["images_per_second"] for row in run.metrics() if "images_per_second" in row]
+        return outputs, speeds[-1] if speeds else 0.0
+
+
+def choosing(task: AnyTask, table: Table | None, training: Training | None) -> Choosing:
+    """Return what chooses the answer of a run among its candidates, once its network is trained.
+
+    Args:
+        table: of the trials; None in every process but the first.
+        training: of the network.
+    """
+
+    def choose(trained: Trained[RunConfig, Splits], **options: Any) -> tuple[Any, list[str]]:
+        world, run, config = options["world"], trained.run, trained.run.config
+        sentences, alone = list[str](), True
+        if world.first and table is not None and training is not None:
+            chosen = last_comparison(table, training, trained, options)
+            alone = chosen is None or (chosen.learns and len(chosen.parts) == 1)
+            if not alone and chosen is not None:
+                model = final_model(table, chosen, trained.data, config, network_in(trained))
+                run.save_model(model)
+                trained = trained._replace(model=model)
+            if chosen is not None:
+                sentences.append(kept(table, chosen))
+            write_candidates(run.path, table.rows())
+        if world.size > 1 and not world.broadcast(alone) and not world.first:
+            trained = trained._replace(model=run.model())
+        return trained, sentences
+
+    return choose
+
+
+def last_comparison(
+    table: Table, training: Training, trained: Trained[RunConfig, Splits], options: Mapping[str, Any]
+) -> Candidate | None:
+    """Return the first of the table once the trained network is in it, in the place of its short trial."""
+    learned = trained.run.config.training.steps != 0
+    short = [each for each in table.candidates if each.learns]
+    if table.held_out:  # what short trainings gave says nothing of the network that is there now
+        table.candidates = [each for each in table.candidates if not each.learns]
+        if learned:
+            outputs = network_outputs(
+                trained.model,
+                table.images,
+                table.problem.task,
+                device=options["device"],
+                workers=options["workers"],
+                batch_size=options["batch_size"],
+            )
+            table.add([training.part], outputs, seconds=trained.seconds)
+            add_means(table)
+        found = table.best
+        table.candidates += [each for each in short if each.trial.name != training.name]
+        return found
+    able = [each for each in table.ranked() if not each.learns or (learned and of_training(each, training))]
+    return next(iter(able), None)
+
+
+def of_training(candidate: Candidate, training: Training) -> bool:
+    """Return whether the network of a candidate is that of a training."""
+    return all(part.fitted is not None or part.name == training.name for part in candidate.parts)
+
+
+def network_in(trained: Trained[RunConfig, Splits]) -> Any:
+    """Return the network that was trained."""
+    return trained.model
+
+
+def kept(table: Table, chosen: Candidate) -> str:
+    """Return a sentence about what became the model."""
+    numbers: dict[str, object] = {
+        "name": chosen.trial.title(),
+        "score": chosen.trial.text(chosen.trial.score),
+        "count": chosen.trial.count,
+    }
+    if table.held_out:
+        return said("the model is {name}: {score} of {count} validation images", **numbers)
+    return said("the model is {name}: {score} of {count} images, cross-fitted", **numbers)
