@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 # couples them, the decoders and heads of pre-training, losses, averages and counters.
 NO_HEADS = re.compile(
     r"(^|\.)(student|teacher|ema\w*|online\w*|target_encoder|text\w*|textual|language_model|lm_head"
-    r"|decode[dr]?_\w+|decoder|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
+    r"|decode[dr]?_\w+|decoder|aux\w*_head\w*|mask_token|masked_embed|mask_embed|predictor\w*|projector\w*|projection_head|proj_head|prototypes?\w*"
     r"|dino_head|ibot_head|dino_loss|ibot_patch_loss|momentum\w*|\w*queue\w*|itm_head|vision_proj|criterion|loss\w*|center"
     r"|multi_modal_projector|mlp1|connector|neck|local_cls_norm"
     r"|enc_to_dec|patch_to_emb|to_pixels|to_bits|last_teacher_centers|teacher_centers"  # of vit-pytorch

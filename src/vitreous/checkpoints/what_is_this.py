@@ -17,7 +17,7 @@ ORBAX = (
     "params/Transformer/encoder_norm/scale"
 )
 WEB_PAGE = "a web page, not a checkpoint: the download failed, perhaps for want of a login"
-OPENVINO = f"a program of OpenVINO: vitreous.predict takes the folder as it is; for its weights {MADE_FROM}"
+OPENVINO = f"a program of OpenVINO: {MADE_FROM}"
 CORE_ML = f"a program of Core ML: {MADE_FROM}"
 ONNX = "an ONNX program: vitreous.predict takes it as it is, and its weights are not read"
 GGUF = "of llama.cpp: its weights are quantized, and not read here"

@@ -100,12 +100,16 @@ def network_of(ensemble: Any, source: str) -> Trainable:
 def fitted_to_checkpoint(config: AnyRun, source: str, settings: Tree, imposed: Sequence[str] = ()) -> AnyRun:
     """Return `config` with the architecture and preprocessing of a checkpoint, so that its weights fit; but
     for the model settings in `settings`, and the fields `imposed` of its own model."""
-    loaded = checkpoint(source)
+    from vitreous.checkpoints.loading import configuration
+
+    check_finished(Path(source))
+    loaded = configuration(source)
     tree = loaded.config.model_dump()
     tree["num_classes"] = config.model.num_classes
     if "representation_size" in tree:  # fine-tuning has one linear layer as its head (paper, section 3.1)
         tree["representation_size"] = None
     wanted = {name: getattr(config.model, name) for name in imposed} | settings.get("model", {})
+    assert loaded.preprocessing is not None  # as every model of images has
     preprocessing = loaded.preprocessing.model_dump(include={*ImagePreparation.model_fields})
     return configure(
         config.model_copy(update={"init": source}),
