@@ -16,6 +16,11 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+from vitreous.checkpoints.installed_encoders import (
+    INSTALLED_ENCODERS,
+    installed_encoder_names,
+    installed_file,
+)
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.errors import InputError, cache_folder, is_installed, nearest, require_packages
 from vitreous.outside import BUNDLED, Bundled, Hub, Local, Place, Url, Web, read_regular
@@ -47,7 +52,7 @@ def local_copy(place: Place, patterns: Sequence[str] = ()) -> Path:
         case Web(address):
             return from_address(address)
         case Bundled(name):
-            return encoder_folder(name)
+            return installed_file(name) if name in INSTALLED_ENCODERS else encoder_folder(name)
         case Url(address):
             raise InputError(
                 f"{address}: checkpoints come from a path, an https: address, hf:org/name or vitreous:small"
@@ -59,7 +64,7 @@ def name_on_hub(text: str) -> str | None:
     or an architecture or a tag of timm's. None where it could not."""
     if text.startswith("timm:"):
         return f"hf:timm/{text.removeprefix('timm:')}"
-    if text.endswith(SUFFIXES) or re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-[\w-]+/", text):
+    if text.endswith(SUFFIXES) or re.match(r"(?i)(\w+\+)?(vit|bit|seg)-[\w-]+/", text):
         return None
     if re.fullmatch(r"timm/[\w-]+|\w+_patch\d+\w*", text):
         from vitreous.checkpoints.formats.timm_registry import tags_of
@@ -74,7 +79,7 @@ def name_on_hub(text: str) -> str | None:
 
 def hub_hint(text: str) -> str:
     """The end of a sentence about `text`, which is nothing that can be opened."""
-    if re.fullmatch(r"(R\d*\+)?(ViT|BiT|Seg)-[\w-]+(/\d+)?", text):
+    if re.fullmatch(r"(\w+\+)?(ViT|BiT|Seg)-[\w-]+(/\d+)?", text):
         return f"it is the name of an architecture: vt.create({text!r}) makes one with fresh weights"
     if name := name_on_hub(text):
         return f"did you mean {name}?"
@@ -163,12 +168,14 @@ def from_address(address: str) -> Path:
 
 
 class ShippedEncoder(NamedTuple):
-    """An encoder that comes with the package.
+    """An encoder that comes with vitreous, or with a package that is installed beside it.
 
     Attributes:
         name: for `load` and --init.
         bytes: of its file of weights.
-        trained_on: DATA that it has learned from.
+        trained_on: what it has learned from: DATA, or a dataset in words.
+        made_by: whose weights they are; empty for vitreous's own.
+        package: the Python package that they are in.
     """
 
     name: str
@@ -177,16 +184,20 @@ class ShippedEncoder(NamedTuple):
     image_size: tuple[int, int]
     license: str
     trained_on: str
+    made_by: str = ""
+    package: str = "vitreous"
 
 
 def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
-    """Return the encoders that come with the package, which `load` and `train(init=...)` take without a
-    download.
+    """Return the encoders that come with vitreous or are in an installed package, which `load` and
+    `train(init=...)` take without a download. The first suits photographs best.
 
     Args:
         pattern: of names, with `*` for any characters and `?` for one.
     """
     found = []
+    for name in fnmatch.filter(installed_encoder_names(), pattern):
+        found.append(listed_encoder(name))
     for name in fnmatch.filter(encoder_names(), pattern):
         folder = encoder_folder(name)
         described = json.loads(read_regular(folder / "config.json"))
@@ -204,7 +215,25 @@ def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
     return found
 
 
+def listed_encoder(name: str) -> ShippedEncoder:
+    """Return what is known of an encoder in another package, which is installed."""
+    known = INSTALLED_ENCODERS[name]
+    assert known.path is not None
+    size = known.path.stat().st_size
+    return ShippedEncoder(
+        name,
+        known.parameters,
+        size,
+        known.image_size,
+        known.license,
+        known.trained_on,
+        known.made_by,
+        known.package,
+    )
+
+
 def encoder_names() -> list[str]:
+    """Return the names of the encoders that come with vitreous."""
     return sorted(BUNDLED + path.parent.name for path in ENCODERS.glob("*/config.json"))
 
 
@@ -212,9 +241,8 @@ def encoder_folder(name: str) -> Path:
     """Return the folder of an encoder. Raises InputError: there is none of this name, or its weights are
     missing."""
     folder = ENCODERS / name.removeprefix(BUNDLED)
-    if name not in (known := encoder_names()):
-        hint = nearest(name, known) if known else "none does yet; make one: vitreous recipe formulas says how"
-        raise InputError(f"no encoder {name!r} comes with vitreous: {hint}")
+    if name not in (known := [*encoder_names(), *INSTALLED_ENCODERS]):
+        raise InputError(f"no encoder {name!r} comes with vitreous: {nearest(name, known)}")
     if not (weights := folder / "model.safetensors").is_file():
         raise InputError(
             f"the weights of {name} are missing from this installation: there is no {weights}; install the "

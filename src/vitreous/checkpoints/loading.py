@@ -20,6 +20,7 @@ from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, TASK
 from vitreous.checkpoints.files import File, documents_in, model_folder, read_file
 from vitreous.checkpoints.format import Spec, as_pair
 from vitreous.checkpoints.formats import formats, timm_registry, torchvision
+from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.resizing import check_interpolation, resized, with_head
@@ -32,7 +33,7 @@ from vitreous.models.config import Origin
 from vitreous.models.model import Model
 from vitreous.models.names import create
 from vitreous.models.vit import ViT
-from vitreous.outside import Local, Place, parse_place, read_text
+from vitreous.outside import Bundled, Local, Place, parse_place, read_text
 
 # A state dict may be wrapped: {"state_dict": ...}; a `File` is open already.
 Checkpoint = str | Path | Mapping[str, object] | nn.Module | File
@@ -245,6 +246,9 @@ def open_file(place: Place) -> File:
     if path.suffix == ".shards" and path.is_dir():
         return open_state(path)
     path = model_folder(path)
+    if isinstance(place, Bundled) and (known := INSTALLED_ENCODERS.get(place.name)):
+        described = {"license": known.license, "architecture": known.architecture}
+        return replace(read_file(path), documents={CONFIG: described})  # the file says nothing of whose it is
     newest = newest_checkpoint(path)
     opened = open_adapter(newest) if is_adapter(newest) else read_file(newest)
     if newest == path or opened.place:
@@ -369,7 +373,7 @@ def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any)
     place = parse_place(spec)
     if not isinstance(place, Local) or place.path.exists():
         return load_image_model(spec, format=format, **overrides)
-    if re.match(r"(?i)(r\d*\+)?(vit|bit|seg)-", text) and not text.endswith(SUFFIXES):
+    if re.match(r"(?i)(\w+\+)?(vit|bit|seg)-", text) and not text.endswith(SUFFIXES):
         return create(text, **overrides)
     raise InputError(
         f"{text!r} is not an existing file or folder, and not a model name such as ViT-B/16; {hub_hint(text)}"

@@ -240,7 +240,7 @@ def resized_patches(model: ViT | WithEncoder, config: ViTConfig, interpolation: 
             + ("a stem of convolutions" if stem.kind == "convolution" else "a LayerNorm on the flat patch")
             + " has no resized form"
         )
-    cell = stem.stride if stem.kind == "resnet" else 1
+    cell = stem.cell
     old = tuple(p // cell for p in model.config.patch_size)
     new = config.patch_size[0] // cell, config.patch_size[1] // cell
     name, weight = next(each for each in stored(model).items() if each[0].endswith("stem.projection.weight"))

@@ -128,8 +128,8 @@ def list_models(
     json: Json = False,
 ) -> None:
     """List the names that --model, describe and vitreous.create take: parameters, the memory of weights and
-    AdamW in training, where the size is from, and published weights for --init; and the encoders that come
-    with the package."""
+    AdamW in training, where the size is from, and published weights for --init; and the encoders that need
+    no download."""
     from vitreous.models.names import PUBLISHED, parameters_of, source_of
     from vitreous.training.memory import STATES
 
@@ -167,13 +167,17 @@ def list_models(
         print_table([word(name) for name in headers], rows, words=3)
     if encoders:
         if rows:
-            print(f"\n{said('Encoders that come with the package, for --init:')}\n")
+            print(f"\n{said('Encoders that need no download, for --init:')}\n")
         listing = []
         for each in encoders:
             sizes = si(each.parameters), byte_size(each.bytes)
-            listing.append((each.name, each.trained_on, each.license, *sizes))
+            listing.append((each.name, word(each.trained_on), each.license, *sizes))
         of_encoders = "encoder", "trained on", "license", "parameters", "weights"
         print_table([word(name) for name in of_encoders], listing, words=3)
+        for each in encoders:
+            if each.made_by:
+                made = {"name": each.name, "made_by": word(each.made_by), "package": each.package}
+                print("", said("{name}: {made_by}; in the package {package}", **made), sep="\n")
     print(
         "",
         said("A name has fresh weights and takes images of 224 pixels, unless --image-size says otherwise."),

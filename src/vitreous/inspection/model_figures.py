@@ -8,7 +8,6 @@ from functools import singledispatch
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,8 +16,7 @@ from vitreous.inspection.measures import map_words, to_grid
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.survey import Lens, Survey, survey
 from vitreous.languages import phrase, words
-from vitreous.layers.embedding import AddedPositions, ConvolutionStem, LinearPatchStem, PatchStem
-from vitreous.layers.resnet import ResNet
+from vitreous.layers.embedding import AddedPositions
 from vitreous.models.config import ViTConfig
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model, WithEncoder
@@ -198,24 +196,12 @@ def attention_triples(config: ViTConfig, images: Sequence[tuple[Pixels, str]], s
 
 @singledispatch
 def first_filters(model: Model) -> Float[Tensor, "D C P Q"] | None:
-    """Return the kernels of the first layer: the patch projection E, or a stem's first convolution; None of a
-    module that has no convolution."""
+    """Return the kernels of the first layer, the patch projection E or a stem's first convolution, which each
+    stem returns as its `first_filters`; None of a module that has no convolution."""
     for module in model.modules():
-        match module:
-            case PatchStem():
-                return module.projection.weight.detach().float()
-            case LinearPatchStem():
-                return rearrange(
-                    module.projection.weight.detach().float(),
-                    "D (p q C) -> D C p q",
-                    p=module.patch[0],
-                    q=module.patch[1],
-                )
-            case ConvolutionStem():
-                return next(module.convolutions.parameters()).detach().float()
-            case ResNet():
-                return module.root.standardized().detach().float()
-    raise TypeError(f"{type(model).__name__} has no known first layer")
+        if filters := getattr(module, "first_filters", None):
+            return filters().detach().float()
+    raise TypeError(f"{type(model).__name__} has no layer with a method first_filters")
 
 
 def principal_filters(

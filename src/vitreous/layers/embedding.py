@@ -15,6 +15,7 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -39,6 +40,9 @@ class PatchStem(nn.Module):
         super().__init__()
         self.patch = patch
         self.projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch, bias=bias)
+
+    def first_filters(self) -> Float[Tensor, "D C P Q"]:
+        return self.projection.weight
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         return self.projection(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h w, D)
@@ -73,6 +77,10 @@ class LinearPatchStem(nn.Module):
         self.norm_before = norm_before
         self.projection = nn.Linear(channels * patch[0] * patch[1], width, bias=bias)
         self.norm_after = norm_after
+
+    def first_filters(self) -> Float[Tensor, "D C P Q"]:
+        p, q = self.patch
+        return rearrange(self.projection.weight, "D (p q C) -> D C p q", p=p, q=q)
 
     def flat(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
         """x_p of the paper's section 3.1."""
@@ -132,6 +140,9 @@ class ConvolutionStem(nn.Module):
             channels = wide
         self.convolutions = nn.Sequential(*layers)
         self.projection = nn.Conv2d(channels, width, kernel_size=1)
+
+    def first_filters(self) -> Float[Tensor, "D C P Q"]:
+        return next(self.convolutions.parameters())
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         return self.project(self.convolutions(images))

@@ -167,6 +167,10 @@ class ResNet(nn.Module):
     def root_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         raise NotImplementedError
 
+    def first_filters(self) -> Float[Tensor, "D C P Q"]:
+        """Return the kernels of the first convolution, as they are applied."""
+        return self.root.standardized()
+
     @property
     def described(self) -> dict[str, tuple[str, str]]:
         steps = {"root_features": ("ResNet root", "1912.11370")}
@@ -232,6 +236,9 @@ class ResNetStem(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.projection = nn.Conv2d(channels, width, kernel_size=patch, stride=patch)
+
+    def first_filters(self) -> Float[Tensor, "D C P Q"]:
+        return self.backbone.first_filters()
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         return self.project(self.backbone(images))

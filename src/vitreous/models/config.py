@@ -58,7 +58,9 @@ class ViTConfig(Config):
     head_dim: Positive | None = setting(None, "[D_h] None: width / heads")
     mlp_dim: Positive = setting(3072, "hidden numbers of each MLP")
 
-    stem: Stem = setting(PatchStemConfig(), "what turns pixels into tokens: patch, convolution or resnet")
+    stem: Stem = setting(
+        PatchStemConfig(), "what turns pixels into tokens: patch, convolution, resnet or efficientnet-lite"
+    )
     position: Position = setting(
         LearnedPositionConfig(), "learned, learned-2d, sincos-2d, relative, relative-bias, rotary-2d or none"
     )
@@ -132,9 +134,9 @@ class ViTConfig(Config):
         sides = zip(self.image_size, self.patch_size, strict=True)
         if self.edge != "drop":
             rows, columns = (-(-size // patch) for size, patch in sides)
-        else:  # of cells of a ResNet's feature map, whose convolutions pad, where there is one
-            stride = self.stem.stride if self.stem.kind == "resnet" else 1
-            rows, columns = (-(-size // stride) // (patch // stride) for size, patch in sides)
+        else:  # of cells of a network's feature map, whose convolutions pad, where there is one
+            cell = self.stem.cell
+            rows, columns = (-(-size // cell) // (patch // cell) for size, patch in sides)
         return rows, columns
 
     @property
@@ -200,11 +202,23 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
             f"the convolution stem's strides multiply to {math.prod(stem.strides)}, the patch size is "
             f"{rows}x{columns}: they must be equal"
         )
-    if stem.kind == "resnet" and any(side % stem.stride for side in config.patch_size):
+    if any(side % stem.cell for side in config.patch_size):
+        network = "ResNet" if stem.kind == "resnet" else "EfficientNet"
         yield (
-            f"patch size {rows}x{columns} is not a multiple of the ResNet's stride {stem.stride}, the pixels "
-            "of one cell of its feature map"
+            f"patch size {rows}x{columns} is not a multiple of the {network}'s stride {stem.cell}, the "
+            "pixels of one cell of its feature map"
         )
+    if stem.kind == "efficientnet-lite" and not stem.projection:
+        if config.width != stem.channels:
+            yield (
+                f"without a projection the width is that of the feature map: set width to {stem.channels}, "
+                f"not {config.width}, or stem.projection to true"
+            )
+        if {rows, columns} != {stem.cell}:
+            yield (
+                f"without a projection a token is one cell of {stem.cell}x{stem.cell} pixels: set patch_size "
+                f"to {stem.cell}"
+            )
 
     width, heads = config.width, config.heads
     if config.head_dim is None and width % heads:

@@ -3,6 +3,7 @@ positions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -98,6 +99,7 @@ class PatchStemConfig(Config):
     )
     norm_before: bool = setting(False, "LayerNorm on the flat patch (linear form)")
     norm_after: bool = setting(False, "LayerNorm on the projected patch (linear form)")
+    cell: ClassVar[int] = 1  # a patch is made of pixels
 
     @model_validator(mode="after")
     def _norms_of_the_linear_form(self) -> PatchStemConfig:
@@ -117,6 +119,7 @@ class ConvolutionStemConfig(Config):
     norm: Literal["layer", "instance"] = setting(
         "layer", "over all channels together, or each by itself: blind to brightness and contrast"
     )
+    cell: ClassVar[int] = 1
 
     @model_validator(mode="after")
     def _same_length(self) -> ConvolutionStemConfig:
@@ -183,6 +186,86 @@ class ResNetStemConfig(ResNetConfig):
     def output_widths(self) -> tuple[int, ...]:
         return self.widths or super().output_widths
 
+    @property
+    def cell(self) -> int:
+        """Pixels from one cell of the feature map, which patches are made of, to the next."""
+        return self.stride
+
+
+# Of each stage of EfficientNet-Lite0: blocks, kernel, stride of the first block, how many times wider a block
+# is inside, output channels (efficientnet_lite_builder.py of TensorFlow's TPU models).
+LITE0_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+LITE0_BLOCKS = sum(stage[0] for stage in LITE0_STAGES)
+LITE0_LAST_WIDTH = 1280  # channels of the 1x1 convolution after the last block
+
+
+class EfficientNetLiteStemConfig(Config):
+    """The feature maps of EfficientNet-Lite0 instead of pixels: a hybrid as in section 3.1. The patch counts
+    cells of them times their stride, so `patch_size` stays in pixels."""
+
+    kind: Literal["efficientnet-lite"] = setting(
+        "efficientnet-lite", "the feature maps of EfficientNet-Lite0: a hybrid"
+    )
+    blocks: int = setting(
+        11,
+        "inverted residuals: 11 give 112 channels of cells of 16x16 pixels, all 16 give 320 of 32x32",
+        ge=1,
+        le=LITE0_BLOCKS,
+    )
+    maps: Literal["last", "several"] = setting(
+        "last",
+        "the last block's map; or, of all 16 blocks, the last maps of stages 4 to 7 and that of the 1280 "
+        "channels after them, joined",
+    )
+    projection: bool = setting(
+        True, "whether cells are projected to the width; without it the width is their number of channels"
+    )
+
+    @model_validator(mode="after")
+    def _all_blocks_for_several_maps(self) -> EfficientNetLiteStemConfig:
+        if self.maps == "several" and self.blocks != LITE0_BLOCKS:
+            raise ValueError(f"maps=several needs all {LITE0_BLOCKS} blocks: set blocks to {LITE0_BLOCKS}")
+        return self
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int, int, int], ...]:
+        """(kernel, stride, expansion, channels) of each block."""
+        found: list[tuple[int, int, int, int]] = []
+        for count, kernel, stride, expansion, channels in LITE0_STAGES:
+            found += [(kernel, stride if n == 0 else 1, expansion, channels) for n in range(count)]
+        return tuple(found[: self.blocks])
+
+    @property
+    def taken(self) -> dict[int, int]:
+        """The channels of each map whose cells become tokens, by the number of the map; that of the last
+        convolution comes after those of the blocks."""
+        if self.maps == "last":
+            return {self.blocks - 1: self.shapes[-1][-1]}
+        found, number = dict[int, int](), -1
+        for stage, (count, *_, channels) in enumerate(LITE0_STAGES, start=1):
+            number += count
+            if stage >= 4:
+                found[number] = channels
+        return found | {LITE0_BLOCKS: LITE0_LAST_WIDTH}
+
+    @property
+    def channels(self) -> int:
+        """Channels of a cell."""
+        return sum(self.taken.values())
+
+    @property
+    def cell(self) -> int:
+        """Pixels from one cell of the feature map, which patches are made of, to the next."""
+        return 2 * math.prod(stride for _, stride, _, _ in self.shapes)
+
 
 def with_kind(part: str, default: str | None = None) -> BeforeValidator:
     """Accept a kind alone where a part has choices: "mean" means {"kind": "mean"}. A part without a kind is
@@ -202,7 +285,10 @@ def with_kind(part: str, default: str | None = None) -> BeforeValidator:
 
 
 Stem = Annotated[
-    Annotated[PatchStemConfig | ConvolutionStemConfig | ResNetStemConfig, Field(discriminator="kind")],
+    Annotated[
+        PatchStemConfig | ConvolutionStemConfig | ResNetStemConfig | EfficientNetLiteStemConfig,
+        Field(discriminator="kind"),
+    ],
     with_kind("model.stem"),
 ]
 

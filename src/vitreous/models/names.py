@@ -50,6 +50,9 @@ VIT_5: Mapping[str, object] = {
 
 # Units in each stage. R is the root alone; R50 has the paper's extended stage 3: stage 4's units moved there.
 HYBRIDS: dict[str, tuple[int, ...]] = {"R": (), "R26": (2, 2, 2, 2), "R50": (3, 4, 9)}
+# Blocks of EfficientNet-Lite0 by their stride: as many as patches of so many pixels can be made of.
+LITE0 = "EfficientLite0"
+LITE0_DEPTHS = {32: 16, 16: 11, 8: 5}
 BITS: dict[str, tuple[int, ...]] = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
 
 # Where a size is from, by how a model's name begins.
@@ -62,6 +65,7 @@ SOURCES = {
     "ViT-G": "2106.04560, Table 2",
     "ViT-": "2010.11929, Table 1",
     "R50+": "2010.11929, section 3.1",
+    "EfficientLite0+": "1905.11946; 2010.11929, section 3.1",
     "R": "AugReg (2106.10270)",
     "BiT-": "BiT (1912.11370)",
 }
@@ -106,9 +110,13 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: object) -> ViTConf
     if isinstance(config := config_of_kind(name, overrides), ViTConfig):
         return config
     fields: dict[str, object] = {"stem": {"kind": "patch"}}
-    if match := re.fullmatch(r"(?:(R\d*)\+)?ViT-(5-)?([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
+    if match := re.fullmatch(r"(?:(R\d*|EfficientLite\d)\+)?ViT-(5-)?([A-Za-z]+)/(\d+)(?:x(\d+))?", name):
         hybrid, modern, size, rows, columns = match.groups()
-        if hybrid:
+        if hybrid and hybrid.startswith("E"):
+            check_part("EfficientNet-Lite", hybrid, (LITE0,), name)
+            depths = [blocks for stride, blocks in LITE0_DEPTHS.items() if int(rows) % stride == 0]
+            fields["stem"] = {"kind": "efficientnet-lite", "blocks": next(iter(depths), 11)}
+        elif hybrid:
             check_part("ResNet", hybrid, HYBRIDS, name)
             # With patches of 32 pixels, R50 has the four stages of a plain ResNet-50.
             layers = BITS["R50"] if hybrid == "R50" and int(rows) >= 32 else HYBRIDS[hybrid]
@@ -186,6 +194,7 @@ def list_models(pattern: str = "*") -> list[str]:
         names += [f"ViT-{size}/{patch}" for patch in (8, 14, 16, 32)]
     names += [f"ViT-5-{size}/16" for size in SIZES_OF_VIT_5]
     names += ["R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"]
+    names += [f"{LITE0}+ViT-Ti/16", f"{LITE0}+ViT-S/16", f"{LITE0}+ViT-S/32"]
     for depth in BITS:
         names += [f"BiT-{depth}x{width}" for width in (1, 2, 3, 4)]
     for kind in kinds().values():
@@ -221,8 +230,9 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: obj
         create("ViT-B/16", num_classes=10, image_size=224, seed=0)
 
     Args:
-        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", "ViT-5-{S,B,L,XL}/{patch}", a hybrid "R50+ViT-B/16",
-            "BiT-R50x1", a name of an add-on (see `list_models`), or a configuration.
+        name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", "ViT-5-{S,B,L,XL}/{patch}", a hybrid "R50+ViT-B/16" or
+            "EfficientLite0+ViT-Ti/16", "BiT-R50x1", a name of an add-on (see `list_models`), or a
+            configuration.
         seed: of the weights; the same seed draws the same numbers.
         overrides: any field of `ViTConfig` (or `BiTConfig`).
 

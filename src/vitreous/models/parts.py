@@ -18,6 +18,7 @@ from vitreous.layers.block import (
     PostNormBlock,
     PreNormBlock,
 )
+from vitreous.layers.efficientnet import BlockShape, EfficientNetLite, EfficientNetLiteStem
 from vitreous.layers.embedding import (
     ConvolutionStem,
     LearnedPositions,
@@ -40,7 +41,7 @@ from vitreous.layers.pooling import (
 from vitreous.layers.resnet import PostActivationResNet, ResNet, ResNetStem
 from vitreous.layers.rotary import ClassRotaryPositions2d, MixedRotaryPositions2d, RotaryPositions2d
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import ResNetConfig
+from vitreous.models.config_parts import LITE0_LAST_WIDTH, EfficientNetLiteStemConfig, ResNetConfig
 
 BLOCKS = {"pre": PreNormBlock, "post": PostNormBlock, "post-branch": PostBranchNormBlock}
 
@@ -62,6 +63,13 @@ def build_resnet(version: type[ResNet], channels: int, config: ResNetConfig) -> 
     )
 
 
+def build_efficientnet(channels: int, config: EfficientNetLiteStemConfig) -> EfficientNetLite:
+    blocks = [BlockShape(*shape) for shape in config.shapes]
+    return EfficientNetLite(
+        channels, blocks=blocks, last_width=LITE0_LAST_WIDTH if config.maps == "several" else None
+    )
+
+
 def build_stem(config: ViTConfig) -> nn.Module:
     """x_p E, in the chosen form."""
     stem, channels, width, patch = config.stem, config.channels, config.width, config.patch_size
@@ -69,8 +77,17 @@ def build_stem(config: ViTConfig) -> nn.Module:
         return ConvolutionStem(channels, width, widths=stem.widths, strides=stem.strides, norm=stem.norm)
     if stem.kind == "resnet":
         backbone = build_resnet(PostActivationResNet, channels, stem)
-        cells = patch[0] // stem.stride, patch[1] // stem.stride
+        cells = patch[0] // stem.cell, patch[1] // stem.cell
         return ResNetStem(backbone, (stem.root_width, *stem.output_widths)[-1], width, patch=cells)
+    if stem.kind == "efficientnet-lite":
+        cells = patch[0] // stem.cell, patch[1] // stem.cell
+        return EfficientNetLiteStem(
+            build_efficientnet(channels, stem),
+            stem.channels,
+            width,
+            taken=tuple(stem.taken),
+            patch=cells if stem.projection else None,
+        )
     if stem.form == "convolution":
         return PatchStem(channels, patch, width, bias=stem.bias)
     patch_dim = channels * patch[0] * patch[1]

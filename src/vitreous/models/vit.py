@@ -175,6 +175,6 @@ class ViT(nn.Module):
 
     @property
     def changes_edge(self) -> bool:
-        """Whether images are padded or cropped to whole patches; a ResNet's convolutions do the latter."""
+        """Whether images are padded or cropped to whole patches; a hybrid's convolutions do the latter."""
         edge = self.config.edge
-        return edge == "pad" or (edge == "drop" and self.config.stem.kind != "resnet")
+        return edge == "pad" or (edge == "drop" and self.config.stem.cell == 1)

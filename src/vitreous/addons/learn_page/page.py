@@ -211,7 +211,7 @@ def reason_against(model: nn.Module) -> str | None:
         return "it shows how an answer forms, and this model has no head"
     rotary = config.rotary
     unsupported = {
-        "a ResNet before the patches": config.stem.kind == "resnet",
+        "a deep convolutional network before the patches": config.stem.kind not in ("patch", "convolution"),
         "LayerNorm after each branch (post-norm)": config.norm != "pre",
         "queries and keys of unit length": config.qk_norm == "unit",
         "a norm over the queries or keys of all heads": config.qk_norm == "layer",

@@ -8,6 +8,7 @@ from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats.aimv2 import AIMV2
 from vitreous.checkpoints.formats.bit import BIT
 from vitreous.checkpoints.formats.dinov3 import DINOV3
+from vitreous.checkpoints.formats.efficientnet_lite import EFFICIENTNET_LITE
 from vitreous.checkpoints.formats.google import GOOGLE
 from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
 from vitreous.checkpoints.formats.keras import KERAS
@@ -46,6 +47,7 @@ def formats_of_images() -> Sequence[Format]:
         MONAI,
         KERAS,
         VIT5,
+        EFFICIENTNET_LITE,
         OPENMMLAB,
         RADIO,
         AIMV2,
