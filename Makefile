@@ -9,7 +9,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow test-lowest locked lock docs links lint format clean
+.PHONY: demo test test-slow test-layers test-lowest locked lock docs links lint format clean
 
 .venv/train: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -43,10 +43,20 @@ test: .venv/dev lint
 
 # The tests of pages need a browser: `apt-get install chromium` (Debian), `.venv/bin/python -m playwright install
 # --with-deps chromium`, or CHROMIUM=/path/to/it. Ubuntu's package is a snap, which does not see files in /tmp.
+# With SHARD (a number, `documents` or `rest`) a share of the slow tests; CI takes them in turns (tests/shards.py).
+# With MEASURE=1 it keeps how long each file took, from which the shares are dealt.
+SHARDS ?= 4
+SLOW := $(BIN)/python -m pytest -rs --timeout 3600 $(if $(MEASURE),--measure)
 test-slow: .venv/slow
-	$(BIN)/python -m pytest -rs -m slow --timeout 3600
+ifdef SHARD
+	$(SLOW) -n 2 --dist loadfile --shard $(if $(filter documents rest,$(SHARD)),$(SHARD),$(SHARD)/$(SHARDS))
+else
+	$(SLOW) -m slow
+	$(MAKE) test-layers test-lowest
+endif
+
+test-layers: .venv/slow
 	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(CHECK_LAYERS)
-	$(MAKE) test-lowest
 
 # A selection on the oldest PyTorch, in an environment of its own: what touches torch's own interfaces.
 test-lowest: export PIP_CONSTRAINT :=

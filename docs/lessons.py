@@ -29,13 +29,13 @@ def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     return [cell for cell in cells if "remove-cell" not in cell["metadata"].get("tags", ())]
 
 
-def executed(path: Path) -> dict[str, Any]:
-    """Return the lesson with the outputs that its cells have today."""
+def executed(path: Path, kernel: str = "python3") -> dict[str, Any]:
+    """Return the lesson with the outputs that its cells have today, in the Jupyter kernel of that name."""
     import nbformat
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute()
+    NotebookClient(notebook, timeout=600, kernel_name=kernel, record_timing=False).execute()
     for cell in notebook["cells"]:
         for numbered in (cell, *cell.get("outputs", ())):
             if "execution_count" in numbered:

@@ -23,6 +23,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from PIL import Image
 
+import shards
+
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
@@ -129,7 +131,15 @@ def _torchvision_operators() -> Iterator[None]:
     yield
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", metavar="K/N", help="a share of the slow tests, or documents: see shards.py")
+    parser.addoption("--measure", action="store_true", help="keep the seconds of each file for the shards")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.getoption("measure"):
+        reports = [report for kind in terminalreporter.stats.values() for report in kind]
+        shards.keep(report for report in reports if isinstance(report, pytest.TestReport))
     for found in UNFIT:
         terminalreporter.write_line(
             f"torchvision {found} is of another build than PyTorch {torch.__version__}: its operators were "
@@ -138,7 +148,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What needs a browser runs with `make test-slow`; what takes longest begins first.
 
     One worker then has the longest, and the other takes from it what is left.
@@ -147,3 +157,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+    if shard := config.getoption("shard"):
+        shards.select(shard, config, items)

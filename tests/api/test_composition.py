@@ -77,6 +77,7 @@ class ForTrainer(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_hugging_face_trainer(
     model: ViT, pixels: NDArray[np.uint8], labels: list[str], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_hugging_face_trainer(
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_timm_transforms(model: ViT, pixels: NDArray[np.uint8], labels: list[str]) -> None:
     pytest.importorskip("torchvision", reason="torchvision, which timm's transforms need, is not installed")
     timm_data = pytest.importorskip("timm.data", reason="the package timm is not installed")

@@ -120,6 +120,7 @@ CASES: dict[str, tuple[str, str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize("name", CASES)
 @torch.no_grad()
 def test_equals_what_peft_merges(name: str, timm: Any, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import vitreous as vt
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,

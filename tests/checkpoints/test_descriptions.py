@@ -143,6 +143,7 @@ def test_every_field_of_the_table_is_read_or_shown_by_the_weights() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_the_table_is_that_of_transformers(timm: Any, program_beside: Any) -> None:
     pytest.importorskip("transformers")
     registry = program_beside("huggingface_registry")

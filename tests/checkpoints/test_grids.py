@@ -173,6 +173,7 @@ def test_a_hybrid_of_an_odd_size_has_the_cells_of_same_padding() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize(("name", "size"), [("R26+ViT-S/32", 232), ("R50+ViT-B/16", 56)])
 def test_timm_keeps_the_odd_size_of_a_hybrid(
     name: str, size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture

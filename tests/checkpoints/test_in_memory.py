@@ -116,6 +116,7 @@ def agree(ours: nn.Module, theirs: nn.Module, size: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -140,6 +141,7 @@ def test_a_live_module_of_timm(name: str, options: dict[str, Any], timm: Any) ->
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_a_live_module_with_an_unknown_part_is_refused(timm: Any) -> None:
     from timm.models import vision_transformer
 
@@ -159,6 +161,7 @@ def test_a_live_module_with_an_unknown_part_is_refused(timm: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_a_live_module_of_transformers() -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     config = transformers.ViTConfig(
@@ -239,6 +242,7 @@ def another_activation(module: nn.Module) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize("kind", TOWERS)
 def test_a_live_tower_of_transformers_is_compared(kind: str) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -259,6 +263,7 @@ def test_a_live_tower_of_transformers_is_compared(kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize("kind", ["MarianMTModel", "VisionEncoderDecoderModel"])
 def test_a_live_text_model_of_transformers_is_compared(kind: str) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")

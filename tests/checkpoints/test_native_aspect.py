@@ -169,6 +169,7 @@ def drawn(module: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @torch.no_grad()
 def test_every_naflexvit_of_timm_is_read_used_and_written(timm: ModuleType, tmp_path: Path) -> None:
     names = timm.list_models("naflexvit*")
@@ -196,6 +197,7 @@ def test_every_naflexvit_of_timm_is_read_used_and_written(timm: ModuleType, tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @torch.no_grad()
 def test_siglip_2_of_transformers_is_used_at_any_shape(timm: ModuleType, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import vitreous as vt
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
 TOLERANCE = 2e-5
 
 

@@ -12,7 +12,7 @@ import torch
 
 import vitreous as vt
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
 TOLERANCE = 2e-5
 
 

@@ -65,6 +65,7 @@ def test_every_preprocessing_of_timm(tiny: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_every_preprocessing_of_timm_by_its_own_transform(
     torchvision: Any, timm: Any, tiny: Any, tmp_path: Path
 ) -> None:
@@ -105,6 +106,7 @@ PROCESSORS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_the_processors_of_transformers(name: str, tiny: Any, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -202,6 +204,7 @@ def test_inputs_that_are_not_square_as_timm(target: tuple[int, int], fraction: f
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_inputs_that_are_not_square_by_timm_itself(timm: Any) -> None:
     from timm.data.transforms_factory import transforms_imagenet_eval
 

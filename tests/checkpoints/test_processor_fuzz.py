@@ -14,7 +14,7 @@ import torch
 
 import vitreous as vt
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
 NAMES = ("ViT", "DeiT", "Beit", "CLIP", "Siglip", "Bit", "ChineseCLIP", "Blip", "OwlViT", "Flava")
 SQUARE: dict[str, Any] = {"height": 224, "width": 224}
 SIZES = (

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
 S = {
     "hidden_size": 32,
     "num_hidden_layers": 2,

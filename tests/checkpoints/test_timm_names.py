@@ -112,6 +112,7 @@ def test_no_published_tag_was_silently_wrong() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_the_table_is_what_the_registry_says(timm: Any, timm_registry: ModuleType) -> None:
     table = registry()
     if timm.__version__ != table["timm"]:
@@ -125,6 +126,7 @@ def test_the_table_is_what_the_registry_says(timm: Any, timm_registry: ModuleTyp
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @torch.no_grad()
 @pytest.mark.parametrize("name", registry()["read"])
 def test_every_architecture_that_is_read(
@@ -150,6 +152,7 @@ def test_every_architecture_that_is_read(
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize("name", [name for names in registry()["refused"].values() for name in names])
 def test_every_architecture_that_is_refused(name: str, timm: Any, tmp_path: Path) -> None:
     """By one sentence, whatever its weights are called."""
@@ -184,6 +187,7 @@ OTHER_ARCHITECTURES = {
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize("name", OTHER_ARCHITECTURES)
 def test_a_state_dict_of_another_architecture_is_called_by_its_name(name: str, timm: Any) -> None:
     with pytest.raises(vt.InputError, match=f"this is {OTHER_ARCHITECTURES[name]}"):

@@ -178,6 +178,7 @@ def test_damaged_shards(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_what_transformers_trainer_writes(timm: Any, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}

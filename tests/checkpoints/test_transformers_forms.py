@@ -9,7 +9,7 @@ import pytest
 
 import transformers_forms
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
 
 
 @pytest.fixture(autouse=True)

@@ -281,6 +281,7 @@ def test_several_labels_pass_through(photos):
 
 
 @pytest.mark.slow
+@pytest.mark.clock
 def test_threads_that_decode_leave_the_caller_its_cores():
     program = (
         "import torch\n"

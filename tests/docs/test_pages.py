@@ -24,6 +24,7 @@ import pytest
 from rich.console import Console
 
 import vitreous
+from environments import environment, extras_in, packages_in
 from vitreous.cli import COMMANDS, app
 from vitreous.extensions import ADDONS
 from vitreous.tasks import TASKS, task_named
@@ -437,19 +438,6 @@ def test_lessons_show_the_drawings_of_today(language: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("lesson", LESSONS)
-def test_a_lesson_prints_today_what_it_printed(lesson: str, language: str) -> None:
-    """In a plain Jupyter kernel, from its first cell to its last."""
-    pytest.importorskip("nbclient", reason="nbclient: pip install '.[docs]'")
-    lessons = lessons_module()
-    path = DOCS / language / f"{lesson}.ipynb"
-    stored, today = lessons.read(path), lessons.executed(path)
-    for before, now in zip(lessons.code_cells(stored), lessons.code_cells(today), strict=True):
-        assert lessons.printed(now) == lessons.printed(before), "".join(now["source"])
-
-
-@pytest.mark.slow
 def test_the_60_lines_of_lesson_7_take_the_weights_of_vit_pytorch(capsys: pytest.CaptureFixture[str]) -> None:
     """The block for readers who install vit-pytorch prints the difference that the lesson says: 0.0."""
     pytest.importorskip("vit_pytorch", reason="vit-pytorch: make test-slow installs it")
@@ -497,18 +485,25 @@ def world(folder: Path) -> Path:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("page", [README, *(page for page in TEXTS if blocks(page, all_of_them=False))])
 def test_commands_and_programs_run_as_printed(page: str, world: Path, tmp_path: Path) -> None:
-    """Each page on its own, in a folder with photos/ and runs/photos; its blocks one after the other."""
+    """Each page on its own, in a folder with photos/ and runs/photos; its blocks one after the other. Their
+    environment has the extra `train`, as the first page says, and what the page says to install."""
     here = tmp_path / "here"
     shutil.copytree(world, here)
-    binary = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{binary}:{os.environ['PATH']}", "VITREOUS_CACHE": str(tmp_path)}
+    text = text_of(page)
+    python = environment(tmp_path / "environment", {"train", *extras_in(text)}, packages_in(text))
+    variables = {
+        **os.environ,
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
+        "VITREOUS_CACHE": str(tmp_path),
+    }
+    variables.pop("PYTHONPATH", None)
     if any("--out runs/photos\n" in text for _, text in blocks(page)):
         shutil.rmtree(here / "runs" / "photos")
     for kind, text in blocks(page, all_of_them=False):
         if text.startswith("make "):  # what it does is tested with the Makefile
             continue
-        call = ["bash", "-e", "-c", text] if kind == "sh" else [sys.executable, "-c", text]
-        done = subprocess.run(call, cwd=here, env=environment, capture_output=True, text=True)
+        call = ["bash", "-e", "-c", text] if kind == "sh" else [str(python), "-c", text]
+        done = subprocess.run(call, cwd=here, env=variables, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}:\n{text}\n{done.stderr}"
 
 

@@ -36,7 +36,7 @@ def test_example_runs_and_says_something(example: Path, capsys: pytest.CaptureFi
 
 
 NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in NEEDED else [])
+    pytest.param(path, id=path.stem, marks=[pytest.mark.peers] if path.stem in NEEDED else [])
     for path in sorted(FOLDER.glob("*.ipynb"))
 ]
 

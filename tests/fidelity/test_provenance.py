@@ -52,12 +52,14 @@ def test_the_numbers_of_tensorflow_are_those_of_the_recipes_today(program: Any) 
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_crops_are_those_that_tensorflow_drew(program: Any) -> None:
     for row in program.crops_of_tensorflow():
         assert row.difference <= row.limit, row
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_images_look_as_after_the_draws_of_big_vision_and_timm(program: Any) -> None:
     pytest.importorskip("timm")
     for row in (*program.draws_of_big_vision(), *program.draws_of_timm()):
@@ -65,6 +67,7 @@ def test_images_look_as_after_the_draws_of_big_vision_and_timm(program: Any) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_a_recipe_trains_as_timm_does(program: Any) -> None:
     pytest.importorskip("timm")
     for row in program.from_timm(None):
@@ -72,6 +75,7 @@ def test_a_recipe_trains_as_timm_does(program: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_crops_and_operations_are_those_of_torchvision_and_timm(program: Any) -> None:
     pytest.importorskip("torchvision")
     pytest.importorskip("timm")

@@ -95,6 +95,7 @@ def test_each_method_has_a_map_and_a_check_for_each_image(model: vt.ViT) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize("steps", [8, 50])
 def test_integrated_gradients_are_those_of_captum(steps: int, model: vt.ViT) -> None:
     captum = pytest.importorskip("captum.attr", reason="captum: make test-slow installs it")

@@ -161,6 +161,7 @@ def test_what_the_head_reads_is_found_by_the_gradient(read: str, prefix: int) ->
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_a_page_of_a_module_as_it_is(tmp_path: Path) -> None:
     """Its layers are its own, so that vitreous cannot read the weights; it is left in training mode."""
     module = WAYS["softmax"]().train()
@@ -211,6 +212,7 @@ def test_preprocessing_is_for_modules_that_have_none() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_torchvisions_own_model_is_captured_and_inspected(
     images: Tensor, own_maps: list[Tensor], tmp_path: Path
 ) -> None:

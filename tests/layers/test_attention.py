@@ -70,6 +70,18 @@ def test_a_mask_forbids() -> None:
     torch.testing.assert_close(attention(z, causal)[:, :3], attention(later, causal)[:, :3])
 
 
+def test_a_mask_forbids_beside_a_bias_too() -> None:
+    """What is forbidden stays so whatever the positions add, and what they add counts for the others."""
+    attention = Attention(8, heads=2, head_dim=4, position=RelativePositions(5, 4))
+    torch.nn.init.normal_(attention.position.table)
+    causal = torch.full((5, 5), -torch.inf).triu(1)[None, None]
+    z = torch.randn(1, 5, 8)
+    free, masked = attention.attention_weights(z), attention.attention_weights(z, causal)
+    expected = free.tril() / free.tril().sum(-1, keepdim=True)
+    torch.testing.assert_close(masked, expected)
+    assert attention(z, causal).isfinite().all()
+
+
 def test_cross_attention_takes_keys_and_values_from_the_context() -> None:
     attention = CrossAttention(8, context_width=6, heads=2, head_dim=4)
     z, context = torch.randn(2, 3, 8), torch.randn(2, 5, 6)

@@ -113,6 +113,7 @@ def test_a_scheme_is_its_namesakes(scheme: Any, expected: dict[str, float]) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_the_installed_timm() -> None:
     timm = pytest.importorskip("timm")
     torch.manual_seed(0)

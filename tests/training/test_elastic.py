@@ -31,6 +31,7 @@ from vitreous.training.settings import configure, to_toml
 
 
 @pytest.mark.slow
+@pytest.mark.clock
 @pytest.mark.parametrize("shard", [False, True])
 def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
     tiny: RunConfig, splits: Splits, tmp_path: Path, shard: bool
@@ -116,6 +117,7 @@ def agents(
 
 
 @pytest.mark.slow
+@pytest.mark.clock
 @pytest.mark.parametrize("shared", [True, False])
 def test_two_machines_train_together_in_a_folder_that_both_see(
     tiny: RunConfig, tmp_path: Path, shared: bool
@@ -136,6 +138,7 @@ def test_two_machines_train_together_in_a_folder_that_both_see(
 
 
 @pytest.mark.slow
+@pytest.mark.clock
 @pytest.mark.parametrize("shard", [False, True])
 def test_a_run_goes_on_without_a_machine_that_has_gone(tiny: RunConfig, tmp_path: Path, shard: bool) -> None:
     """With fewer processes, from the newest checkpoint; nothing that was saved is taken again."""

@@ -32,6 +32,7 @@ def pages_touched_anew(how: str) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.clock
 @pytest.mark.skipif(sys.platform != "linux", reason="counts Linux's page faults")
 def test_what_was_freed_is_used_again_without_asking_the_system() -> None:
     assert pages_touched_anew("keep") < pages_touched_anew("as it is") / 4

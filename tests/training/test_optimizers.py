@@ -9,6 +9,7 @@ from torch import nn
 
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.addons.text.transformer import Transformer
+from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.tasks import OBJECTIVES
@@ -233,3 +234,74 @@ def test_muon_orthogonalizes_query_key_and_value_apart() -> None:
         three.step()
     torch.testing.assert_close(weight, torch.cat(list(apart)))
     assert one.state[weight]["momentum_buffer"].shape == (24, 8)
+
+
+class Noted(nn.Module):
+    """Two weights, and what the objective drew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2))
+        self.drawn: list[float] = []
+
+
+def step_of(config: TrainingConfig) -> tuple[Noted, TrainStep]:
+    """A step whose loss is the mean of weight · row over a batch, with a number drawn in each part."""
+    model = Noted()
+    learner = Learner.begin(model, config)
+
+    def objective(module: Noted, batch: Batch, generator: torch.Generator) -> Any:
+        module.drawn.append(torch.rand((), generator=generator).item())
+        return (batch.images @ module.weight).mean(), {}
+
+    return model, TrainStep(learner, LossOf(model, objective), config, seed=0)
+
+
+def rows(*values: tuple[float, float]) -> Batch:
+    return Batch(torch.tensor(values), torch.zeros(len(values), dtype=torch.long), torch.arange(len(values)))
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1.0, (5 / 13, 12 / 13)), (26.0, (5.0, 12.0))])
+def test_a_gradient_is_scaled_down_to_the_limit_and_never_up(
+    limit: float, expected: tuple[float, float]
+) -> None:
+    """It keeps its direction: (5, 12) has the norm 13."""
+    model, step = step_of(TrainingConfig(optimizer=AdamWConfig(clip_norm=limit)))
+    step.prepare(rows((5.0, 12.0)))
+    assert model.weight.grad is not None
+    assert model.weight.grad.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(("parts", "taken"), [(1, 1), (2, 2), (4, 3)])
+def test_the_gradient_of_parts_is_that_of_the_batch(parts: int, taken: int) -> None:
+    """Of parts that are not of one size, each counts by its images: five in two are three and two."""
+    machine = {"grad_accum_steps": parts}
+    model, step = step_of(TrainingConfig(machine=machine, optimizer=AdamWConfig(clip_norm=None)))
+    batch = rows((1.0, 0.0), (2.0, 1.0), (3.0, 5.0), (10.0, -4.0), (20.0, 8.0))
+    measured = step.gradient(batch)
+    assert sum(images for images, _ in measured) == 5
+    assert len(measured) == taken
+    assert model.weight.grad is not None
+    assert model.weight.grad.tolist() == pytest.approx([7.2, 2.0])
+
+
+def test_each_step_draws_its_own_numbers_whenever_it_is_taken() -> None:
+    config = TrainingConfig()
+    (whole, step), (resumed, again) = step_of(config), step_of(config)
+    for _ in range(3):
+        step(rows((1.0, 1.0)))
+    again.learner.step = 2
+    again(rows((1.0, 1.0)))
+    assert len(set(whole.drawn)) == 3
+    assert resumed.drawn == whole.drawn[2:]
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (16, 4), (8, 8)])
+def test_muons_step_has_the_size_of_its_longer_side(shape: tuple[int, int]) -> None:
+    """2502.16982: 0.2 sqrt(max(A, B)) of a matrix whose singular values are about one."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.zeros(shape))
+    weight.grad = torch.randn(shape)
+    Muon([{"params": [weight]}], {}, lr=1.0, momentum=0.0).step()
+    found = torch.linalg.svdvals(weight.detach()) / (0.2 * max(shape) ** 0.5)
+    assert 0.6 < found.min() <= found.max() < 1.3  # five steps of Newton and Schulz leave them there

@@ -48,6 +48,15 @@ def test_curves(kind: str, step: int, expected: float) -> None:
     assert learning_rate(step, 100, config) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["linear", "cosine"])
+def test_the_curve_begins_after_the_warmup(kind: str) -> None:
+    """Half of the steps after it are half of the curve, whose last step is close to nothing."""
+    config = schedule_of(kind=kind, warmup=20)
+    assert learning_rate(20, 100, config) == 1.0
+    assert learning_rate(60, 100, config) == pytest.approx(0.5)
+    assert 0 < learning_rate(99, 100, config) < 0.02
+
+
 def test_warmup_may_begin_at_a_share_of_the_peak() -> None:
     config = schedule_of(kind="cosine", warmup=4, warmup_start=0.0)
     assert [learning_rate(step, 100, config) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]

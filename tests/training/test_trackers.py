@@ -103,6 +103,7 @@ def records(content: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_weights_and_biases_offline(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="wandb: pip install 'vitreous[track]'")
     from wandb.proto import wandb_internal_pb2
@@ -137,6 +138,7 @@ def test_weights_and_biases_offline(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_mlflow_in_a_local_file(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow: pip install 'vitreous[track]'")
     address = f"sqlite:///{tmp_path}/mlflow.db"
@@ -170,6 +172,7 @@ def test_mlflow_in_a_local_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_trackio_in_a_local_folder(tmp_path: Path) -> None:
     pytest.importorskip("trackio", reason="trackio: pip install 'vitreous[track]'")
     done = train(tmp_path, "trackio", TRACKIO_DIR=str(tmp_path / "trackio"))

@@ -23,7 +23,7 @@ from vitreous.checkpoints.saving import save
 
 from .conftest import app_of, at_an_address, image, make_vit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
 DEPLOY = Path(__file__).parents[3] / "examples" / "deploy"
 SERVERS = DEPLOY.parent / "model_servers"
 

@@ -174,6 +174,7 @@ def replace_model(old: Path, model: vt.ViT) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.clock
 def test_loading_again_loses_no_request(tmp_path: Path) -> None:
     """Two clients ask without a pause while the model is loaded again, and while it cannot be; each request
     has a connection of its own, and is never repeated."""

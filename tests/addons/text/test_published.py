@@ -80,6 +80,7 @@ def test_numbers_of_a_vocabulary_may_be_written_as_text_or_with_a_point(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 def test_translations_with_live_peers(peer_families: ModuleType, tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
@@ -88,6 +89,7 @@ def test_translations_with_live_peers(peer_families: ModuleType, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @torch.no_grad()
 def test_a_published_reader_reads(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 
-pytestmark = pytest.mark.slow  # writes its checkpoints with transformers
+pytestmark = [pytest.mark.slow, pytest.mark.peers]  # writes its checkpoints with transformers
 
 Damage = Callable[[dict[str, Any], dict[str, torch.Tensor]], Any]
 

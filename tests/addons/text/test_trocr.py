@@ -9,6 +9,7 @@ import vitreous as vt
 
 
 @pytest.mark.slow
+@pytest.mark.peers
 @pytest.mark.parametrize(("width", "heads"), [(16, 2), (15, 3)])
 def test_sinusoidal_positions_are_those_of_transformers(width: int, heads: int, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")

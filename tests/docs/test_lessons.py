@@ -1,0 +1,68 @@
+"""The lessons as a stranger runs them: with what their first cell installs, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from environments import environment, extras_in, kernel
+
+DOCS = Path(__file__).parents[2] / "docs"
+LESSONS = sorted(path.stem for path in (DOCS / "en" / "learn").glob("*.ipynb"))
+LANGUAGES = ("en", "ko")
+
+
+def lessons_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.delitem(sys.modules, "lessons", raising=False)
+    import lessons
+
+    return lessons
+
+
+def first_cell(lesson: str, language: str) -> str:
+    """Return the cell that installs vitreous where it is missing."""
+    notebook = json.loads((DOCS / language / "learn" / f"{lesson}.ipynb").read_text(encoding="utf-8"))
+    return next("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_both_languages_of_a_lesson_install_the_same(lesson: str) -> None:
+    english, korean = (extras_in(first_cell(lesson, language)) for language in LANGUAGES)
+    assert "train" in english
+    assert english == korean
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Jupyter kernels, each with the extras in its name: those that a first cell of a lesson installs."""
+    pytest.importorskip("nbclient", reason="nbclient: make docs installs it")
+    folder = tmp_path_factory.mktemp("jupyter")
+    for extras in {frozenset(extras_in(first_cell(lesson, "en"))) for lesson in LESSONS}:
+        name = "-".join(sorted(extras))
+        kernel(folder, environment(folder / "environments" / name, extras), name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(folder))
+        patch.delenv("PYTHONPATH", raising=False)
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_prints_today_what_it_printed(
+    lesson: str, language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a plain Jupyter kernel, from its first cell to its last."""
+    lessons = lessons_module(monkeypatch)
+    path = DOCS / language / "learn" / f"{lesson}.ipynb"
+    extras = extras_in(first_cell(lesson, language))
+    stored, today = lessons.read(path), lessons.executed(path, "-".join(sorted(extras)))
+    for before, now in zip(lessons.code_cells(stored), lessons.code_cells(today), strict=True):
+        assert lessons.printed(now) == lessons.printed(before), "".join(now["source"])
