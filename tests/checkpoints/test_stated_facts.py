@@ -252,6 +252,33 @@ def test_forms_in_which_weights_are_kept(
     same(expected, tmp_path / "m.pth", heads=4)
 
 
+def test_the_names_of_eva_02_s_own_code(tiny: Any, tmp_path: Path) -> None:
+    """Of EVA-02-CLIP, whose rotary positions no weight shows."""
+    rotary = {"offset": 0.0, "reference": (16, 16), "axes": "yx", "temperature": 10000.0}
+    fields = {"position": {"kind": "learned", "rotary": rotary}, "extra_norms": ("attention", "mlp")}
+    model = tiny(width=768, heads=12, mlp_dim=64, depth=1, mlp="swiglu", num_classes=7, **fields)
+    names = {".attn.norm.": ".attn.inner_attn_ln.", ".mlp.norm.": ".mlp.ffn_ln.", ".mlp.fc2.": ".mlp.w3."}
+    state: State = {"text.ln_final.weight": torch.zeros(3), "visual.rope.freqs_cos": torch.zeros(4, 64)}
+    vt.save(model, tmp_path / "m", format="timm")
+    for name, tensor in load_file(tmp_path / "m" / "model.safetensors").items():
+        for theirs, own in names.items():
+            name = name.replace(theirs, own)
+        parts = {name: tensor}
+        if ".attn.qkv." in name:
+            thirds = zip("qkv", tensor.chunk(3), strict=True)
+            parts = {name.replace("qkv", f"{part}_proj"): each for part, each in thirds}
+        if ".mlp.fc1." in name:
+            parts = {name.replace("fc1", f"w{i + 1}"): each for i, each in enumerate(tensor.chunk(2))}
+        state |= {f"visual.{part}": each.clone() for part, each in parts.items()}
+    del state["visual.blocks.0.attn.k_proj.bias"]
+    for part in "qv":
+        state[f"visual.blocks.0.attn.{part}_bias"] = state.pop(f"visual.blocks.0.attn.{part}_proj.bias")
+    torch.save(state, tmp_path / "eva.pt")
+    with torch.no_grad():
+        model.blocks[0].attention.qkv.bias.chunk(3)[1].zero_()
+    same(model, tmp_path / "eva.pt")
+
+
 def test_the_folder_of_the_hub_s_cache(tiny: Any, tmp_path: Path) -> None:
     model = tiny()
     folder = tmp_path / "models--org--name"

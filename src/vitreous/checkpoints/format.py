@@ -77,6 +77,7 @@ class Spec(NamedTuple):
     task: str | None = "classification"  # what the head's outputs mean, where there is a head
     origin: Origin | None = None  # of the weights before they came into this file
     interpolation: str | None = None  # where the model's own code differs from its format's
+    patch_interpolation: str | None = None  # likewise
     used_size: tuple[int, int] | None = None  # of images, where not that of its table
     temperature: float = 1.0  # that the head's logits are divided by, for calibration
     make: Callable[..., nn.Module] = meta_model  # from the configuration to the model without weights

@@ -114,12 +114,12 @@ def timm_config(module: Any, cfg: Mapping[str, object]) -> dict[str, object]:
         "no_embed_class": getattr(module, "no_embed_class", None),
         "pool_include_prefix": getattr(module, "pool_include_prefix", None),
     } | eva_arguments(module)
+    args["global_pool"] = getattr(module, "global_pool", None)
     if embeds := getattr(module, "embeds", None):
         args = {name: value for name, value in args.items() if name in timm_naflex.ARGUMENTS}
         args |= timm_naflex.arguments_of_module(embeds)
     return {
         "architecture": cfg.get("architecture", ""),
-        "global_pool": getattr(module, "global_pool", None),
         "model_args": {name: value for name, value in args.items() if value is not None},
         "pretrained_cfg": {name: value for name, value in cfg.items() if value is not None},
     }

@@ -171,7 +171,7 @@ def read_specification(
     for conflict in spec.source.facts.conflicts:
         log.warning("%s: %s", file.where, conflict)
     positions = named or spec.interpolation or found.format.interpolation
-    patches = found.format.patch_interpolation
+    patches = spec.patch_interpolation or found.format.patch_interpolation
     if named:
         patches = "timm" if named == "timm" else "flexivit"
     if found.format.name != "vitreous":

@@ -140,7 +140,8 @@ class StoredModule:
 
     def __getattr__(self, name: str) -> Any:
         state = self.stored.state
-        for part in (state, state.get("_modules") or {}, state.get("_buffers") or {}):
+        inner = (state.get(each) or {} for each in ("_modules", "_parameters", "_buffers"))
+        for part in (state, *inner):
             if name in part:
                 found = part[name]
                 return StoredModule(found) if is_module(found) else found

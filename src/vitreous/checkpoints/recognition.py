@@ -209,6 +209,9 @@ def most_probable(file: File, found: Sequence[Found]) -> Found:
     return chosen
 
 
+LAYER = re.compile(r"(?:^|\.)(?:blocks|layers|layer|resblocks)\.(\d+)\.")
+
+
 def unrecognized(file: File) -> str:
     """What a checkpoint is that no format recognizes, as the rest of a sentence."""
     names = all_names(file)
@@ -216,6 +219,12 @@ def unrecognized(file: File) -> str:
     named = f" (config.json calls it {kind})" if kind else ""
     if what := network_of(names):
         return f"this is {what}{named}; vitreous reads Vision Transformers: {', '.join(formats())}"
+    numbers = {int(found[1]) for name in names if (found := LAYER.search(name))}
+    if numbers and 0 not in numbers:
+        return (
+            "its first layer has no weights: it was taken out, or replaced (nn.Identity, say); models whose "
+            "layers differ are not known here"
+        )
     keys = [key for key in file.parts if key]
     inside = f", under {listing(keys)}" if keys else ""
     return (

@@ -147,7 +147,8 @@ def header_entry(path: Path, name: str, fields: Any, start: int, size: int, chec
         raise InputError(f"{path}: {name!r} is damaged: its type, shape or place in the file is not right")
 
     def read() -> Tensor:
-        tensor = read_block(path, start + begin, dtype, shape)
+        read_here = mapped if (end - begin) >= LARGE and not (start + begin) % dtype.itemsize else read_block
+        tensor = read_here(path, start + begin, dtype, shape)
         if checksum is not None and crc32(tensor) != checksum:
             raise InputError(f"{path}: {name!r} is damaged: its checksum is not that of its bytes")
         return tensor
@@ -284,8 +285,9 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
 
 
 def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """A tensor that lies in the file, as a private copy on write. Google's matrices are transposed, so each
-    is copied once in any case, and this saves the copy before."""
+    """A tensor that lies in the file, as a private copy on write: its pages are read when they are first
+    used, and what is copied in any case (a matrix of Google's, transposed) is not copied twice. A file that
+    is replaced by another, as `save` does it, stays what it was."""
     count = prod(shape)
     first = offset - offset % mmap.ALLOCATIONGRANULARITY
     length = offset - first + count * dtype.itemsize

@@ -357,9 +357,11 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
 
 def is_finite(tensor: Tensor) -> bool:
     """Whether every number of a tensor is; one without numbers (on the meta device) counts as finite."""
-    return tensor.is_meta or bool(
-        torch.isfinite(tensor if tensor.element_size() > 1 else tensor.float()).all()
-    )
+    if tensor.is_meta:
+        return True
+    tensor = tensor if tensor.element_size() > 1 else tensor.float()
+    # NaN and infinity reach the sum, which is several times faster than to look at each number
+    return bool(torch.isfinite(tensor.sum(dtype=torch.float32)) or torch.isfinite(tensor).all())
 
 
 def check_finite(outputs: Tensor) -> Tensor:

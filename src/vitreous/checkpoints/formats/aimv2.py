@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.format import (
     GATED,
@@ -31,6 +33,7 @@ from vitreous.checkpoints.weights import (
     Row,
     fixed,
     linear_stem,
+    packed,
     pairs,
     same,
     stacked,
@@ -142,14 +145,10 @@ def read_aimv2(source: Source) -> Spec:
     layer = names.layer.format(0)
     if f"{layer}{names.projections[0]}.bias" in source.tensors:
         raise InputError(f"{source.where}: an AIMv2 with biases is not known here")
-    if heads := [name for name in source.tensors if name.startswith("head.")]:
-        if kind_of(source.specified.get("pooling")) != "mean":
-            raise InputError(
-                f"{source.where}: its attention pooling (use_head) is not known here: pass pooling='mean' to "
-                "read the tower without it"
-            )
-        source.assumed.append("pooling by the mean, without its attention pooling")
-        source = source.renamed(lambda name: None if name in heads else name)
+    pooled = "head.cls_token" in source.tensors
+    if pooled and kind_of(source.specified.get("pooling")) == "mean":  # the tower without it
+        source = source.without([name for name in source.tensors if name.startswith("head.")])
+        pooled = False
     rows = [same("stem.projection.weight", f"{names.patches}.weight"), *layer_rows(names)]
     shapes = shape_fields(source, rows)
     native, size = names.positions not in source.tensors, described.get("image_size", 224)
@@ -175,11 +174,35 @@ def read_aimv2(source: Source) -> Spec:
         "norm_eps": described["rms_norm_eps"],
         "qkv_bias": False,
         "class_token": False,
-        "pooling": "mean",
+        "pooling": {"kind": "attention", "mlp_dim": 1} if pooled else "mean",
     }
     config = configured(ViTConfig, source, fields)
     look = preprocessing_of(source, config)
-    return Spec(source, config, aimv2_rows(config, native=native, names=names), look, task=None)
+    table = aimv2_rows(config, native=native, names=names)
+    table += pooling_rows(config.width, biased="head.k_proj.bias" in source.tensors) if pooled else []
+    return Spec(source, config, table, look, task=None)
+
+
+def pooling_rows(width: int, *, biased: bool) -> list[Row]:
+    """Its attention pooling as ours: the query is not projected, which the unit matrix does not either, and
+    no MLP follows, which one of zeros adds nothing to."""
+    attention, key_value = "pool.attention", ["head.k_proj", "head.v_proj"]
+    unit = {
+        f"{attention}.query.weight": torch.eye(width),
+        f"{attention}.query.bias": torch.zeros(width),
+        "pool.norm.weight": torch.ones(width),
+        "pool.mlp.gate_expand.weight": torch.zeros(2, width),
+        "pool.mlp.gate_expand.bias": torch.zeros(2),
+        "pool.mlp.contract.weight": torch.zeros(width, 1),
+        "pool.mlp.contract.bias": torch.zeros(width),
+    }
+    key_values = packed(f"{attention}.key_value", key_value)
+    return [
+        same("pool.probe", "head.cls_token"),
+        *(key_values if biased else [without_bias(f"{attention}.key_value", key_value)]),
+        *pairs({"out": "output_proj"}, f"{attention}.", "head."),
+        *(fixed(name, value, part="an MLP after attention pooling") for name, value in unit.items()),
+    ]
 
 
 def write_aimv2(model: Model, path: Path) -> None:

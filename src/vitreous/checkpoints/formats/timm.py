@@ -42,6 +42,7 @@ from vitreous.checkpoints.formats.timm_variants import (
     hybrid_rows,
     resnet_stem,
     rotary_fields,
+    under_timm_names,
 )
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import Row, linear_stem, packed, pairs, same, stacked, without_bias
@@ -147,8 +148,12 @@ CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: 
 
 
 def read_timm(source: Source) -> Spec:
+    source = under_timm_names(source)
     source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight", timm_naflex.PROJECTION)
-    interpolation, naflex = None, timm_naflex.is_naflex(source)
+    naflex = timm_naflex.is_naflex(source)
+    # timm resamples positions and patches of these models without antialiasing, linearly
+    linear = any(each in source.facts.name for each in ("flexi", "radio")) and not naflex
+    interpolation, patches = ("timm-npz", "flexivit") if linear else (None, None)
     known = checked_arguments(source)
     if naflex:
         interpolation = timm_naflex.interpolation_of(known, source.where)
@@ -160,7 +165,16 @@ def read_timm(source: Source) -> Spec:
         interpolation = "beit"
     look = timm_preprocessing(source, config)
     size = timm_naflex.used_size(source, config, sizes_of(source, known)) if naflex else None
-    return Spec(source, config, rows, look, source.facts.labels, interpolation=interpolation, used_size=size)
+    return Spec(
+        source,
+        config,
+        rows,
+        look,
+        source.facts.labels,
+        interpolation=interpolation,
+        patch_interpolation=patches,
+        used_size=size,
+    )
 
 
 def checked_arguments(source: Source) -> Statements:

@@ -6,13 +6,16 @@ attention pooling are arguments that no weight shows. Hybrids: a ResNetV2 before
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
-from vitreous.checkpoints.facts import number_of
+from vitreous.checkpoints.facts import CONFIG, number_of
 from vitreous.checkpoints.format import PLAIN_VIT, ShapeFields, as_pair, kind_of
+from vitreous.checkpoints.formats.timm_facts import timm_facts
+from vitreous.checkpoints.formats.timm_registry import description_of
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import Row, pairs
 from vitreous.errors import InputError
@@ -56,6 +59,41 @@ EVA_LIMITS = PLAIN_VIT | {
     "position.rotary.periods": (None,),
     "position.rotary.coordinates": ("index", "centered"),
 }
+
+
+# What EVA-02's own code calls what timm calls otherwise.
+EVA_NAMES = {
+    ".attn.inner_attn_ln.": ".attn.norm.",
+    ".mlp.ffn_ln.": ".mlp.norm.",
+    ".mlp.w12.": ".mlp.fc1.",
+    ".mlp.w1.": ".mlp.fc1_g.",
+    ".mlp.w2.": ".mlp.fc1_x.",
+    ".mlp.w3.": ".mlp.fc2.",
+}
+APART = {".attn.q_bias": ".attn.q_proj.bias", ".attn.v_bias": ".attn.v_proj.bias"}
+# The architectures of the image towers of EVA-02-CLIP, by width.
+EVA_CLIP = {768: "eva02_base_patch16_clip_224.merged2b", 1024: "eva02_large_patch14_clip_224.merged2b"}
+
+
+def under_timm_names(source: Source) -> Source:
+    """A checkpoint of EVA-02's own code under timm's names, without the angles that it stores; any other as
+    it is. The rotary positions of EVA-02-CLIP, which no weight shows, are those of timm's architecture of the
+    same width."""
+    if "blocks.0.mlp.w3.weight" not in source.tensors:
+        return source
+    names = EVA_NAMES | (APART if "blocks.0.attn.q_proj.weight" in source.tensors else {})
+
+    def rename(name: str) -> str | None:
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        return None if "rope.freqs_" in name else name
+
+    named = source.renamed(rename)
+    width = source.size("patch_embed.proj.weight", 0, ndim=4)
+    if source.facts.name or width not in EVA_CLIP or not source.inside.endswith("visual."):
+        return named
+    source.assumed.append(f"rotary positions and heads of timm's {EVA_CLIP[width]}")
+    return replace(named, facts=timm_facts({CONFIG: description_of(EVA_CLIP[width])}, named))
 
 
 def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, object]:
