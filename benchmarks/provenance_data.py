@@ -332,7 +332,7 @@ def resizing_of_torchvision(sources: Path | None) -> Iterator[Row]:
             input_size=config.model.image_size[0], eval_crop_ratio=config.preprocessing.crop_fraction
         )
         seen = load(sources / path).build_transform(False, options)(image)
-        mine = config.prepared.normalize(config.prepared.pixels(image))
+        mine = config.prepared(image)
         scale = 255 * torch.tensor(config.preprocessing.std).view(3, 1, 1)
         apart = mean_difference(mine * scale, seen * scale)
         yield Row(name, "resizing in evaluation", apart, "375x500", f"{path}, {where}", limit)
@@ -456,7 +456,7 @@ def images_of_bit(sources: Path) -> Iterator[Row]:
     ours = crop_pixels(to_tensor(image), (16, 32, 480, 960), (512, 1024), look)
     apart = mean_difference(ours.permute(1, 2, 0), cut)
     yield Row(name, "resizing of crops", apart, "512x1024", source, LIMITS["resizing"])
-    seen, evaluated = valid.transform(image), look.normalize(look.pixels(image))
+    seen, evaluated = valid.transform(image), look(image)
     apart = mean_difference(evaluated * 127.5, seen * 127.5)
     yield Row(name, "resizing in evaluation", apart, "512x1024", source, LIMITS["resizing"])
     rows = np.array([*loader.sampler]).reshape(-1, batch)

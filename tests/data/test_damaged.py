@@ -10,15 +10,14 @@ import pytest
 from PIL import Image
 
 from vitreous.cli import run
-from vitreous.data import decoding
 from vitreous.data.config import AugmentationConfig, DataConfig
-from vitreous.data.decoding import ENDS_TOO_EARLY, BadImage, EncodedImage, decode, open_image
 from vitreous.data.image_list import ImageList, image_list
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.sources import open_data
 from vitreous.data.transforms import evaluation_pixels
-from vitreous.errors import InputError
+from vitreous.errors import InputError, is_installed
 from vitreous.models.preprocessing import NativePreprocessing, Preprocessing
+from vitreous.models.stored import ENDS_TOO_EARLY, BadImage, open_image, register_plugin, stored
 
 
 def with_damaged_exif(make_smooth):
@@ -46,7 +45,7 @@ def stumble_at_exif(monkeypatch):
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_damaged_exif_data_that_pillow_passes_over_are_not_read_again(make_smooth, channels):
-    encoded = EncodedImage(with_damaged_exif(make_smooth), "made", channels)
+    encoded = stored(with_damaged_exif(make_smooth), "made", channels)
     preprocessing = Preprocessing(size=(16, 16), channels=channels)
     assert evaluation_pixels(encoded, preprocessing).shape == (channels, 16, 16)
 
@@ -54,7 +53,7 @@ def test_damaged_exif_data_that_pillow_passes_over_are_not_read_again(make_smoot
 def test_damaged_exif_data_are_skipped_and_named(make_smooth, photos, monkeypatch):
     data = with_damaged_exif(make_smooth)
     stumble_at_exif(monkeypatch)
-    for read in (decode, lambda *named: EncodedImage(*named, 3)):
+    for read in (lambda *named: stored(*named, 1), lambda *named: stored(*named, 3)):
         with pytest.raises(BadImage, match="its EXIF data is broken"):
             read(data, "made")
     (photos / "cat" / "0.jpg").write_bytes(data)
@@ -172,7 +171,7 @@ def test_what_pillow_reads_is_read(form, suffix, photos, make_smooth):
 
 
 def test_a_format_without_its_plugin_names_the_line_that_installs_it(monkeypatch):
-    monkeypatch.setattr(decoding, "is_installed", lambda module: False)
+    monkeypatch.setattr("vitreous.models.stored.is_installed", lambda module: False)
     for data, name in ((b"\0\0\0\x18ftypheic" + b"\0" * 40, "HEIF"), (b"\xff\x0a" + b"\0" * 40, "JXL")):
         with pytest.raises(BadImage, match=rf"an image of the format {name}: pip install 'vitreous\[heic\]'"):
             open_image(data, "made")
@@ -184,11 +183,11 @@ def test_a_plugin_is_registered_when_it_is_needed(monkeypatch):
         "HEIF", lambda file, name: Image.new("RGB", (7, 5)), lambda prefix: prefix[4:8] == b"ftyp"
     )
     monkeypatch.setitem(sys.modules, "pillow_heif", plugin)
-    monkeypatch.setattr(decoding, "is_installed", lambda module: True)
+    monkeypatch.setattr("vitreous.models.stored.is_installed", lambda module: True)
     monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
-    decoding.register_plugin.cache_clear()
+    register_plugin.cache_clear()
     assert open_image(b"\0\0\0\x18ftypheic" + b"\0" * 40, "made").size == (7, 5)
-    decoding.register_plugin.cache_clear()
+    register_plugin.cache_clear()
 
 
 def test_a_folder_to_predict_names_what_it_cannot_read(tmp_path, make_jpeg):
@@ -196,7 +195,7 @@ def test_a_folder_to_predict_names_what_it_cannot_read(tmp_path, make_jpeg):
     (tmp_path / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 40)
     images = image_list(str(tmp_path))
     assert (len(images), images.missing) == (2, {})
-    if not decoding.is_installed("pillow_heif"):
+    if not is_installed("pillow_heif"):
         with pytest.raises(BadImage, match=r"HEIF: pip install 'vitreous\[heic\]'"):
             images.image(1)
 

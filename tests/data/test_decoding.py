@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.decoding import BadImage, EncodedImage, decode
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
-from vitreous.models.preprocessing import Preprocessing, to_tensor, upright
+from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.models.stored import BadImage, stored, upright
 from vitreous.rng import numpy_generator
 
 
@@ -33,19 +33,19 @@ MODES = [
 @pytest.mark.parametrize(("form", "mode"), MODES)
 def test_every_format_and_mode(form, mode, channels, make_smooth):
     source = make_smooth(1, 30, 44)
-    encoded = EncodedImage(save(source.convert(mode), form), "made", channels)
+    encoded = stored(save(source.convert(mode), form), "made", channels)
     pixels = encoded.pixels()
     assert encoded.size == (30, 44)
     assert pixels.shape == (channels, 30, 44)
     assert pixels.dtype == torch.uint8
-    expected = to_tensor(upright(decode(encoded.data, "made"), channels))
+    expected = to_tensor(upright(Image.open(io.BytesIO(encoded.source)), channels))
     assert torch.equal(pixels, expected)
 
 
 @pytest.mark.parametrize("form", ["PNG", "TIFF"])
 def test_16_bit_gray_is_scaled_not_clipped(form):
     values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
-    pixels = EncodedImage(save(Image.fromarray(values), form), "made", 1).pixels()
+    pixels = stored(save(Image.fromarray(values), form), "made", 1).pixels()
     assert np.array_equal(pixels[0].numpy(), np.rint(values / 257).astype(np.uint8))
 
 
@@ -54,9 +54,9 @@ def test_16_bit_gray_is_scaled_not_clipped(form):
 def test_exif_orientation_is_honored(form, orientation, make_smooth):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    encoded = EncodedImage(save(make_smooth(2, 30, 44), form, exif=exif.tobytes()), "made", 3)
+    encoded = stored(save(make_smooth(2, 30, 44), form, exif=exif.tobytes()), "made", 3)
     assert encoded.size == ((44, 30) if orientation >= 5 else (30, 44))
-    assert torch.equal(encoded.pixels(), to_tensor(upright(decode(encoded.data, "made"))))
+    assert torch.equal(encoded.pixels(), to_tensor(upright(Image.open(io.BytesIO(encoded.source)))))
     assert encoded.pixels().shape[1:] == encoded.size
 
 
@@ -85,7 +85,7 @@ def giant() -> bytes:
 )
 def test_what_is_no_image_is_bad_and_says_why(data, reason, make_jpeg):
     with pytest.raises(BadImage, match=reason) as caught:
-        EncodedImage(data(make_jpeg(0)), "made", 3).pixels()
+        stored(data(make_jpeg(0)), "made", 3).pixels()
     assert caught.value.name == "made"
     assert "0x" not in caught.value.reason
 
@@ -103,13 +103,13 @@ def test_evaluation_equals_pillow_within_1_of_255(size, interpolation, make_smoo
             preprocessing = Preprocessing(
                 size=(224, 224), resize=mode, crop_fraction=fraction, interpolation=interpolation
             )
-            ours = evaluation_pixels(EncodedImage(data, "made", 3), preprocessing)
-            pillows = to_tensor(preprocessing.image(decode(data, "made")))
+            ours = evaluation_pixels(stored(data, "made", 3), preprocessing)
+            pillows = to_tensor(preprocessing.image(Image.open(io.BytesIO(data))))
             assert (ours.int() - pillows.int()).abs().max() <= 1
 
 
 def test_a_large_jpeg_is_decoded_no_finer_than_the_crop_needs(make_jpeg):
-    encoded = EncodedImage(make_jpeg(4, 1200, 1600), "made", 3)
+    encoded = stored(make_jpeg(4, 1200, 1600), "made", 3)
     assert encoded.rough((300, 400)).shape == (3, 300, 400)
     assert encoded.rough((301, 400)).shape == (3, 600, 800)
     assert encoded.rough((601, 1)).shape == encoded.pixels().shape
@@ -119,14 +119,16 @@ def test_a_large_jpeg_is_decoded_no_finer_than_the_crop_needs(make_jpeg):
 
 def test_a_crop_shows_the_box_it_names(make_jpeg):
     """The crop of a DCT-scaled JPEG lies where that of the whole image does."""
-    encoded = EncodedImage(make_jpeg(5, 1200, 1600), "made", 3)
+    encoded = stored(make_jpeg(5, 1200, 1600), "made", 3)
     preprocessing = Preprocessing(size=(64, 64))
     for copy in range(20):
         box = random_crop(encoded.size, RandomResizedCropConfig(), numpy_generator(0, "sample", 0, 0, copy))
         top, left, h, w = box
         assert 0 <= top <= top + h <= 1200
         assert 0 <= left <= left + w <= 1600
-        whole = upright(decode(encoded.data, "made")).resize((64, 64), 3, box=(left, top, left + w, top + h))
+        whole = upright(Image.open(io.BytesIO(encoded.source))).resize(
+            (64, 64), 3, box=(left, top, left + w, top + h)
+        )
         error = (crop_encoded(encoded, box, preprocessing).float() - to_tensor(whole).float()).abs().mean()
         assert error < 2
 
@@ -154,6 +156,6 @@ def test_a_crop_that_never_fits_is_the_center():
 def test_a_jpeg_that_ends_in_its_head_is_bad(length, make_jpeg):
     head = make_jpeg(1)[:length]
     with pytest.raises(BadImage):
-        EncodedImage(head, "made", 3).pixels()
+        stored(head, "made", 3).pixels()
     with pytest.raises(BadImage):
-        EncodedImage(head[:3] + b"\xff", "made", 3).pixels()
+        stored(head[:3] + b"\xff", "made", 3).pixels()

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.decoding import ENDS_TOO_EARLY, JPEG_END, EncodedImage, truncated_jpeg
 from vitreous.data.transforms import crop_encoded, evaluation_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import ENDS_TOO_EARLY, JPEG_END, stored, truncated_jpeg
 from vitreous.rng import numpy_generator
 
 pytest.importorskip("simplejpeg")
@@ -37,7 +37,7 @@ KINDS = [{"subsampling": each} for each in ("4:2:0", "4:2:2", "4:4:4")] + [
 def test_the_upper_rows_are_those_of_the_whole_image(kind, until):
     channels = 1 if kind.get("mode") == "L" else 3
     data = made(**kind)
-    whole, part = (EncodedImage(data, "made", channels) for _ in range(2))
+    whole, part = (stored(data, "made", channels) for _ in range(2))
     assert torch.equal(part.pixels(until=until)[:, :until], whole.pixels()[:, :until])
     for least in ((203, 151), (101, 75), (50, 37), (25, 18)):
         rough, upper = whole.rough(least), part.rough(least, until=until)
@@ -59,7 +59,7 @@ def test_a_lower_image_is_said_to_be_where_its_rows_follow_each_other():
 
 def test_a_progressive_image_is_decoded_whole():
     data = made(progressive=True)
-    encoded = EncodedImage(data, "made", 3)
+    encoded = stored(data, "made", 3)
     assert torch.equal(encoded.pixels(until=20), encoded.pixels())
 
 
@@ -69,12 +69,12 @@ def test_a_truncated_image_is_repaired_though_the_crop_has_its_rows(part):
     whole = made(600, 500)
     data = whole[: int(part * len(whole))]
     preprocessing = Preprocessing(size=(64, 64))
-    encoded, good = EncodedImage(data, "made", 3), EncodedImage(whole, "made", 3)
+    encoded, good = stored(data, "made", 3), stored(whole, "made", 3)
     crop = crop_encoded(encoded, (0, 0, 40, 40), preprocessing)
     assert encoded.damage == ENDS_TOO_EARLY
     difference = crop.int() - crop_encoded(good, (0, 0, 40, 40), preprocessing).int()
     assert difference.abs().float().mean() < 12  # Pillow's decoding, and the faster one
-    encoded = EncodedImage(data, "made", 3)
+    encoded = stored(data, "made", 3)
     evaluation_pixels(encoded, Preprocessing(size=(64, 64), crop_fraction=0.5))
     assert encoded.damage == ENDS_TOO_EARLY
     assert good.damage is None
@@ -87,9 +87,7 @@ def test_crops_are_those_of_the_whole_image():
     early, whole = (made(400, 300, progressive=each) for each in (False, True))
     for index in range(40):
         box = random_crop((400, 300), RandomResizedCropConfig(), numpy_generator(0, "sample", 0, index, 0))
-        one, two = (
-            crop_encoded(EncodedImage(data, "made", 3), box, preprocessing) for data in (early, whole)
-        )
+        one, two = (crop_encoded(stored(data, "made", 3), box, preprocessing) for data in (early, whole))
         assert torch.equal(one, two)
 
 
@@ -98,10 +96,10 @@ def test_crops_are_those_of_the_whole_image():
 def test_no_crop_sees_a_row_that_was_not_decoded(height, part, monkeypatch):
     """A part of an image has its rows rounded up, so that those of the crop reach a little further down."""
     whole = np.full
-    monkeypatch.setattr("vitreous.data.decoding.np.empty", lambda shape, dtype: whole(shape, 77, dtype))
+    monkeypatch.setattr("vitreous.models.stored.np.empty", lambda shape, dtype: whole(shape, 77, dtype))
     early, late = (made(height, 600, progressive=each) for each in (False, True))
     preprocessing = Preprocessing(size=(512 // part, 512 // part))
     for end in range(height - 40, height + 1):
         box = (end - 512, 3, 512, 512)
-        one, two = (crop_encoded(EncodedImage(data, "made", 3), box, preprocessing) for data in (early, late))
+        one, two = (crop_encoded(stored(data, "made", 3), box, preprocessing) for data in (early, late))
         assert torch.equal(one, two)

@@ -21,12 +21,12 @@ from vitreous.data.config import (
     RandAugmentConfig,
     RandomResizedCropConfig,
 )
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import ContactSheet, evaluation_loader, image_loader, memory_budget
 from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers, worker_count
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import BadImage
 
 PREPROCESSING = Preprocessing(size=(16, 24))
 CROPS = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(), flip=0.5, mix=MixConfig(mixup=0.2))

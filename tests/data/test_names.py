@@ -13,7 +13,7 @@ import vitreous as vt
 from vitreous.addons.text.task import absolute_sources
 from vitreous.api.data_source import data_source
 from vitreous.data.config import DataConfig
-from vitreous.data.decoding import read_file
+from vitreous.data.files import read_file
 from vitreous.data.image_list import image_list
 from vitreous.data.sources import open_data
 from vitreous.evaluation.outputs import class_columns, class_labels

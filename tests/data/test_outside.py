@@ -17,7 +17,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli.printing import print_json
 from vitreous.data.config import DataConfig
-from vitreous.data.decoding import BadImage, EncodedImage, decode, file_digest, read_file
+from vitreous.data.files import file_digest, read_file
 from vitreous.data.image_list import ImageList, image_list, read_url
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
@@ -26,7 +26,8 @@ from vitreous.data.sources.manifests import read_manifest
 from vitreous.data.sources.remote import expanded
 from vitreous.data.sources.shard_index import members, read_label
 from vitreous.errors import InputError, check_free
-from vitreous.models.preprocessing import Preprocessing, as_pil
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import BadImage, stored
 from vitreous.outside import finite_number, read_regular, whole_number
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -59,7 +60,7 @@ def test_what_is_no_file_is_never_read(photos, kind, monkeypatch):
         with pytest.raises(BadImage, match="not a regular file"):
             read(path)
     with pytest.raises(InputError, match="cannot read"):
-        as_pil(path)
+        stored(path)
     found = image_list(str(path))
     assert list(dict(evaluation(found).bad)) == [str(path)]
 
@@ -163,19 +164,17 @@ HEADS = [
 def is_image_or_bad(data):
     """Whatever the bytes are, there are pixels or a bad image; of both ways to read them."""
     with contextlib.suppress(BadImage):
-        encoded = EncodedImage(data, "made", 3)
+        encoded = stored(data, "made", 3)
         assert encoded.pixels().shape == (3, *encoded.size)
     with contextlib.suppress(BadImage):
-        decode(data, "made")
-    with contextlib.suppress(InputError):
-        as_pil(data)
+        stored(data, "made").check()
 
 
 @pytest.mark.parametrize("head", HEADS, ids=range(len(HEADS)))
 def test_a_head_without_pixels(head):
     is_image_or_bad(head)
     with pytest.raises(BadImage):
-        EncodedImage(head, "made", 3)
+        stored(head, "made", 3)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -192,7 +191,7 @@ def test_damaged_bytes_are_a_bad_image(form, data):
 @pytest.mark.parametrize("length", [200, 400, 1000])
 def test_a_png_that_ends_too_early_says_so(length):
     with pytest.raises(BadImage, match="the file ends too early") as caught:
-        EncodedImage(FILES["PNG"][:length], "made", 3).pixels()
+        stored(FILES["PNG"][:length], "made", 3).pixels()
     assert "EXIF" not in str(caught.value)
 
 
@@ -202,7 +201,7 @@ def test_pixels_that_are_not_numbers(value):
     pixels[3, 4] = value
     Image.fromarray(pixels).save(file, "TIFF")
     with pytest.raises(BadImage, match="not all numbers"):
-        EncodedImage(file.getvalue(), "made", 3).pixels()
+        stored(file.getvalue(), "made", 3).pixels()
 
 
 ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "cp949"]

@@ -15,12 +15,12 @@ import vitreous as vt
 from vitreous.cli import run
 from vitreous.data.checks import Action, collect, report_of
 from vitreous.data.config import DataConfig, SplitByName
-from vitreous.data.decoding import BadImage
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.models.stored import BadImage
 
 HEADER = ",".join(Action._fields)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import threading
@@ -15,9 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.data import transforms
-from vitreous.data.decoding import EncodedImage, decode
 from vitreous.data.transforms import Loops, evaluation_pixels, last_row, normalize, resample, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.models.stored import stored
 
 from .test_decoding import save
 
@@ -84,8 +85,8 @@ def test_the_evaluations_images_are_pillows(size, mode, form, loops, monkeypatch
     monkeypatch.setattr(transforms.LOOPS, "compiled", loops)
     data = save(Image.fromarray(noise(2, *size)), form)
     preprocessing = Preprocessing(size=(224, 192), resize=mode, crop_fraction=0.9)
-    ours = evaluation_pixels(EncodedImage(data, "made", 3), preprocessing)
-    assert torch.equal(ours, to_tensor(preprocessing.image(decode(data, "made"))))
+    ours = evaluation_pixels(stored(data, "made", 3), preprocessing)
+    assert torch.equal(ours, to_tensor(preprocessing.image(Image.open(io.BytesIO(data)))))
 
 
 @given(height=st.integers(1, 3000), target=st.integers(1, 600), part=st.floats(0.01, 1))
@@ -119,7 +120,7 @@ def test_pillow_resizes_until_compiling_the_loops_pays(monkeypatch):
     loops = Loops()
     monkeypatch.setattr(transforms, "LOOPS", loops)
     monkeypatch.setattr(Loops, "PIXELS", 10 * 60 * 80)
-    encoded = EncodedImage(save(Image.fromarray(noise(5, 60, 80)), "PNG"), "made", 3)
+    encoded = stored(save(Image.fromarray(noise(5, 60, 80)), "PNG"), "made", 3)
     preprocessing = Preprocessing(size=(32, 32))
     pixels = [evaluation_pixels(encoded, preprocessing) for _ in range(9)]
     assert loops.compiled is None

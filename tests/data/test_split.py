@@ -8,7 +8,7 @@ import pytest
 from vitreous.addons.segmentation.folders import open_masked
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, named_parts
-from vitreous.data.decoding import fingerprint
+from vitreous.data.files import fingerprint
 from vitreous.data.held_out import (
     data_notes,
     name_hashes,

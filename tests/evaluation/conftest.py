@@ -7,12 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from vitreous.data.dataset import ArrayImages
-from vitreous.data.decoding import BadImage
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import BadImage, ImageLike
 from vitreous.models.vit import ViT
 
 LABELS = ("dark", "middle", "bright")
@@ -23,10 +22,10 @@ class WithBadOnes(ArrayImages):
 
     bad: tuple[int, ...] = ()
 
-    def image(self, index: int) -> Image.Image:
+    def held(self, index: int) -> ImageLike:
         if index in self.bad:
             raise BadImage(self.name(index), "torn")
-        return super().image(index)
+        return super().held(index)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from PIL import Image
 import vitreous as vt
 from answered import answered
 from vitreous.data.dataset import ArrayImages, ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.result import Answers
 from vitreous.inspection.page import Exhibit
@@ -26,6 +25,7 @@ from vitreous.inspection.runs import predictions
 from vitreous.inspection.runs.predictions import predictions_figure
 from vitreous.inspection.runs.report import write_run_report
 from vitreous.models.model import build_model
+from vitreous.models.stored import BadImage, ImageLike
 
 CLASSES = ("cat", "dog", "<b>owl</b>")
 
@@ -39,10 +39,10 @@ class Made(ArrayImages):
         ].astype(np.uint8)
         super().__init__(pixels, np.arange(count) % 3, CLASSES, name="made")
 
-    def image(self, index: int) -> Image.Image:
+    def held(self, index: int) -> ImageLike:
         if index == 4:
             raise BadImage(self.name(index), "gone")
-        return super().image(index)
+        return super().held(index)
 
 
 def tiny() -> Any:

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from forked import run_group
-from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import BadFileSync, World
 from vitreous.training.run import Run

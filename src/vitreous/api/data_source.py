@@ -5,22 +5,29 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage, EncodedImage, is_gray
 from vitreous.data.sources import open_data, path_spec
 from vitreous.errors import InputError, cache_folder, writing_to
+from vitreous.models.stored import BadImage
 from vitreous.whole_files import whole
+
+log = logging.getLogger(__name__)
 
 
 def data_source(data: object, targets: TargetKind = "classes") -> str:
-    """Return DATA as the command line writes it. Objects are written as a manifest with PNG files.
+    """Return DATA as the command line writes it. Objects are written as a manifest, with their images as PNG,
+    or as .npy where a PNG does not hold them.
 
     The manifest is in the cache ($VITREOUS_CACHE/data), named by its content: so a run on it can be resumed
     and evaluated later, and the same data are not written twice.
@@ -92,9 +99,10 @@ def frame_manifest(frame: Any) -> str:
 
 
 def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
-    """Write the images, as the same ones in files are read (upright, 8-bit gray or RGB), and labels of all
-    parts into `folder`. Returns a hash of them. Raises InputError: an image cannot be read."""
-    digest, count = hashlib.blake2b(digest_size=12), 0
+    """Write the images, upright and in the unit in which they are shown, and the labels of all parts into
+    `folder`: those of 8 bits, gray or RGB, and gray of 16 bits as PNG, others as .npy files. Returns a hash
+    of them. Raises InputError: an image cannot be read."""
+    digest, count, transparent = hashlib.blake2b(digest_size=12), 0, 0
     with (folder / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["path", "label", *(["split"] if len(parts) > 1 else [])])
@@ -104,14 +112,36 @@ def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
             for index in range(len(images)):
                 label = images.label(index)
                 try:
-                    image = images.image(index)
-                    channels = 1 if is_gray(image.mode) else 3
-                    image = EncodedImage(image, images.name(index), channels).upright()
+                    image = images.opened(index)
+                    values = image.values()
+                    values = np.asarray(image.preview()) if values is None else values
                 except BadImage as bad:
                     raise InputError(f"{bad.name} of DATA cannot be read: {bad.reason}") from None
-                name = f"{count:08d}.png"
-                image.save(folder / name, compress_level=1)
-                digest.update(f"{split}\0{label}\0{image.mode}{image.size}".encode() + image.tobytes())
+                transparent += image.is_rgba_array
+                name = write_values(folder / f"{count:08d}", values)
+                about = f"{split}\0{label}\0{values.dtype.str}{values.shape}"
+                digest.update(about.encode() + np.ascontiguousarray(values).tobytes())
                 rows.writerow([name, label, *([split] if len(parts) > 1 else [])])
                 count += 1
+    if transparent:
+        log.warning(
+            "%d arrays of four bands of bytes are read as RGBA, on white: for four bands of which none is "
+            "transparency, give .npy files, or another type such as uint16",
+            transparent,
+        )
     return digest.hexdigest()
+
+
+def write_values(path: Path, values: np.ndarray) -> str:
+    """Write an image without loss, and return the file's name: `path` with the suffix of what holds it."""
+    gray = values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values
+    if (gray.dtype == np.uint8 and (gray.ndim == 2 or gray.shape[2] == 3)) or is_gray16(gray):
+        Image.fromarray(gray).save(path.with_suffix(".png"), compress_level=1)
+        return path.with_suffix(".png").name
+    np.save(path.with_suffix(".npy"), values)
+    return path.with_suffix(".npy").name
+
+
+def is_gray16(values: np.ndarray) -> bool:
+    """Return whether a PNG holds these values (H, W) of more than 8 bits."""
+    return values.dtype == np.uint16 and values.ndim == 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import nn
 
 from vitreous.api.arguments import (
@@ -29,7 +29,6 @@ from vitreous.api.arguments import (
 from vitreous.api.model_source import computation, resolve_model
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import Failure, image_list
 from vitreous.data.sources import open_data
 from vitreous.deployment.programs import check_weights
@@ -39,6 +38,7 @@ from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
 from vitreous.models.model import modes_restored
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import BadImage, ImageLike, Stored
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks.answerer import task_of, task_or_classification
@@ -330,11 +330,11 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
     read, labels = [], []
     for row in rows:
         try:
-            image = found.image(row)
+            image = reduced(found.opened(row), size)
         except BadImage as error:
             failed.append(Failure(error.name, error.reason))
         else:
-            read.append((reduced(image, size), Path(found.name(row)).name))
+            read.append((image, Path(found.name(row)).name))
             if given is not None:  # in a folder named like a class it is one of it
                 labels.append(Path(found.name(row)).parent.name)
             elif task.name == "classification" and isinstance(found.targets, ClassTargets):
@@ -364,7 +364,7 @@ def by_turns(*groups: Sequence[int]) -> list[int]:
     return order
 
 
-def right_and_wrong(answerer: Any, images: Sequence[Image.Image], labels: Sequence[str]) -> list[int]:
+def right_and_wrong(answerer: Any, images: Sequence[ImageLike], labels: Sequence[str]) -> list[int]:
     """Return the numbers of images in an order that takes one that is classified correctly and one that is
     not by turns; as they are where their folders are not the model's classes."""
     known = getattr(answerer, "labels", None)
@@ -394,12 +394,12 @@ def held_out_examples(task: AnyTask, model: ModelLike, answerer: object) -> tupl
     return task.to_inspect(held_out), about
 
 
-def reduced(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Return an RGB or gray image at no more than some times `size`, (H, W), so that many photographs fit the
-    memory; others as they are."""
-    if image.mode not in ("L", "RGB"):
+def reduced(image: Stored, size: tuple[int, int]) -> ImageLike:
+    """Return an image of 8 bits, gray or RGB, at no more than some times `size`, (H, W), so that many
+    photographs fit the memory; others as they are. Raises BadImage."""
+    if image.values() is not None:
         return image
-    upright = ImageOps.exif_transpose(image)
+    upright = image.preview()
     factor = min(upright.height / (ENOUGH * size[0]), upright.width / (ENOUGH * size[1]))
     if factor <= 1:
         return upright

@@ -22,12 +22,12 @@ from vitreous.api.arguments import (
     threshold_of,
 )
 from vitreous.api.model_use import ModelUse
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageList, ImageRows, is_blank
 from vitreous.deployment.answers import WRONG, Columns, answered, filled
 from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule, nearest, utf8_name
+from vitreous.models.stored import BadImage
 
 if TYPE_CHECKING:
     from vitreous.api import engines

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, named_parts
-from vitreous.data.decoding import BadImage
 from vitreous.data.examinations import DataReport
 from vitreous.data.findings import Finding, Severity, finding
 from vitreous.data.held_out import EXCLUDE, findings_of
@@ -27,6 +26,7 @@ from vitreous.data.survey import (
 )
 from vitreous.errors import InputError, writing_to
 from vitreous.extensions import task_of_folders, task_of_texts
+from vitreous.models.stored import BadImage
 from vitreous.outside import local_path, looks
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
-from vitreous.data.decoding import BadImage, EncodedImage, decode, fingerprint, first_bands, stored_bands
+from vitreous.data.files import fingerprint
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, LazyModule
+from vitreous.models.stored import BadImage, ImageLike, Stored, stored
 from vitreous.outside import same_name
 from vitreous.rng import mixed_bits
 
@@ -209,12 +210,11 @@ def sparse_rows(
 
 Indices = NDArray[np.int64]
 Numbers = slice | NDArray[np.integer]  # of some images
-StoredImage = Image.Image | NDArray[np.number]  # an array has all bands, (H, W, bands)
 ROWS = 1 << 20  # images whose numbers are handled together: they stay in the processor's cache
 
 
 class ImageDataset:
-    """Images numbered from 0, each with a target. A source overrides `encoded`, or `image` if it holds
+    """Images numbered from 0, each with a target. A source overrides `encoded`, or `held` if it holds
     pixels."""
 
     targets: Targets
@@ -267,31 +267,29 @@ class ImageDataset:
         """Return the file's bytes, or None for a source that holds pixels. Raises BadImage."""
         return None
 
-    def image(self, index: int) -> Image.Image:
-        """Return an image as stored, of any mode and orientation; of bands the first three, or the first, as
-        bytes. Raises BadImage."""
-        encoded = self.encoded(index)
-        assert encoded is not None
-        name = self.name(index)
-        values = stored_bands(encoded, name)
-        return decode(encoded, name) if values is None else first_bands(values, name, self.value_range)
+    def held(self, index: int) -> ImageLike:
+        """Return an image of a source that holds pixels, as it holds them. Raises BadImage."""
+        raise NotImplementedError
 
-    def opened(self, index: int, channels: int, how: Preprocessing | None = None) -> EncodedImage:
+    def opened(self, index: int, channels: int = 3, how: Preprocessing | None = None) -> Stored:
         """Return an image whose size is known, and whose pixels are decoded later. Raises BadImage.
 
         Args:
+            channels: those that are wanted of it.
             how: the preprocessing of a model, whose range of values counts; by default that of the dataset.
         """
         encoded = self.encoded(index)
-        stored = self.stored(index) if encoded is None else encoded
+        content = self.held(index) if encoded is None else encoded
         value_range = how.value_range if how else self.value_range
-        return EncodedImage(stored, self.name(index), channels, value_range)
+        try:
+            return stored(content, self.name(index), channels, value_range)
+        except InputError as error:  # an array that is not an image
+            raise BadImage(self.name(index), str(error)) from None
 
-    def stored(self, index: int) -> StoredImage:
-        """Return an image as `image` does, or all of its bands, (H, W, bands). Raises BadImage."""
-        encoded = self.encoded(index)
-        values = None if encoded is None else stored_bands(encoded, self.name(index))
-        return self.image(index) if values is None else values
+    def image(self, index: int) -> Image.Image:
+        """Return an image to be looked at: upright, gray or RGB; of bands the first three, or the first of
+        two. Raises BadImage."""
+        return self.opened(index).preview()
 
     def hashes_at(self, rows: Numbers) -> NDArray[np.uint64] | None:
         """Return the hashes of some images, where the source has them."""
@@ -301,11 +299,13 @@ class ImageDataset:
         """Return some of the images."""
         return Subset(self, indices)
 
-    def readable(self, rows: Iterable[int]) -> Iterator[tuple[int, StoredImage]]:
-        """Yield the number and the image, as `stored`, of those that can be read; loaders count others."""
+    def readable(self, rows: Iterable[int]) -> Iterator[tuple[int, Stored]]:
+        """Yield the number and the image of those that can be read; loaders count others."""
         for row in rows:
             with suppress(BadImage):
-                yield int(row), self.stored(int(row))
+                found = self.opened(int(row))
+                found.check()
+                yield int(row), found
 
     def sample(self, count: int) -> list[int]:
         """Return the numbers of some images to look at, evenly spread; of a source that reads whole blocks,
@@ -344,11 +344,8 @@ class Subset(ImageDataset):
     def digest(self, index: int) -> str:
         return self.images.digest(int(self.indices[index]))
 
-    def image(self, index: int) -> Image.Image:
-        return self.images.image(int(self.indices[index]))
-
-    def stored(self, index: int) -> StoredImage:
-        return self.images.stored(int(self.indices[index]))
+    def held(self, index: int) -> ImageLike:
+        return self.images.held(int(self.indices[index]))
 
     def encoded(self, index: int) -> bytes | None:
         return self.images.encoded(int(self.indices[index]))
@@ -362,8 +359,8 @@ class ArrayImages(ImageDataset):
     ) -> None:
         self.pixels, self.targets, self.source = pixels, ClassTargets(targets, classes), name
 
-    def image(self, index: int) -> Image.Image:
-        return Image.fromarray(self.pixels[index])
+    def held(self, index: int) -> ImageLike:
+        return self.pixels[index]
 
 
 Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, validation, test
@@ -493,7 +490,7 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
 def taken(images: ImageDataset, index: int) -> float | None:
     """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
     try:
-        exif = images.opened(index, 3).image.getexif()
+        exif = images.opened(index).exif()
         text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
         return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
     except (BadImage, ValueError, SyntaxError, TypeError):

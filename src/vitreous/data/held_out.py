@@ -38,12 +38,12 @@ from vitreous.data.dataset import (
     name_hashes,
     slices,
 )
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said
+from vitreous.models.stored import BadImage
 from vitreous.outside import read_regular, same_name
 from vitreous.whole_files import made_by_one, whole, write_csv
 

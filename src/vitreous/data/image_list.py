@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
-from PIL import Image
 
-from vitreous.data.dataset import ImageDataset, StoredImage, one_class
-from vitreous.data.decoding import EXTENSIONS, UNREADABLE, BadImage, first_bands, read_file
+from vitreous.data.dataset import ImageDataset, one_class
+from vitreous.data.files import EXTENSIONS, UNREADABLE, read_file
 from vitreous.errors import InputError, utf8_name
 from vitreous.languages.terminal import said
 from vitreous.models.bands import MOST
-from vitreous.models.preprocessing import ImageLike, as_pil, as_stored, is_image
+from vitreous.models.stored import BadImage, ImageLike, in_memory, is_image
 from vitreous.outside import identity, is_visible_folder, local_path
 
 if TYPE_CHECKING:
@@ -70,15 +69,8 @@ class ImageList(ImageDataset):
             return read_url(image)
         return read_file(image) if isinstance(image, str | Path) else None
 
-    def image(self, index: int) -> Image.Image:
-        image = self.images[index]
-        if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] not in (1, 3, 4):
-            return first_bands(image, self.name(index), self.value_range)
-        return super().image(index) if isinstance(image, str | Path) else as_pil(image)
-
-    def stored(self, index: int) -> StoredImage:
-        image = self.images[index]
-        return super().stored(index) if isinstance(image, str | Path) else as_stored(image)
+    def held(self, index: int) -> ImageLike:
+        return self.images[index]
 
 
 class ImageRows(NamedTuple):
@@ -126,14 +118,12 @@ def image_list(images: object) -> ImageList:
         if not all(isinstance(each, str | Path) or is_blank(each) for each in many):
             raise InputError("paths and images in memory are mixed: give one kind of them")
         return listed_images(many)
-    in_memory: list[StoredImage] = []
     for each in many:
         if not is_image(each):
             raise InputError(
                 f"an image is a path, a file's bytes, a PIL image, an array or a tensor, not {each!r:.60}"
             )
-        in_memory.append(as_stored(each))
-    return ImageList(in_memory)
+    return ImageList([in_memory(each) for each in many])
 
 
 def column_of_paths(images: object) -> list[object] | None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts, one_class
-from vitreous.data.decoding import EXTENSIONS
+from vitreous.data.files import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, is_url, matches
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes

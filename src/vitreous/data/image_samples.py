@@ -20,7 +20,6 @@ from vitreous.data import sampling
 from vitreous.data.batch_augmentation import BatchTransform
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset, Indices
-from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher, Sample
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
@@ -34,6 +33,7 @@ from vitreous.data.transforms import (
 from vitreous.data.workers import pool, processes_here
 from vitreous.languages import percentage
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import BadImage, Stored
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit
@@ -200,7 +200,7 @@ class ImageReader:
             pixels = crop_pixels(sample.value, box, size, self.preprocessing, **how)
             return sample._replace(value=pixels)
 
-        def at_size(encoded: EncodedImage) -> UInt8[Tensor, "C H W"]:
+        def at_size(encoded: Stored) -> UInt8[Tensor, "C H W"]:
             if self.crop is None or rng is None:
                 return evaluation_pixels(encoded, self.preprocessing)
             box, crop = random_crop(encoded.size, self.crop, rng), self.crop
@@ -214,7 +214,7 @@ class ImageReader:
         side = shorter_side(self.preprocessing, ENOUGH)
         return self.decoded(index, lambda encoded: encoded.shrunk(side))
 
-    def decoded(self, index: int, decode: Callable[[EncodedImage], UInt8[Tensor, "C H W"]]) -> Sample:
+    def decoded(self, index: int, decode: Callable[[Stored], UInt8[Tensor, "C H W"]]) -> Sample:
         """Return what `decode` makes of a stored image. Raises BadImage, also where memory is short."""
         encoded = self.images.opened(index, self.preprocessing.channels, self.preprocessing)
         try:

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from vitreous.data.dataset import Indices
-from vitreous.data.decoding import BadImage
 from vitreous.data.sampling import Rows, Sampler
 from vitreous.data.workers import forked, in_order, in_worker, pool
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage
 from vitreous.rng import numpy_generator
 from vitreous.whole_files import write_text
 

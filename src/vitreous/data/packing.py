@@ -15,11 +15,11 @@ from typing import NamedTuple
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset, LabelTargets, Splits
-from vitreous.data.decoding import BadImage
 from vitreous.data.loading import BadFiles
 from vitreous.data.sources.shards import CLASSES
 from vitreous.data.workers import in_threads, one_core
 from vitreous.errors import InputError, check_free, writing_to
+from vitreous.models.stored import BadImage, Jpeg
 from vitreous.results import Result
 from vitreous.whole_files import folder_for, whole
 
@@ -116,7 +116,7 @@ def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadIma
     stays the file that it is."""
     try:
         image = images.opened(index, 3)
-        if image.data is not None and image.plain and not packing.raw and min(image.size) <= packing.size:
+        if isinstance(image, Jpeg) and not packing.raw and min(image.size) <= packing.size:
             image.pixels()
             if image.damage is None:
                 return image.data

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset, Indices
-from vitreous.data.decoding import BadImage, EncodedImage
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import in_threads
+from vitreous.models.stored import BadImage
 
 ALIKE = 0.995  # correlation of two thumbnails, in color, that show the same
 ALIKE_GRAY = 0.99  # of them in gray, below which they are not compared in color
@@ -172,10 +172,9 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
 def examine(images: ImageDataset, index: int) -> ImageFacts | BadImage:
     """Return what one image tells, or why it cannot be read."""
     try:
-        encoded = images.opened(index, 3)
-        if encoded.bands is not None and encoded.stored_channels not in (1, 3):  # those that can be seen
-            encoded = EncodedImage(images.image(index), images.name(index), 3)
-        pixels = encoded.pixels().permute(1, 2, 0).contiguous().numpy()
+        encoded = images.opened(index)
+        seen = encoded.bands in (1, 3)  # of other bands those that can be seen
+        pixels = encoded.array() if seen else np.asarray(encoded.preview().convert("RGB"))
     except BadImage as bad:
         return bad
     small = Image.fromarray(pixels).resize((THUMB, THUMB), Image.Resampling.BOX)

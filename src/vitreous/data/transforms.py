@@ -22,9 +22,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitreous.data.config import RandomResizedCropConfig
-from vitreous.data.decoding import BadImage, EncodedImage
-from vitreous.errors import InputError
-from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.models.preprocessing import NativePreprocessing, Preprocessing
+from vitreous.models.stored import Stored
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Kernel = Literal["bilinear", "bicubic"]
@@ -143,23 +142,20 @@ TRIES = 10  # of a crop that fits, before the center is taken
 TENSORFLOW_TRIES = 100
 
 
-def evaluation_pixels(encoded: EncodedImage, preprocessing: Preprocessing) -> UInt8[Tensor, "C H W"]:
-    """What `preprocessing.image` gives. Raises BadImage."""
-    kernel, size = preprocessing.interpolation, preprocessing.rescaled(encoded.size)
-    if encoded.bands is not None:
-        try:
-            return preprocessing.pixels(encoded.bands)
-        except InputError as error:
-            raise BadImage(encoded.name, str(error)) from None
+def evaluation_pixels(encoded: Stored, preprocessing: Preprocessing) -> UInt8[Tensor, "C H W"]:
+    """What `preprocessing.pixels` gives. Raises BadImage."""
+    kernel = preprocessing.interpolation
     if (
         preprocessing.resize == "fit"
         or preprocessing.channels != 3
+        or isinstance(preprocessing, NativePreprocessing)
         or not (kernel == "bilinear" or kernel == "bicubic")
     ):
-        return to_tensor(preprocessing.image(encoded.upright()))
+        return preprocessing.pixels(encoded)
     if LOOPS.compiled is None:
         LOOPS.after(math.prod(encoded.size))
-        return to_tensor(preprocessing.image(encoded.upright()))
+        return preprocessing.pixels(encoded)
+    size = preprocessing.rescaled(encoded.size)
     window = (*preprocessing.corner(size), *preprocessing.size)
     pixels = encoded.pixels(until=last_row(encoded.size[0], size[0], window[0] + window[2]))
     first = rows_first(encoded.size, size)
@@ -241,7 +237,7 @@ SAMPLERS = {"log-uniform": log_uniform_crop, "tensorflow": tensorflow_crop}
 
 
 def crop_encoded(
-    encoded: EncodedImage,
+    encoded: Stored,
     box: Box,
     preprocessing: Preprocessing,
     *,

@@ -33,7 +33,8 @@ from vitreous.deployment.programs import PIXELS, format_named, formats
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.extensions import contributed
 from vitreous.models.model import Model, WithEncoder, modes_restored
-from vitreous.models.preprocessing import Preprocessing, upright
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import upright
 from vitreous.results import Result
 from vitreous.whole_files import whole
 
@@ -229,8 +230,8 @@ def calibration_pixels(model: Model, images: ImageDataset) -> list[NDArray[np.ui
     """Return some images, evenly spaced, as their pixels, each (1, H, W, C)."""
     channels = model.preprocessing.channels
     found: list[NDArray[np.uint8]] = []
-    for row, _ in images.readable(images.sample(CALIBRATION)):
-        shown = upright(images.image(row), channels)
+    for _, image in images.readable(images.sample(CALIBRATION)):
+        shown = upright(image, channels)
         found.append(np.asarray(shown).reshape(1, shown.height, shown.width, channels))
     return found
 

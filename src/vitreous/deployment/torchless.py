@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageRows
 from vitreous.data.workers import in_order, worker_count
 from vitreous.deployment.answers import Choice, Columns, Prediction, label_columns
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
 from vitreous.errors import utf8_name
-from vitreous.models.preprocessing import Preprocessing, upright
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import BadImage, Stored, upright
 
 Prepared = Image.Image | NDArray[np.float32]  # upright; or as the model takes it, (C, H, W)
 TASKS = ("classification", "multilabel")
@@ -88,15 +88,9 @@ class TorchlessClassifier:
 
     def prepared(self, images: ImageDataset, index: int) -> tuple[Prepared, str | None]:
         """Return an image as `probabilities` takes it, and what is missing of it. Raises BadImage."""
-        encoded = images.opened(index, self.preprocessing.channels, self.preprocessing)
-        if self.takes_pixels:
-            image: Prepared = encoded.upright()
-        elif encoded.bands is None:
-            image = prepared(encoded.upright(), self.preprocessing)
-        else:
-            encoded.scaled_bands()  # or it is a bad image
-            image = prepared(encoded.bands, self.preprocessing)
-        return image, encoded.damage
+        opened = images.opened(index, self.preprocessing.channels, self.preprocessing)
+        image = opened.upright() if self.takes_pixels else prepared(opened, self.preprocessing)
+        return image, opened.damage
 
 
 def open_torchless(file: Path) -> Exported | None:
@@ -108,12 +102,9 @@ def open_torchless(file: Path) -> Exported | None:
     return found if found.about["task"] in TASKS and found.about["model"].get("num_classes") else None
 
 
-def prepared(image: Image.Image | np.ndarray, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
-    """Return an upright image of Pillow as the model takes it: what `how` makes of it, in NumPy."""
-    if isinstance(image, np.ndarray):
-        pixels = how.pixels(image).permute(1, 2, 0).numpy().astype(np.float32)
-    else:
-        pixels = np.asarray(how.image(image), dtype=np.float32).reshape(*how.size, how.channels)
+def prepared(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
+    """Return an image as the model takes it: what `how` makes of it, in NumPy. Raises BadImage."""
+    pixels = how.array(image).astype(np.float32)
     mean, std = np.array(how.mean, dtype=np.float64), np.array(how.std, dtype=np.float64)
     factor, shift = (1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32)
     return np.ascontiguousarray((pixels * factor + shift).transpose(2, 0, 1))
@@ -129,7 +120,7 @@ def probabilities(found: Exported, images: Sequence[Prepared]) -> Float[np.ndarr
             pixels = np.asarray(upright(image, how.channels)).reshape(1, image.height, image.width, -1)
             rows.append(found.compute(np.ascontiguousarray(pixels), 1)[0])
         return np.concatenate(rows)
-    batch = np.stack([image if isinstance(image, np.ndarray) else prepared(image, how) for image in images])
+    batch = np.stack([image for image in images if isinstance(image, np.ndarray)])
     logits = found.compute(batch, 1)[0].astype(np.float32)
     if found.about["task"] == "multilabel":
         return np.exp(-np.logaddexp(0, -logits))  # without an overflow

@@ -15,11 +15,11 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, LabelTargets
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError, cache_folder
 from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
 from vitreous.models.model import Runnable
+from vitreous.models.stored import BadImage
 from vitreous.training.precision import answering_precision, computing
 from vitreous.whole_files import whole
 

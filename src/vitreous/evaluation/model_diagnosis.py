@@ -13,12 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.models.config import ViTConfig
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model
+from vitreous.models.stored import BadImage
 
 SAMPLE = 128  # images that are looked at
 FEWEST_TOKENS = 4

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.weights import check_finite, listing
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.data.loading import BadFiles
@@ -25,6 +24,7 @@ from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import gives_numbers
 from vitreous.models.model import Runnable, modes_restored
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import BadImage, Stored
 from vitreous.outside import same_name
 from vitreous.training.distributed import ALONE, World
 
@@ -223,13 +223,15 @@ def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple
 
 def image_batches(
     images: ImageDataset, batch_size: int, failed: dict[str, str], world: World = ALONE
-) -> Iterator[list[tuple[int, Image.Image]]]:
+) -> Iterator[list[tuple[int, Stored]]]:
     """Yield decoded images with their numbers, this process's batches; `failed` takes what cannot be read."""
     for start in range(world.rank * batch_size, len(images), world.size * batch_size):
         some = []
         for row in range(start, min(start + batch_size, len(images))):
             try:
-                some.append((row, images.image(row)))
+                image = images.opened(row)
+                image.check()
+                some.append((row, image))
             except BadImage as bad:
                 failed[bad.name] = bad.reason
         if some:

@@ -18,7 +18,6 @@ from vitreous.inspection.images import Pixels
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
 from vitreous.languages import phrase, unreadable
-from vitreous.models.preprocessing import upright
 
 SIDE = 160  # pixels of an image's longer side on the page
 LONG = 4  # times as long as it is wide, from which on an image is shown on a square
@@ -78,9 +77,7 @@ def small_image(evidence: Evidence, index: int) -> Pixels:
     """Return an image at the size of the page."""
     seen = evidence.survey
     part = list(named_parts(*evidence.splits[:3]).values())[int(seen.parts[index])]
-    image = upright(part.image(int(seen.places[index])))
-    if image.mode != "RGB":
-        image = image.convert("RGB")
+    image = part.opened(int(seen.places[index])).preview().convert("RGB")
     image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
     if max(image.size) > LONG * min(image.size):  # a line would fill the page
         image = ImageOps.pad(image, (SIDE, SIDE), color="white")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image
 from torch import Tensor
 
 from vitreous.errors import InputError, check_free, nearest, writing_to
@@ -38,6 +37,7 @@ from vitreous.inspection.survey import Lens, Prepared, layer_features, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model
+from vitreous.models.stored import ImageLike
 from vitreous.models.vit import ViT
 from vitreous.whole_files import folder_for, whole
 
@@ -97,7 +97,7 @@ def write_inspection(
 
 def write_model_report(
     model: Model,
-    images: Sequence[tuple[Image.Image, str]],
+    images: Sequence[tuple[ImageLike, str]],
     folder: Path,
     request: InspectionRequest,
     *,
@@ -116,10 +116,6 @@ def write_model_report(
     if not images:
         raise InputError("there is no image to inspect: give at least one")
     check_free(folder)
-    if model.preprocessing.channels not in (1, 3):
-        raise InputError(
-            f"the model takes {model.preprocessing.channels} channels: only gray and RGB images can be read"
-        )
     name = short_name(request.name)
     model.eval()
     whole_model, model = model, network_to_show(model)
@@ -183,7 +179,7 @@ def write_model_report(
 
 
 def vit_exhibits(
-    model: ViT, images: Sequence[tuple[Image.Image, str]], request: InspectionRequest
+    model: ViT, images: Sequence[tuple[ImageLike, str]], request: InspectionRequest
 ) -> tuple[list[Exhibit | LeftOut], dict[str, object], dict[str, object]]:
     """Return the figures of a Vision Transformer with images (and their names), the explorer, and the main
     numbers; layers and heads count from 1. Raises InputError: an unknown class, or a patch outside the grid.
@@ -247,7 +243,7 @@ def vit_exhibits(
 
 
 def other_view(
-    model: ViT, images: Sequence[tuple[Image.Image, str]], request: InspectionRequest
+    model: ViT, images: Sequence[tuple[ImageLike, str]], request: InspectionRequest
 ) -> tuple[Tensor, View]:
     """Return the features of each layer of another model on the same images, with its own preprocessing; and
     what it sees in those that are shown."""

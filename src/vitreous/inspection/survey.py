@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
-from PIL import Image
 from torch import Tensor
 
 from vitreous.evaluation.outputs import Progress
@@ -30,6 +29,7 @@ from vitreous.inspection.measures import (
 )
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import ImageLike
 from vitreous.models.vit import ViT
 
 MAP_BYTES = 1 << 25  # of one layer's maps for one batch; reducing them takes four times as much
@@ -39,7 +39,7 @@ FOLLOWED = 5  # classes followed through the layers
 class Prepared:
     """Images that are prepared when a slice of them is asked for, since all at once would fill the memory."""
 
-    def __init__(self, preprocessing: Preprocessing, images: Sequence[Image.Image]) -> None:
+    def __init__(self, preprocessing: Preprocessing, images: Sequence[ImageLike]) -> None:
         self.preprocessing, self.images = preprocessing, images
 
     def __len__(self) -> int:

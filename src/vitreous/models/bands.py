@@ -1,5 +1,6 @@
 """Images that Pillow does not keep whole: colors of more than eight bits, two bands or five and more, NumPy
-files, DICOM. They are arrays (H, W, bands) of the values that the file stores, up to sixteen bands.
+files, DICOM. They are arrays (H, W, bands), up to sixteen bands, of the values that the file stores, upright
+and in the unit in which they are shown: bright is much, whatever the file counts from.
 
 tifffile reads TIFF, imagecodecs PNG of 16-bit colors, pydicom DICOM (the extra "science"); what eight bits
 hold in one, three or four bands, and gray of sixteen bits, is left to Pillow.
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -21,14 +23,18 @@ MOST = 16  # bands
 NPY, PNG = b"\x93NUMPY", b"\x89PNG\r\n\x1a\n"
 TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 INSTALL = "pip install 'vitreous[science]'"
-SAMPLES, BITS, EXTRA, COLORS = 277, 258, 338, 262  # tags of TIFF
-ALPHA = (1, 2)  # values of the tag ExtraSamples
+SAMPLES, BITS, EXTRA, COLORS, ORIENTATION = 277, 258, 338, 262, 274  # tags of TIFF
+LEAST, MOST_VALUE = 340, 341  # SMinSampleValue, SMaxSampleValue
+ALPHA = (1, 2)  # values of the tag ExtraSamples: associated (colors are multiplied by it), and not
+WHITE_IS_ZERO = 0  # a value of the tag PhotometricInterpretation
 MOST_PIXELS = 178_956_970
+NOT_NUMBERS = "its pixels are not all numbers (NaN or infinite)"
 Range = Sequence[tuple[float, float]]  # (low, high) of all bands together, or of each
 
 
-def read_bands(data: bytes) -> np.ndarray | None:
-    """Return the values (H, W, bands) of a file that Pillow does not keep whole; None for others.
+def read_bands(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray | None:
+    """Return the values (H, W, bands) of a file that Pillow does not keep whole; None for others. One of more
+    than `most_pixels` is refused before they are decoded.
 
     Raises:
         ValueError: the file is damaged, holds several images or too many bands; a sentence.
@@ -37,7 +43,7 @@ def read_bands(data: bytes) -> np.ndarray | None:
     if data.startswith(NPY):
         return checked(read_npy(data))
     if data.startswith(TIFF):
-        return checked(read_tiff(data)) if is_of_bands(data) else None
+        return checked(read_tiff(data, most_pixels)) if is_of_bands(data) else None
     if (
         data.startswith(PNG)
         and len(data) > 26
@@ -48,15 +54,15 @@ def read_bands(data: bytes) -> np.ndarray | None:
         import imagecodecs
 
         size = (int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))
-        check_size(size)
+        check_size(size, most_pixels)
         return checked(imagecodecs.png_decode(data))
     if data[128:132] == b"DICM":
-        return checked(read_dicom(data))
+        return checked(read_dicom(data, most_pixels))
     return None
 
 
-def check_size(shape: Sequence[int]) -> None:
-    if math.prod(shape) > MOST * MOST_PIXELS:
+def check_size(shape: Sequence[int], most_pixels: int) -> None:
+    if math.prod(shape) > MOST * most_pixels:
         raise ValueError(f"{' x '.join(map(str, shape))} values, more than an image can have")
 
 
@@ -93,7 +99,7 @@ def read_npy(data: bytes) -> np.ndarray:
 
 
 def is_of_bands(data: bytes) -> bool:
-    """Return whether Pillow would drop bands or bits of a TIFF file."""
+    """Return whether Pillow would drop bands or bits of a TIFF file, or shows it as a negative."""
     try:
         with Image.open(io.BytesIO(data), formats=("TIFF",)) as image:
             assert isinstance(image, TiffImageFile)
@@ -110,49 +116,123 @@ def is_of_bands(data: bytes) -> bool:
     return max(bits) > 8 or not (samples == 3 or (samples in (2, 4) and transparent))
 
 
-def read_tiff(data: bytes) -> np.ndarray:
+def read_tiff(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
     """Return the bands of the first page of a TIFF file."""
     if not is_installed("tifffile"):
-        raise OSError(f"an image of several bands or of colors of more than 8 bits: {INSTALL}")
+        raise OSError(f"an image of several bands or of more than 8 bits: {INSTALL}")
     import tifffile
 
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         series = file.series[0] if file.series else None
         page = file.pages[0]
-        check_size(page.shape)
-        if (
-            series is not None
-            and series.axes in ("SYX", "CYX", "YXS", "YXC", "IYX")
-            and len(series.shape) == 3
-        ):
-            check_size(series.shape)
-            if series.shape[series.axes.index("Y") - 1 if series.axes[0] != "Y" else 2] <= MOST:
-                values: np.ndarray = series.asarray()
-                return np.moveaxis(values, 0, 2) if series.axes[0] != "Y" else values
-        values = page.asarray()
-    planar = values.ndim == 3 and "S" in page.axes and page.axes.index("S") == 0
-    return np.moveaxis(values, 0, 2) if planar else values
+        check_size(page.shape, most_pixels)
+        read: Any = page
+        if series is not None and series.axes in ("SYX", "CYX", "YXS", "YXC", "IYX") and series.ndim == 3:
+            check_size(series.shape, most_pixels)
+            bands_of_series = series.shape[0 if series.axes[0] != "Y" else 2]
+            read = series if bands_of_series <= MOST else page
+        values: np.ndarray = read.asarray()
+        assert isinstance(page, tifffile.TiffPage)  # the first one of a file
+        tags = {tag.code: tag.value for tag in page.tags}
+        extra = tuple(int(each) for each in page.extrasamples)
+        planes = values.ndim == 3 and read.axes[0] in "SCI"
+    if planes:
+        values = np.moveaxis(values, 0, 2)
+    if values.ndim == 2:
+        values = positive_tiff(values, tags)
+    elif values.ndim == 3 and values.shape[2] in (2, 4) and extra[:1] and extra[0] in ALPHA:
+        values = on_white(values, associated=extra[0] == ALPHA[0])
+    return upright_values(values, int(tags.get(ORIENTATION, 1)))
 
 
-def read_dicom(data: bytes) -> np.ndarray:
+def positive_tiff(values: np.ndarray, tags: Mapping[int, Any]) -> np.ndarray:
+    """Return the gray values of a TIFF so that bright is much: where white is zero, complemented within what
+    its bits can store; floating-point numbers within the range that its tags say, or 0 ... 1."""
+    if tags.get(COLORS) != WHITE_IS_ZERO:
+        return values
+    if values.dtype.kind == "f":
+        low, high = (tags.get(tag, other) for tag, other in ((LEAST, 0.0), (MOST_VALUE, 1.0)))
+        low, high = (float(each[0] if isinstance(each, tuple) else each) for each in (low, high))
+        return (low + high - values).astype(values.dtype)
+    bits = tags.get(BITS, 8 * values.dtype.itemsize)
+    bits = int(bits[0] if isinstance(bits, tuple) else bits)
+    return complement(values, bits)
+
+
+def complement(values: np.ndarray, bits: int) -> np.ndarray:
+    """Return whole numbers of so many bits, low for high, within what these bits can store."""
+    if values.dtype.kind == "i":
+        return np.invert(values)  # -1 - x, since the range is -2^(bits - 1) ... 2^(bits - 1) - 1
+    most = values.dtype.type(2**bits - 1)
+    return np.where(values > most, values.dtype.type(0), most - values)
+
+
+def on_white(values: np.ndarray, *, associated: bool) -> np.ndarray:
+    """Return colors, or gray, of a file whose last band is how opaque they are, on white."""
+    most = 1.0 if values.dtype.kind == "f" else float(np.iinfo(values.dtype).max)
+    colors, opaque = values[..., :-1].astype(np.float64), values[..., -1:] / most
+    shown = (colors if associated else colors * opaque) + most * (1 - opaque)
+    found: np.ndarray = shown.clip(0, most)
+    return (found if values.dtype.kind == "f" else np.rint(found)).astype(values.dtype)
+
+
+def upright_values(values: np.ndarray, orientation: int) -> np.ndarray:
+    """Return an image (H, W, ...) turned as the value of an EXIF orientation says."""
+    if orientation in (5, 6, 7, 8):
+        values = np.swapaxes(values, 0, 1)
+    if orientation in (3, 4, 7, 8):
+        values = values[::-1]
+    if orientation in (2, 3, 6, 7):
+        values = values[:, ::-1]
+    return values
+
+
+def read_dicom(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
     """Return the pixels of a DICOM file in the unit that it says (as Hounsfield's), bright where they are
-    shown bright. Raises ValueError: it has several frames or none."""
+    shown bright; those of a palette, and of other color spaces, as colors. Raises ValueError: it has several
+    frames or none."""
     if not is_installed("pydicom"):
         raise OSError(f"a DICOM image: {INSTALL}")
     import pydicom
-    from pydicom.pixels.processing import apply_modality_lut
+    from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
 
     found = pydicom.dcmread(io.BytesIO(data))
     if int(found.get("NumberOfFrames") or 1) > 1:
         raise ValueError(f"it has {found.NumberOfFrames} frames: write each as an image of its own")
-    check_size((int(found.get("Rows") or 0), int(found.get("Columns") or 0)))
+    check_size((int(found.get("Rows") or 0), int(found.get("Columns") or 0)), most_pixels)
     values: np.ndarray = found.pixel_array
+    kind, bits = str(found.get("PhotometricInterpretation")), int(found.get("BitsStored") or 8)
+    if kind == "PALETTE COLOR":
+        colors: np.ndarray = apply_color_lut(values, found)
+        return colors if colors.dtype == np.uint8 else np.rint(colors / 257).astype(np.uint8)
     if values.ndim == 3:
         return values
-    values = apply_modality_lut(values, found)
-    if found.get("PhotometricInterpretation") == "MONOCHROME1":
-        values = values.max() + values.min() - values
+    if bits < 8 and values.dtype == np.uint8:
+        values, bits = np.rint(values * (255 / (2**bits - 1))).astype(np.uint8), 8
+    # A table that is not a straight line says what the stored numbers mean, and so comes first.
+    table = found.get("ModalityLUTSequence")
+    if table:
+        values = apply_modality_lut(values, found)
+        bits = int(table[0].LUTDescriptor[2])
+    if kind == "MONOCHROME1":
+        values = complement(values, bits)
+    if not table:
+        values = apply_modality_lut(values, found)
     return values.astype(np.float32) if values.dtype == np.float64 else values
+
+
+def range_of_type(values: np.ndarray) -> tuple[float, float]:
+    """Return what becomes 0 and 255 of values of which nothing else is known: of up to 16 bits without sign
+    what their type can hold; of 32 bits or with a sign, if none is negative, as of 8 or 16 bits, whichever
+    holds them; of others their own beside 0 ... 1."""
+    low, high = float(values.min()), float(values.max())
+    if values.dtype.kind == "u" and values.dtype.itemsize <= 2:
+        return 0.0, float(np.iinfo(values.dtype).max)
+    if values.dtype.kind in "ui" and low >= 0:
+        for bits in (8, 16):
+            if high < 2**bits:
+                return 0.0, 2.0**bits - 1
+    return min(low, 0.0), max(high, 1.0)
 
 
 def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
@@ -161,13 +241,8 @@ def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
     if values.dtype == np.uint8 and (value_range is None or len(value_range) == 1):
         return values
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError("its pixels are not all numbers (NaN or infinite)")
-    known = value_range
-    if not known and values.dtype.kind == "u":  # that of its type
-        known = ((0.0, float(np.iinfo(values.dtype).max)),)
-    elif not known:  # its own beside 0 ... 1
-        known = ((float(min(values.min(), 0)), float(max(values.max(), 1))),)
-    ranges = np.array(known, dtype=np.float64)
+        raise ValueError(NOT_NUMBERS)
+    ranges = np.array(value_range or [range_of_type(values)], dtype=np.float64)
     if len(ranges) not in (1, values.shape[-1]):
         raise ValueError(f"it has {values.shape[-1]} bands, and {len(ranges)} ranges are known")
     low, high = ranges[:, 0], ranges[:, 1]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Real, UInt8
@@ -14,9 +12,8 @@ from PIL import Image, ImageOps
 from pydantic import BeforeValidator, Field, model_validator
 
 from vitreous.errors import InputError, LazyModule
-from vitreous.models.bands import MOST, Range, checked, read_bands, to_bytes
 from vitreous.models.config_parts import Config, Positive, Sides, setting
-from vitreous.outside import read_regular
+from vitreous.models.stored import BadImage, ImageLike, Stored, is_image, stored, upright
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +21,6 @@ else:  # exported models answer without it
     torch = LazyModule("torch")
 
 
-ImageLike = Union[Image.Image, str, Path, np.ndarray, "torch.Tensor"]
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 
 MOST_RESIZED = 1 << 26  # pixels
@@ -84,15 +80,17 @@ class Preprocessing(ImagePreparation):
         check_normalization(self, self.channels)
         return self
 
-    def image(self, image: Image.Image) -> Image.Image:
+    def image(self, image: ImageLike) -> Image.Image:
         """Return the image upright, in gray or RGB, at exactly `size`."""
-        image = upright(image, self.channels, self.value_range)
+        return self.resized(upright(image, self.channels, self.value_range), self.mean)
+
+    def resized(self, image: Image.Image, mean: Sequence[float]) -> Image.Image:
+        """Return an upright image, in gray or RGB, at exactly `size`. mean: the color of what is padded."""
         height, width = self.size
         resample = getattr(Image.Resampling, self.interpolation.upper())
         if self.resize == "fit":
-            mean = tuple(round(255 * m) for m in self.mean)
-            fill = mean if self.channels == 3 else mean[0]
-            return ImageOps.pad(image, (width, height), resample, color=fill)
+            fill = tuple(round(255 * m) for m in mean)
+            return ImageOps.pad(image, (width, height), resample, color=fill if len(fill) == 3 else fill[0])
         tall, wide = self.rescaled((image.height, image.width))
         top, left = self.corner((tall, wide))
         if tall * wide > MOST_RESIZED:  # of a very long image only what is seen
@@ -101,31 +99,29 @@ class Preprocessing(ImagePreparation):
             return image.resize((width, height), resample, box)
         return image.resize((wide, tall), resample).crop((left, top, left + width, top + height))
 
-    def pixels(self, image: Image.Image | np.ndarray) -> UInt8[torch.Tensor, "C H W"]:
-        """Return an image at exactly `size`, as bytes.
+    def pixels(self, image: Stored) -> UInt8[torch.Tensor, "C H W"]:
+        """Return an image that `stored` has opened for these channels and this range at exactly `size`, as
+        bytes. Raises BadImage: its pixels cannot be read."""
+        return torch.from_numpy(self.array(image)).permute(2, 0, 1).contiguous()
 
-        Args:
-            image: of Pillow, or the stored values (H, W, bands), of as many bands as the model has channels.
+    def array(self, image: Stored) -> UInt8[np.ndarray, "H W C"]:
+        """Return the same in NumPy, channels last. Raises BadImage."""
+        planes = image.planes()
+        means = [self.mean] if len(planes) == 1 else [(mean,) for mean in self.mean]
+        shown = [self.resized(plane, mean) for plane, mean in zip(planes, means, strict=True)]
+        return np.concatenate([np.atleast_3d(np.array(each, dtype=np.uint8)) for each in shown], axis=2)
 
-        Raises:
-            InputError: another number of bands, or values that are not numbers.
-        """
-        if isinstance(image, Image.Image):
-            return to_tensor(self.image(image))
-        values = self.bands(image)
-        if self.channels in (1, 3):
-            return to_tensor(self.image(Image.fromarray(values[..., 0] if values.shape[2] == 1 else values)))
-        one = {"channels": 1, "mean": self.mean[:1], "std": self.std[:1], "value_range": None}
-        single = self.model_copy(update=one)
-        bands: list[torch.Tensor] = []
-        for band in range(self.channels):
-            values_of_band = Image.fromarray(np.ascontiguousarray(values[..., band]))
-            bands.append(to_tensor(single.image(values_of_band)))
-        return torch.cat(bands)
+    def opened(self, image: ImageLike, name: str = "") -> Stored:
+        """Return any image as this preprocessing takes it. Raises BadImage, InputError."""
+        return stored(image, name, self.channels, self.value_range)
 
-    def bands(self, values: np.ndarray) -> UInt8[np.ndarray, "H W bands"]:
-        """Return stored values (H, W, bands) as bytes. Raises InputError."""
-        return bytes_of_bands(values, self.channels, self.value_range)
+    def of_one(self, image: ImageLike) -> UInt8[torch.Tensor, "C H W"]:
+        """Return any image at the model's size, as bytes. Raises InputError."""
+        try:
+            return self.pixels(self.opened(image))
+        except BadImage as bad:
+            which = f"the image {bad.name}" if bad.name else "an image"
+            raise InputError(f"cannot read {which}: {bad.reason}") from None
 
     def batch(self, images: Sequence[torch.Tensor]) -> Real[torch.Tensor, "B C H W"]:
         """Return images (C, H, W) as one batch."""
@@ -193,8 +189,8 @@ class Preprocessing(ImagePreparation):
         """
         given: Any = list(images) if getattr(images, "ndim", 0) == 4 else images  # type: ignore[arg-type]
         if is_image(given) or not isinstance(given, Iterable):
-            return self.normalize(self.pixels(as_stored(given)))
-        pixels = [self.pixels(as_stored(image)) for image in given]
+            return self.normalize(self.of_one(given))
+        pixels = [self.of_one(image) for image in given]
         if not pixels:
             raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
         return self.normalize(self.batch(pixels))
@@ -221,178 +217,6 @@ def check_normalization(look: ImagePreparation, channels: int) -> None:
             f"mean has {len(look.mean)} numbers and std {len(look.std)}, but an image has "
             f"{channels} channels: give one of each for every channel"
         )
-
-
-def is_image(value: object) -> TypeGuard[ImageLike]:
-    """Return whether this is of a type that one image may have."""
-    kinds = Image.Image | str | Path | np.ndarray | bytes | bytearray | memoryview
-    return isinstance(value, kinds) or hasattr(value, "detach") or hasattr(value, "read")
-
-
-def as_stored(image: ImageLike) -> Image.Image | np.ndarray:
-    """Return any image as a PIL image, or, where Pillow does not keep it whole, the values (H, W, bands) that
-    it stores. Raises InputError as `as_pil`."""
-    if isinstance(image, str | Path):
-        try:
-            content = read_regular(image)
-        except FileNotFoundError:
-            raise InputError(f"there is no image {image}") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read the image {image}: {error}") from None
-        return stored_in(content, str(image))
-    if (content_given := stored_bytes(image)) is not None:
-        return stored_in(content_given, "given as bytes")
-    if hasattr(image, "detach"):
-        assert isinstance(image, torch.Tensor)
-        bands = image.ndim == 3 and image.shape[0] <= MOST and image.shape[0] not in (1, 3, 4)
-        if bands and image.shape[-1] > MOST and not image.is_meta:
-            return as_stored(image.detach().cpu().permute(1, 2, 0).numpy())
-    if isinstance(image, np.ndarray):
-        several = image.ndim == 3 and image.shape[2] in (2, *range(5, MOST + 1))
-        wide = image.dtype.kind in "ui" and image.dtype.itemsize in (2, 4)  # those that files store
-        if several or (wide and image.ndim in (2, 3)):
-            try:
-                return checked(image)
-            except ValueError as error:
-                raise InputError(f"an image cannot be read: {error}") from None
-    return as_pil(image)
-
-
-def stored_in(content: bytes, name: str) -> Image.Image | np.ndarray:
-    """Return what a file's bytes store. Raises InputError."""
-    try:
-        values = read_bands(content)
-    except Exception as error:  # whatever damaged bytes make a reader stumble on
-        raise InputError(f"cannot read the image {name}: {' '.join(str(error).split())}") from None
-    return opened(content, name) if values is None else values
-
-
-def bytes_of_bands(
-    values: np.ndarray, channels: int, value_range: Range | None
-) -> UInt8[np.ndarray, "H W bands"]:
-    """Return stored values (H, W, bands) as bytes, of as many bands as a model has channels: gray and color
-    become each other. Raises InputError."""
-    bands = values.shape[2]
-    if bands != channels and not (bands in (1, 3) and channels in (1, 3)):
-        raise InputError(f"an image has {bands} bands, and the model takes {channels}: give it such images")
-    try:
-        return to_bytes(values, value_range if value_range and len(value_range) in (1, bands) else None)
-    except ValueError as error:
-        raise InputError(f"an image cannot be used: {error}") from None
-
-
-def as_pil(image: ImageLike) -> Image.Image:
-    """Return any image as a PIL image; see `Preprocessing.__call__` for what it may be. Raises InputError: a
-    file that cannot be read, or numbers that are not an image."""
-    if isinstance(image, Image.Image):
-        return with_pixels(image)
-    if isinstance(image, str | Path):
-        try:
-            return opened(read_regular(image), str(image))
-        except FileNotFoundError:
-            raise InputError(f"there is no image {image}") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read the image {image}: {error}") from None
-    if (content := stored_bytes(image)) is not None:
-        return opened(content, "given as bytes")
-    if hasattr(image, "detach"):
-        assert isinstance(image, torch.Tensor)
-        if image.is_meta or image.layout != torch.strided:
-            what = "on the meta device" if image.is_meta else f"of layout {image.layout}"
-            raise InputError(f"a tensor {what} has no pixels to read: give a dense one with values")
-        image = image.detach().cpu()
-        if image.ndim == 3 and image.shape[0] in (1, 3, 4):
-            image = image.permute(1, 2, 0)
-        pixels = image.float().numpy() if image.dtype.is_floating_point else image.numpy()
-    elif isinstance(image, np.ndarray):
-        pixels = image
-    else:
-        raise InputError(
-            f"an object of type {type(image).__name__} is not an image: give a PIL image, a path, a NumPy "
-            "array or a tensor"
-        )
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[..., 0]
-    if pixels.size == 0 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))):
-        first = pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4)
-        hint = ": its channels come first; give image.transpose(1, 2, 0)" if first else ""
-        shape = tuple(pixels.shape)
-        raise InputError(
-            f"an image of shape {shape} is not (H, W), or (H, W, C) with 1, 3 or 4 channels{hint}"
-        )
-    if np.issubdtype(pixels.dtype, np.floating):
-        if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= 1):
-            raise InputError(
-                f"a floating-point image has values in 0 ... 1, this one in {pixels.min():g} ... "
-                f"{pixels.max():g}: scale it, or give bytes (uint8)"
-            )
-        pixels = (pixels * 255).round().astype(np.uint8)
-    if pixels.dtype == bool:
-        pixels = pixels.astype(np.uint8) * 255
-    if pixels.dtype != np.uint8:
-        raise InputError(f"an image of {pixels.dtype} is neither bytes (uint8) nor floating-point in 0 ... 1")
-    return Image.fromarray(np.ascontiguousarray(pixels))
-
-
-def stored_bytes(image: object) -> bytes | None:
-    """Return the bytes of an image that is given as bytes, or as a file that is open for reading them, from
-    where it is on; None for anything else. Raises InputError: a file of text."""
-    if isinstance(image, bytes | bytearray | memoryview):
-        return bytes(image)
-    if isinstance(image, Image.Image) or not callable(read := getattr(image, "read", None)):
-        return None
-    content = read()
-    if not isinstance(content, bytes):
-        raise InputError("an image's file is open as text: open it for bytes, as in open(path, 'rb')")
-    return content
-
-
-def opened(content: bytes, name: str) -> Image.Image:
-    """Return the image that a file's bytes hold. Raises InputError."""
-    try:
-        image = Image.open(io.BytesIO(content))
-        image.load()
-    except Exception as error:  # Pillow's readers let through whatever damaged bytes make them stumble on
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"cannot read the image {name}: {reason}") from None
-    return with_pixels(image)
-
-
-def with_pixels(image: Image.Image) -> Image.Image:
-    """Return an image as it is. Raises InputError: it has no pixels."""
-    if not image.width or not image.height:
-        raise InputError(f"an image of {image.width}x{image.height} pixels is empty: give one with pixels")
-    return image
-
-
-def upright(image: Image.Image, channels: int = 3, value_range: Range | None = None) -> Image.Image:
-    """Return any PIL image as 8-bit RGB (or gray, for one channel), with its EXIF orientation applied.
-
-    Gray of more than 8 bits is scaled from `value_range`, by default that of its type (Pillow alone would
-    clip it), floating-point gray from its own range;
-    transparency is composited on white; palettes, CMYK and YCbCr are converted. Raises InputError: neither
-    one channel nor three.
-    """
-    if channels not in (1, 3):
-        raise InputError(
-            f"an image is made gray or RGB, and the model takes {channels} channels: give the model a tensor "
-            f"(B, {channels}, H, W), normalized as its preprocessing says"
-        )
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I") or image.mode == "F":
-        values = np.asarray(image)
-        if value_range is None and image.mode != "F":
-            value_range = ((0, 65535),)
-        try:
-            image = Image.fromarray(to_bytes(values, value_range[:1] if value_range else None))
-        except ValueError as error:
-            raise InputError(f"an image cannot be used: {error}") from None
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-    image = image.convert("L" if channels == 1 else "RGB")
-    image.info.clear()  # EXIF data, which would be read again, and may be damaged
-    return image
 
 
 def to_tensor(image: Image.Image) -> UInt8[torch.Tensor, "C H W"]:
@@ -463,9 +287,8 @@ class NativePreprocessing(Preprocessing):
             )
         return height, width
 
-    def image(self, image: Image.Image) -> Image.Image:
-        """Return the image upright, in gray or RGB, at its own size."""
-        image = upright(image, self.channels, self.value_range)
+    def resized(self, image: Image.Image, mean: Sequence[float]) -> Image.Image:
+        """Return an upright image at its own size."""
         height, width = self.size_of((image.height, image.width))
         return image.resize((width, height), getattr(Image.Resampling, self.interpolation.upper()))
 

@@ -165,8 +165,8 @@ def at_chance(
 def is_noise(images: ImageDataset) -> bool:
     """Return whether pixels tell nothing of their neighbors, as in noise."""
     alike = []
-    for index, _ in images.readable(images.sample(SAMPLE)):
-        pixels = np.asarray(images.image(index).convert("L"), dtype=np.float64)
+    for _, image in images.readable(images.sample(SAMPLE)):
+        pixels = np.asarray(image.preview().convert("L"), dtype=np.float64)
         if pixels.shape[1] > 1 and pixels.std() > 0:
             alike.append(np.corrcoef(pixels[:, 1:].ravel(), pixels[:, :-1].ravel())[0, 1])
     return bool(alike) and float(np.median(alike)) < 0.2

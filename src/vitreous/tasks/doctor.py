@@ -16,7 +16,7 @@ from vitreous.checkpoints.runs import is_finished
 from vitreous.checkpoints.tensors import read_safetensors
 from vitreous.data.checks import data_findings, unlike_neighbors
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, StoredImage
+from vitreous.data.dataset import ClassTargets, ImageDataset, Splits
 from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.held_out import findings_of
 from vitreous.data.sources import open_data
@@ -33,6 +33,7 @@ from vitreous.evaluation.result import FEWEST
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.model import Model
+from vitreous.models.stored import Stored
 from vitreous.tasks import task_of_run
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.course import FINDINGS, SAMPLE, AnyRun, at_chance, course, other_looks
@@ -69,7 +70,7 @@ def examine_run(path: Path) -> list[Finding]:
         data = task.open_data(run.config, run.split)
         findings += findings_of(data)
         some = data.train if isinstance(data.train, ImageDataset) else task.to_inspect(data.test)
-        images: list[StoredImage] = []
+        images: list[Stored] = []
         if isinstance(some, ImageDataset):
             images = [image for _, image in some.readable(some.sample(SAMPLE))]
         if images:
@@ -183,7 +184,7 @@ def weights(run: AnyRun) -> Iterator[Finding]:
     yield from weights_not_finite(tensors.items())
 
 
-def shown(model: Model, images: Sequence[StoredImage]) -> Iterator[Finding]:
+def shown(model: Model, images: Sequence[Stored]) -> Iterator[Finding]:
     """Yield what is wrong with what the model is shown, or with what comes out."""
     batch = model.preprocessing(images)
     yield from normalization(model, batch)

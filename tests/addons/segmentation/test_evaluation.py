@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from vitreous.addons.segmentation.evaluation import (
     SegmentationEvaluation,
@@ -19,8 +18,8 @@ from vitreous.addons.segmentation.evaluation import (
 from vitreous.addons.segmentation.masked import MaskedDataset, MaskedSubset
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.data.dataset import ClassTargets
-from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage, stored
 from vitreous.tasks import task_named
 
 TRUE = np.array([[0, 0, 1, 1], [0, 0, 1, 255]], dtype=np.uint8)
@@ -103,14 +102,14 @@ class Three(MaskedDataset):
     def name(self, index):
         return f"image {index}"
 
-    def pair(self, index):
+    def pair(self, index, channels=3):
         if index == 1:
             raise BadImage(self.name(index), "torn")
         rng = np.random.default_rng(index)
         size = (20 + index, 31)
         mask = rng.integers(0, 3, size, dtype=np.uint8)
         mask[:2] = 255
-        return Image.fromarray(rng.integers(0, 255, size, dtype=np.uint8)), mask
+        return stored(rng.integers(0, 255, size, dtype=np.uint8), self.name(index), channels), mask
 
 
 def test_each_image_is_judged_once_at_its_own_size():

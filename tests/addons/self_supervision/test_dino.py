@@ -28,6 +28,7 @@ from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.stored import ImageLike
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.training.config import AdamWConfig, TrainingConfig
@@ -330,9 +331,9 @@ def test_the_loader_cuts_views_from_the_decoded_original(original):
     opened = []
 
     class Counted(ArrayImages):
-        def image(self, index: int) -> Image.Image:
+        def held(self, index: int) -> ImageLike:
             opened.append(index)
-            return super().image(index)
+            return super().held(index)
 
     pixels = np.stack([np.asarray(original)] * 6)
     data = Counted(pixels, np.zeros(6, dtype=np.int64), ("a",), name="made")

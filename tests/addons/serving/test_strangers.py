@@ -22,8 +22,8 @@ from PIL import Image, ImageFile
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier
 from vitreous.addons.serving.run import hosts_of, read_token
-from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage
 
 from .conftest import (
     CPU,

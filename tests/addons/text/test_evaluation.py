@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from vitreous.addons.text.captions import Captions
 from vitreous.addons.text.evaluation import (
@@ -15,8 +14,8 @@ from vitreous.addons.text.evaluation import (
 from vitreous.addons.text.models import Reader, Translator, WrittenText
 from vitreous.addons.text.text_pairs import Pair
 from vitreous.data.dataset import ArrayImages, ImageDataset
-from vitreous.data.decoding import BadImage
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage
 
 
 class Parrot(Translator):
@@ -95,7 +94,7 @@ class Fixed(Reader):
         pass
 
     def read(self, images, *, beams, batch_size):
-        return [WrittenText(str(np.asarray(image)[0, 0]), 0.0, []) for image in images]
+        return [WrittenText(str(image.array()[0, 0, 0]), 0.0, []) for image in images]
 
 
 def test_a_reader_is_judged_and_bad_images_are_told():
@@ -105,10 +104,10 @@ def test_a_reader_is_judged_and_bad_images_are_told():
     class Torn(ImageDataset):
         targets, source = images.targets, "gray"
 
-        def image(self, row) -> Image.Image:
+        def held(self, row):
             if row == 70:
                 raise BadImage(images.name(row), "torn")
-            return images.image(row)
+            return images.held(row)
 
     texts = [str(number) for number in range(100)]
     texts[10] = "11"
@@ -126,7 +125,7 @@ def test_a_reader_that_can_read_no_image_says_so():
     class Torn(ImageDataset):
         targets, source = images.targets, "gray"
 
-        def image(self, row) -> Image.Image:
+        def held(self, row):
             raise BadImage(images.name(row), "torn")
 
     with pytest.raises(InputError, match=r"not one of 2 images can be read: gray\[0\]: torn"):

@@ -18,10 +18,9 @@ from vitreous.api.arguments import (
 from vitreous.api.model_source import resolve_model
 from vitreous.errors import InputError, check_free, require_packages, writing_to
 from vitreous.languages import speaking
+from vitreous.models.stored import ImageLike
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from vitreous.addons.learn_page.page import LearnPage
     from vitreous.data.image_list import Failure
 
@@ -89,13 +88,13 @@ def learn(
 
 def samples_of(
     model: Any, opened: Any, images: Any
-) -> tuple[list[tuple[Image.Image, str]], tuple[Failure, ...]]:
+) -> tuple[list[tuple[ImageLike, str]], tuple[Failure, ...]]:
     """Return images to try, with their labels, and those that cannot be read, of some that are named. Raises
     InputError: not one image can be read."""
     from vitreous.addons.learn_page.page import MOST_SAMPLES, bundled_samples, labeled_samples
     from vitreous.api.inspection import held_out_examples
-    from vitreous.data.decoding import BadImage
     from vitreous.data.image_list import Failure, image_list
+    from vitreous.models.stored import BadImage
     from vitreous.tasks import task_named
     from vitreous.tasks.answerer import task_of
 
@@ -106,7 +105,7 @@ def samples_of(
         found = image_list(images)
         for row in found.sample(MOST_SAMPLES):
             try:
-                found.image(row)
+                found.opened(row).check()
             except BadImage as bad:
                 failed.append(Failure(bad.name, bad.reason))
     else:

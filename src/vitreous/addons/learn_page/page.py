@@ -35,6 +35,7 @@ from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.config import ViTConfig
+from vitreous.models.stored import ImageLike
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.whole_files import write_text
@@ -79,7 +80,7 @@ class LearnPage(Result):
 def write_learn_page(
     path: Path,
     model: nn.Module,
-    samples: Sequence[tuple[Image.Image, str]],
+    samples: Sequence[tuple[ImageLike, str]],
     *,
     name: str,
     trained: bool = True,
@@ -178,7 +179,7 @@ def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str,
     return "learn.html", words("learn.beside-report")
 
 
-def bundled_samples(model: object) -> list[tuple[Image.Image, str]]:
+def bundled_samples(model: object) -> list[tuple[ImageLike, str]]:
     """Return the images that come with a bundled model, with their labels: 3-animal.png is an animal."""
     if not isinstance(model, Path) or model not in BUNDLED.values():
         return []
@@ -186,17 +187,16 @@ def bundled_samples(model: object) -> list[tuple[Image.Image, str]]:
     return [(Image.open(path), path.stem.partition("-")[2]) for path in paths]
 
 
-def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[Image.Image, str]]:
+def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[ImageLike, str]]:
     """Return up to `most` images with their labels: the first of each class where there are as many classes,
     else evenly spread ones. Unreadable images are left out."""
     rows = images.sample(most)
     if isinstance(images.targets, ClassTargets) and len(images.classes) >= most:
         _, first = np.unique(images.targets.numbers, return_index=True)
         rows = first[:most].tolist()
-    samples: list[tuple[Image.Image, str]] = []
+    samples: list[tuple[ImageLike, str]] = []
     for row, image in images.readable(rows):
-        shown = image if isinstance(image, Image.Image) else images.image(row)
-        samples.append((shown, label_of(images, row)))
+        samples.append((image, label_of(images, row)))
     return samples
 
 

@@ -25,13 +25,13 @@ from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.checks import image_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, Indices, named_parts
-from vitreous.data.decoding import BadImage, upright_size
 from vitreous.data.examinations import DataReport
 from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import BadFiles
 from vitreous.data.survey import survey_images
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage
 
 RARE = 0.001  # of the pixels that are evaluated
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
@@ -129,13 +129,14 @@ def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] |
     name = masked.name(index)
     try:
         image, mask = masked.pair(index)
-        size = upright_size(image, name)
+        image.check()
     except BadImage as error:
         return error
     except InputError as error:
         return str(error)
-    if mask.shape != size:
-        return f"the mask of {name} is {mask.shape[0]}x{mask.shape[1]}, the image {size[0]}x{size[1]}"
+    if mask.shape != image.size:
+        height, width = image.size
+        return f"the mask of {name} is {mask.shape[0]}x{mask.shape[1]}, the image {height}x{width}"
     digest = hashlib.blake2b(mask.tobytes() + repr(mask.shape).encode(), digest_size=16).digest()
     return np.bincount(mask.ravel(), minlength=IGNORED + 1), digest
 

@@ -16,7 +16,6 @@ from typing import Unpack
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Num
-from PIL import Image
 from torch import Tensor
 
 from vitreous.addons.segmentation.masked import IGNORED, Mask, MaskedDataset, MaskEvaluationBatch, MaskReader
@@ -25,7 +24,7 @@ from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import ExampleScores, Interval, confusion_matrix, quantile_interval, resamples
 from vitreous.languages.terminal import said, word
-from vitreous.models.preprocessing import upright
+from vitreous.models.stored import ImageLike, stored
 from vitreous.results import percent
 
 BACKGROUND = "background"  # the name of class 0 that makes "something or nothing" a question of its own
@@ -201,11 +200,11 @@ def evaluate_segmenter(
 
 
 @torch.inference_mode()
-def masks_of(model: Segmenter, images: Sequence[Image.Image]) -> list[Mask]:
+def masks_of(model: Segmenter, images: Sequence[ImageLike]) -> list[Mask]:
     """Return the class number of each pixel of each image, at the image's own size, upright."""
     device = next(model.parameters()).device
     found = []
     for logits, image in zip(model(model.preprocessing(images).to(device)).float(), images, strict=True):
-        width, height = upright(image, model.config.channels).size
-        found.append(argmax_at_size(logits, (height, width)).cpu().numpy())
+        size = stored(image, channels=model.config.channels).size
+        found.append(argmax_at_size(logits, size).cpu().numpy())
     return found

@@ -16,7 +16,6 @@ from vitreous.addons.segmentation.decoders import MaskTransformer
 from vitreous.addons.segmentation.evaluation import SegmentationEvaluation, masks_of
 from vitreous.addons.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
 from vitreous.addons.segmentation.model import Segmenter
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import Finding
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, INK, ONE_CHART, SECOND, Chart, canvas, shortened
@@ -29,7 +28,8 @@ from vitreous.inspection.runs import evaluation_figures
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
 from vitreous.inspection.runs.report import SAMPLES, write_run_report
 from vitreous.languages import percentage, phrase
-from vitreous.models.preprocessing import to_tensor, upright
+from vitreous.models.preprocessing import to_tensor
+from vitreous.models.stored import BadImage, ImageLike, upright
 
 LARGEST = 320  # pixels of an image's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)
@@ -42,7 +42,7 @@ CLASSES = 6  # of each, the largest ones
 class MaskSample(NamedTuple):
     """An image with its true (if known) and its predicted mask, and a caption."""
 
-    image: Image.Image
+    image: ImageLike
     true: Mask | None
     predicted: Mask
     caption: str
@@ -152,7 +152,7 @@ def sample_masks(
 
 
 def write_segmenter_report(
-    model: Segmenter, images: Sequence[tuple[Image.Image, str]], folder: Path, request: InspectionRequest
+    model: Segmenter, images: Sequence[tuple[ImageLike, str]], folder: Path, request: InspectionRequest
 ) -> Inspection:
     """Write the report of the encoder, after the predicted masks, and what the class embeddings attend to if
     the decoder has any."""

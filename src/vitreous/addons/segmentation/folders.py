@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from PIL import Image
 
 from vitreous.addons.segmentation import IMAGES, MASKS
 from vitreous.addons.segmentation.digit_pages import CLASSES, DIGIT_PAGES, open_digit_pages
@@ -24,21 +23,13 @@ from vitreous.addons.segmentation.masked import (
     read_mask,
 )
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, ImageDataset
-from vitreous.data.decoding import (
-    EXTENSIONS,
-    BadImage,
-    EncodedImage,
-    file_digest,
-    is_gray,
-    open_image,
-    read_file,
-    upright_size,
-)
+from vitreous.data.dataset import ClassTargets
+from vitreous.data.files import EXTENSIONS, file_digest, read_file
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage, Stored, is_gray, open_image, upright_size
 from vitreous.outside import local_path
 
 LAYOUT = "put images into images/ and masks of the same names into masks/ (PNG, the value is the class)"
@@ -65,17 +56,11 @@ class MaskedFiles(MaskedDataset):
     def digest(self, index: int) -> str:
         return "".join(map(file_digest, self.pairs[index]))
 
-    def pair(self, index: int) -> tuple[Image.Image, Mask]:
-        return self.image(index), read_mask(self.pairs[index][1], self.legend)
-
-    def opened_pair(self, index: int, channels: int) -> tuple[EncodedImage, Mask]:
+    def pair(self, index: int, channels: int = 3) -> tuple[Stored, Mask]:
         return self.opened(index, channels), read_mask(self.pairs[index][1], self.legend)
 
     def encoded(self, index: int) -> bytes:
         return read_file(self.pairs[index][0])
-
-    def image(self, index: int) -> Image.Image:
-        return ImageDataset.image(self, index)
 
 
 def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | None = None) -> MaskSplits:

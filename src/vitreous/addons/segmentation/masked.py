@@ -18,13 +18,14 @@ from torch import Tensor
 from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Indices, Subset
-from vitreous.data.decoding import EncodedImage, load_pixels, open_image, read_file
+from vitreous.data.files import read_file
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import Sample
 from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
+from vitreous.models.stored import ImageLike, Stored, load_pixels, open_image
 from vitreous.outside import read_text
 
 Mask = UInt8[np.ndarray, "H W"]
@@ -34,17 +35,12 @@ IGNORED = 255  # pixels of a mask that are left out of training and evaluation
 class MaskedDataset(ImageDataset):
     """Images, each with a mask of its size: the class number of each pixel, or 255."""
 
-    def pair(self, index: int) -> tuple[Image.Image, Mask]:
-        """Return the image as stored, of any mode and orientation, and the class numbers. Raises BadImage,
-        and InputError for a mask that is none."""
+    def pair(self, index: int, channels: int = 3) -> tuple[Stored, Mask]:
+        """Return the image as `opened` does, and the class numbers. Raises BadImage, and InputError for a
+        mask that is none."""
         raise NotImplementedError
 
-    def opened_pair(self, index: int, channels: int) -> tuple[EncodedImage, Mask]:
-        """Return the same, the image as `opened` does."""
-        image, mask = self.pair(index)
-        return EncodedImage(image, self.name(index), channels), mask
-
-    def image(self, index: int) -> Image.Image:
+    def held(self, index: int) -> ImageLike:
         return self.pair(index)[0]
 
     def label(self, index: int) -> str:
@@ -59,11 +55,8 @@ class MaskedSubset(Subset, MaskedDataset):
 
     images: MaskedDataset
 
-    def pair(self, index: int) -> tuple[Image.Image, Mask]:
-        return self.images.pair(int(self.indices[index]))
-
-    def opened_pair(self, index: int, channels: int) -> tuple[EncodedImage, Mask]:
-        return self.images.opened_pair(int(self.indices[index]), channels)
+    def pair(self, index: int, channels: int = 3) -> tuple[Stored, Mask]:
+        return self.images.pair(int(self.indices[index]), channels)
 
 
 class MaskSplits(NamedTuple):
@@ -219,10 +212,10 @@ class MaskReader:
             pixels = change_colors(pixels, self.augmentation, rng)
         return Sample((pixels, np.array(values, dtype=np.uint8)), name, damage)
 
-    def opened(self, index: int) -> tuple[EncodedImage, Image.Image, Mask]:
+    def opened(self, index: int) -> tuple[Stored, Image.Image, Mask]:
         """Return an image, the same upright, and its mask. Raises BadImage, and InputError: their sizes
         differ."""
-        encoded, mask = self.images.opened_pair(index, self.preprocessing.channels)
+        encoded, mask = self.images.pair(index, self.preprocessing.channels)
         image = encoded.upright()
         if (image.height, image.width) != mask.shape:
             raise InputError(

@@ -38,7 +38,8 @@ from vitreous.evaluation.outputs import decoded_rows
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
-from vitreous.models.preprocessing import ImagePreparation, Preparation, upright
+from vitreous.models.preprocessing import ImagePreparation, Preparation
+from vitreous.models.stored import upright
 from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask

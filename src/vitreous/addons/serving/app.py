@@ -21,8 +21,8 @@ from vitreous import __version__
 from vitreous.addons.serving.batching import Batcher
 from vitreous.addons.serving.limits import Guard, Limits, Refused
 from vitreous.addons.serving.models import Answer, Endpoint, Question, ServedModel, parse
-from vitreous.data.decoding import BadImage
 from vitreous.models.config_parts import Config
+from vitreous.models.stored import BadImage
 
 # The page carries its styles and scripts in itself and asks only the server that it came from.
 PAGE_HEADERS = {

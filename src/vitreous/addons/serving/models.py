@@ -7,11 +7,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
-from PIL import Image
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from torch import Tensor
 
-from vitreous.data.decoding import BadImage, EncodedImage, open_image, plain_size
 from vitreous.data.transforms import evaluation_pixels
 from vitreous.deployment.answers import Prediction
 from vitreous.deployment.classifier import ClassPredictor, output_labels
@@ -26,6 +24,7 @@ from vitreous.languages import phrase
 from vitreous.models.config_parts import Config
 from vitreous.models.model import Runnable
 from vitreous.models.settings import explain
+from vitreous.models.stored import BadImage, stored
 from vitreous.models.vit import ViT
 from vitreous.tasks.regression import PredictedNumber
 from vitreous.training.precision import computing, with_cast_weights
@@ -173,24 +172,23 @@ class ServedModel:
     def prepare(self, data: bytes, name: str) -> tuple[Tensor, str | None]:
         """What `vitreous predict` makes of an image: its pixels at the model's size; and what is missing of
         it. No pixel is decoded before the header allows it. Raises BadImage."""
-        preprocessing, most, allowed = self.model.preprocessing, self.most_pixels, "allowed"
-        stored: bytes | Image.Image = data
-        size = plain_size(data, preprocessing.channels)
-        if size is None:
-            stored = image = open_image(data, name)
-            size = (image.height, image.width)
-            if image.format == LOCKING and most > MOST_LOCKING:
+        preprocessing = self.model.preprocessing
+
+        def allow(size: tuple[int, int], format: str | None) -> None:
+            (height, width), most, allowed = size, self.most_pixels, "allowed"
+            if format == LOCKING and most > MOST_LOCKING:
                 most, allowed = MOST_LOCKING, "allowed in JPEG 2000: send a JPEG or a PNG"
-        height, width = size
-        if height * width > most:
-            raise BadImage(name, f"{width}x{height} pixels are over the {most} that are {allowed}")
-        tall, wide = preprocessing.rescaled(size)
-        if max(size) > MOST_RATIO * min(size) or tall * wide > MOST_RESIZED:
-            raise BadImage(
-                name, f"{width}x{height} pixels are too narrow: sides may differ {MOST_RATIO}-fold"
-            )
-        encoded = EncodedImage(stored, name, preprocessing.channels)
-        return evaluation_pixels(encoded, preprocessing), encoded.damage
+            if height * width > most:
+                raise BadImage(name, f"{width}x{height} pixels are over the {most} that are {allowed}")
+            tall, wide = preprocessing.rescaled(size)
+            if max(size) > MOST_RATIO * min(size) or tall * wide > MOST_RESIZED:
+                raise BadImage(
+                    name, f"{width}x{height} pixels are too narrow: sides may differ {MOST_RATIO}-fold"
+                )
+
+        channels, value_range = preprocessing.channels, preprocessing.value_range
+        image = stored(data, name, channels, value_range, most_pixels=self.most_pixels, allow=allow)
+        return evaluation_pixels(image, preprocessing), image.damage
 
     def batch(self, questions: Sequence[Question]) -> Float[Tensor, "B C H W"]:
         """The images of questions, normalized."""

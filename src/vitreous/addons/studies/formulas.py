@@ -47,7 +47,7 @@ class FormulaImages(ImageDataset):
     def name(self, index: int) -> str:
         return f"{self.source}[{self.label(index)}, {self.numbers[index // len(self.classes)]}]"
 
-    def image(self, index: int) -> Image.Image:
+    def held(self, index: int) -> Image.Image:
         number, group = divmod(index, len(self.classes))
         return draw_formula(group, self.numbers[number], self.size)
 

@@ -202,7 +202,7 @@ class WorldImages(ImageDataset):
         self.pixels = np.zeros(shape, np.uint8) if math.prod(shape) <= KEPT else None
         self.kept = np.zeros(count, np.bool_)
 
-    def image(self, index: int) -> Image.Image:
+    def held(self, index: int) -> Image.Image:
         if self.pixels is None:
             return Image.fromarray(self.draw(np.array([index]))[0])
         if not self.kept[index]:

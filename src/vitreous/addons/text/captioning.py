@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import torch
-from PIL import Image
 from torch import nn
 
 from vitreous.addons.text.captions import (
@@ -37,6 +36,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.data.workers import loading_workers
 from vitreous.evaluation.outputs import decoded_rows
+from vitreous.models.stored import ImageLike
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import About, Card, Trained, module_of
 
@@ -134,10 +134,9 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
         from vitreous.addons.text.figures import Measured, write_reading_report
 
         test, path = trained.data.test.images, trained.run.path
-        images: list[tuple[Image.Image, str]] = []
+        images: list[tuple[ImageLike, str]] = []
         for row, read in islice(test.readable(range(len(test))), self.about.inspected):
-            image = read if isinstance(read, Image.Image) else test.image(row)
-            images.append((image, Path(test.name(row)).name))
+            images.append((read, Path(test.name(row)).name))
         measured = Measured(evaluation, more["findings"])
         return write_reading_report(answerer, images, path, path, measured).report
 
@@ -150,8 +149,8 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
 
     def answer_function(
         self, answerer: Reader, device: torch.device, **options: Any
-    ) -> Callable[[Sequence[str], Sequence[Image.Image]], Iterable[Caption]]:
-        def captions(names: Sequence[str], images: Sequence[Image.Image]) -> Iterator[Caption]:
+    ) -> Callable[[Sequence[str], Sequence[ImageLike]], Iterable[Caption]]:
+        def captions(names: Sequence[str], images: Sequence[ImageLike]) -> Iterator[Caption]:
             found = answerer.read(images, batch_size=len(images))
             for name, each in zip(names, found, strict=True):
                 yield Caption(name, each.text, each.score)

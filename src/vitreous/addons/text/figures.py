@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from vitreous.addons.text.batches import padded
@@ -30,6 +29,7 @@ from vitreous.inspection.runs.evaluation_figures import curves_figure, results_t
 from vitreous.inspection.runs.head import head_of
 from vitreous.languages import phrase, words
 from vitreous.layers.attention import CrossAttention
+from vitreous.models.stored import ImageLike
 
 if TYPE_CHECKING:
     from vitreous.addons.text.evaluation import TextEvaluation
@@ -110,7 +110,7 @@ def write_translation_report(
 
 def write_reading_report(
     reader: Reader,
-    images: Sequence[tuple[Image.Image, str]],
+    images: Sequence[tuple[ImageLike, str]],
     folder: Path,
     run: Path,
     measured: Measured | None = None,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from vitreous.addons.text.batches import padded
@@ -20,6 +19,7 @@ from vitreous.checkpoints.loading import load
 from vitreous.checkpoints.native import is_native
 from vitreous.checkpoints.native_writing import fingerprint
 from vitreous.errors import InputError
+from vitreous.models.stored import ImageLike
 from vitreous.outside import local_path, read_text
 
 IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
@@ -111,7 +111,7 @@ class Reader(TextModel):
 
     @torch.inference_mode()
     def read(
-        self, images: Sequence[Image.Image], *, beams: int = 4, batch_size: int = IMAGE_BATCH
+        self, images: Sequence[ImageLike], *, beams: int = 4, batch_size: int = IMAGE_BATCH
     ) -> list[WrittenText]:
         """Return the text of each image, in order."""
         results: list[WrittenText] = []

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import BUNDLED, MANIFESTS, DataConfig, TargetKind
 from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, Parts, Splits
-from vitreous.data.decoding import BadImage
 from vitreous.data.findings import finding
 from vitreous.data.held_out import split
 from vitreous.data.sources.folders import open_folder
 from vitreous.errors import InputError, LazyModule
 from vitreous.extensions import DataKind, addons, imported
 from vitreous.models.bands import Range, measured_range, to_bytes
+from vitreous.models.stored import BadImage
 from vitreous.outside import local_path
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ def summarize(train: ImageDataset) -> DataSummary:
     reason = ""
     for index in train.sample(SAMPLE):
         try:
-            encoded = train.opened(index, 3)
-            stored, values = encoded.stored_channels, encoded.wide_values()
+            encoded = train.opened(index)
+            stored, values = encoded.bands, encoded.values()
         except BadImage as bad:
             reason = reason or f"{bad.name} ({bad.reason})"
             continue  # counted and named when it is loaded

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FolderForm
 from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
-from vitreous.data.decoding import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
+from vitreous.data.files import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.workers import in_threads

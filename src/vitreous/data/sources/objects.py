@@ -3,17 +3,15 @@ labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
-from PIL import Image
 
 from vitreous.data.config import DataConfig, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, Parts, StoredImage, Targets
-from vitreous.data.decoding import BadImage
+from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, Parts, Targets
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
@@ -24,15 +22,12 @@ from vitreous.data.sources.labels import (
     refuse_numbers,
 )
 from vitreous.errors import InputError, check_utf8
-from vitreous.models.preprocessing import ImageLike, as_pil, as_stored
+from vitreous.models.stored import BadImage, ImageLike, in_memory
 
 KINDS = (
     "a torch Dataset of (image, label), a datasets.Dataset, a tuple (images, labels) of arrays, a list of "
     "(image, label), or a dictionary of these named train, val and test"
 )
-
-
-ImageT = TypeVar("ImageT")
 
 
 @runtime_checkable
@@ -47,24 +42,17 @@ class ObjectImages(ImageDataset):
     """Images of a Python object, converted when asked for. Threads ask for several at a time.
 
     Args:
-        images: gives an image, whatever `as_pil` takes, or a pair (image, label), by its number.
+        images: gives an image, whatever `stored` takes, or a pair (image, label), by its number.
         pairs: whether it gives pairs.
     """
 
     def __init__(self, images: Indexed, targets: Targets, *, pairs: bool, name: str) -> None:
         self.images, self.targets, self.pairs, self.source = images, targets, pairs, name
 
-    def image(self, index: int) -> Image.Image:
-        return self.read(index, as_pil)
-
-    def stored(self, index: int) -> StoredImage:
-        return self.read(index, as_stored)
-
-    def read(self, index: int, convert: Callable[[ImageLike], ImageT]) -> ImageT:
-        """Return an image as `convert` makes it. Raises BadImage."""
+    def held(self, index: int) -> ImageLike:
         try:
             item = self.images[index]
-            return convert(item[0] if self.pairs else item)
+            return in_memory(item[0] if self.pairs else item)
         except Exception as error:  # whatever the user's code raises: the image is counted and named
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 

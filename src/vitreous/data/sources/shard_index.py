@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.dataset import ClassTargets, LabelTargets
-from vitreous.data.decoding import EXTENSIONS
+from vitreous.data.files import EXTENSIONS
 from vitreous.data.sources.folders import LARGE, Paths, path_array
 from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard

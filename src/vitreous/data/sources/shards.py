@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FetchedForm, ShardsForm, TargetKind
 from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, Parts, one_class
-from vitreous.data.decoding import BadImage, fingerprint
+from vitreous.data.files import fingerprint
 from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
 from vitreous.errors import InputError
+from vitreous.models.stored import BadImage
 from vitreous.outside import same_name
 
 CLASSES = "classes.txt"

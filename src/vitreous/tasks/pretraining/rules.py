@@ -142,7 +142,7 @@ def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor,
     """Return a few of the images as the model sees them. Raises InputError: none of them can be read."""
     preprocessing, (height, width) = config.prepared, config.model.image_size
     rows = images.sample(SAMPLED)
-    pixels = [preprocessing.pixels(image) for _, image in images.readable(rows)]
+    pixels = [preprocessing.of_one(image) for _, image in images.readable(rows)]
     if not pixels:
         raise InputError(f"none of the {len(rows)} images that were tried can be read: see `data check`")
     return preprocessing.normalize(torch.stack(pixels)[..., :height, :width])
