@@ -115,3 +115,11 @@ def test_a_file_of_other_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(installed_encoders, "distribution", lambda name: Elsewhere())
     with pytest.raises(vt.InputError, match="is not the file that vitreous:photos is made of"):
         vt.load(PHOTOS)
+
+
+@needs_package
+def test_a_card_says_whose_weights_they_are(tmp_path: Path) -> None:
+    vt.save(vt.load(PHOTOS), tmp_path / "own")
+    card = (tmp_path / "own" / "README.md").read_text()
+    for named in ("vitreous:photos", "Google", "ML Illustrated", "ImageNet-1k", "apache-2.0"):
+        assert named in card

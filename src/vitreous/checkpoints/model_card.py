@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous import __version__
+from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.errors import InputError
 from vitreous.extensions import added_tasks
 from vitreous.models.config import Origin
@@ -81,8 +82,13 @@ def origin_facts(origin: Origin | None) -> dict[str, str]:
         return {}
     named = f", {origin.architecture}" if origin.architecture else ""
     assumed = {"Assumed of them": "; ".join(origin.assumed)} if origin.assumed else {}
+    theirs: dict[str, str] = {}
+    if known := INSTALLED_ENCODERS.get(origin.source):
+        theirs = {"Whose weights": f"{known.made_by} (package `{known.package}`)"}
+        theirs["These were trained on"] = known.trained_on
     return {
         "Weights from": f"`{origin.source}` ({origin.format}{named})",
+        **theirs,
         "License": origin.license or "not stated by the source, whose license holds",
         **assumed,
     }
