@@ -9,9 +9,11 @@ import torch
 from PIL import Image
 
 import vitreous as vt
+from vitreous.api.data_source import data_source
 from vitreous.data.config import DataConfig
 from vitreous.data.image_list import image_list
 from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.models.bands import measured_range, read_bands, to_bytes
 from vitreous.models.model import build_model
@@ -237,3 +239,115 @@ def test_a_patch_embedding_of_other_channels_is_timms(channels):
     plain = torch.nn.functional.conv2d(pixels.expand(-1, 3, -1, -1), weight)
     if channels % 3 == 0 or channels == 1:
         torch.testing.assert_close(same, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gray", "bands", "float"])
+def test_shards_have_the_range_of_the_images_that_they_were_made_of(tmp_path, kind):
+    """A model that was trained on the shards then sees the original files as it saw the shards."""
+    rng = np.random.default_rng(0)
+    scale = {"gray": 4095, "bands": 10_000, "float": 1}[kind]
+    files = []
+    for _ in range(8):
+        values = rng.uniform(0.2, 1, (40, 48, 5) if kind == "bands" else (40, 48)) * scale
+        kept = values - 300 if kind == "float" else values
+        files.append(encoded(kept.astype(np.float32 if kind == "float" else np.uint16), "npy"))
+    splits = open_data(str(folder(tmp_path / "data", files, "npy")), DataConfig(test_fraction=0))
+    pack(splits, tmp_path / "packed", Packing(size=20))
+    again = open_data(str(tmp_path / "packed"), DataConfig(test_fraction=0))
+    assert again.summary.channels == splits.summary.channels
+    assert np.allclose(again.summary.value_range, splits.summary.value_range, atol=0.3)
+    assert min(again.train.opened(0).size) == 20
+    mean = [float(part.train.opened(0).values().mean()) for part in (splits, again)]
+    assert mean[0] == pytest.approx(mean[1], rel=0.02)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP"])
+def test_a_few_colored_images_among_gray_ones_keep_their_color(tmp_path, form):
+    """They are fewer than a sample would find: the 70th of 140."""
+    for number in range(140):
+        gray = Image.new("L", (4, 4), number)
+        place = tmp_path / ("a" if number < 70 else "b") / f"{number:03}.{form.lower()}"
+        place.parent.mkdir(exist_ok=True)
+        (gray.convert("RGB") if number == 69 else gray).save(place, form)
+    splits = open_data(str(tmp_path), DataConfig(test_fraction=0, validation_fraction=0))
+    assert 69 not in splits.train.sample(64)
+    assert splits.summary.channels == 3
+
+
+DOORS = ("path", "text", "bytes", "file", "pillow", "array", "tensor", "stored", "list", "folder", "python")
+
+
+def tensor_through(door, place, values, how):
+    """Return what a model sees of the image in a file, given in some way."""
+    if door == "list":
+        (batch,) = evaluation_loader(image_list([str(place)]), preprocessing=how, batch_size=1)
+        return batch.images[0]
+    if door in ("folder", "python"):
+        pairs = [(values, "a"), (values, "b")]
+        source = str(place.parent.parent) if door == "folder" else data_source(pairs)
+        splits = open_data(source, DataConfig(test_fraction=0, validation_fraction=0))
+        assert splits.summary.channels == how.channels
+        (batch,) = evaluation_loader(splits.train, preprocessing=how, batch_size=2)
+        return batch.images[0]
+    if door == "pillow":
+        return how(Image.fromarray(values[..., 0] if values.shape[2:] == (1,) else values))
+    if door == "tensor":
+        return how(torch.from_numpy(np.moveaxis(np.atleast_3d(values), 2, 0).copy()))
+    content = place.read_bytes()
+    given = {
+        "path": place,
+        "text": str(place),
+        "bytes": content,
+        "file": io.BytesIO(content),
+        "array": values,
+    }
+    return how(stored(content) if door == "stored" else given[door])
+
+
+LEVELS_OF = {
+    "gray 8": (1, np.uint8, "png", (0, 255)),
+    "gray 12": (1, np.uint16, "png", (0, 4095)),
+    "gray 16": (1, np.uint16, "tiff", (0, 65535)),
+    "gray 16 npy": (1, np.uint16, "npy", (0, 65535)),
+    "gray int32": (1, np.int32, "tiff", (-1000, 3000)),
+    "gray float": (1, np.float32, "tiff", (-1000, 3000)),
+    "color 8": (3, np.uint8, "png", (0, 255)),
+    "color 16": (3, np.uint16, "tiff", (0, 4095)),
+    "color float": (3, np.float32, "npy", (-250, -16)),
+    "4 bands 8": (4, np.uint8, "npy", (0, 255)),
+    "5 bands 16": (5, np.uint16, "tiff", (0, 4095)),
+    "2 bands float": (2, np.float32, "npy", (-1, 7)),
+}
+# Pillow has no image of such bands. Four bands of bytes in memory are RGBA where nothing says how many
+# channels are wanted, as in a list to train on, with a warning.
+LEFT_OUT = {(door, kind) for door in ("pillow",) for kind in LEVELS_OF if int(kind[0] in "245")} | {
+    ("pillow", "color 16"),
+    ("pillow", "color float"),
+    ("python", "4 bands 8"),
+}
+
+
+@pytest.mark.parametrize("kind", LEVELS_OF)
+@pytest.mark.parametrize("door", DOORS)
+def test_an_image_is_the_same_through_every_door(tmp_path, door, kind):
+    if (door, kind) in LEFT_OUT:
+        pytest.skip("no such image, see LEFT_OUT")
+    bands, dtype, form, (low, high) = LEVELS_OF[kind]
+    shape = (24, 32) if bands == 1 else (24, 32, bands)
+    values = (low + np.random.default_rng(0).uniform(0, 1, shape) * (high - low)).astype(dtype)
+    for name in "ab":
+        place = tmp_path / "data" / name / f"0.{form}"
+        place.parent.mkdir(parents=True)
+        if form == "png":
+            Image.fromarray(values).save(place)
+        else:
+            place.write_bytes(encoded(values, form))
+    wide = None if dtype == np.uint8 else ((low, high),)
+    how = vt.Preprocessing(
+        size=(24, 32), channels=bands, mean=(0,) * bands, std=(1,) * bands, value_range=wide
+    )
+    given = values[..., None] if door == "array" and bands == 1 else values
+    found = tensor_through(door, place, given, how)
+    expected = (np.atleast_3d(values).astype(np.float64) - low) / (high - low)
+    assert found.shape == (bands, 24, 32)
+    assert np.abs(found.permute(1, 2, 0).numpy() - expected).max() <= 0.51 / 255

@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.files import lossless_file
 from vitreous.data.sources import open_data, path_spec
 from vitreous.errors import InputError, cache_folder, writing_to
 from vitreous.models.stored import BadImage
@@ -118,7 +118,9 @@ def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
                 except BadImage as bad:
                     raise InputError(f"{bad.name} of DATA cannot be read: {bad.reason}") from None
                 transparent += image.is_rgba_array
-                name = write_values(folder / f"{count:08d}", values)
+                suffix, content = lossless_file(values)
+                name = f"{count:08d}{suffix}"
+                (folder / name).write_bytes(content)
                 about = f"{split}\0{label}\0{values.dtype.str}{values.shape}"
                 digest.update(about.encode() + np.ascontiguousarray(values).tobytes())
                 rows.writerow([name, label, *([split] if len(parts) > 1 else [])])
@@ -130,18 +132,3 @@ def write_manifest(folder: Path, parts: dict[str, ImageDataset]) -> str:
             transparent,
         )
     return digest.hexdigest()
-
-
-def write_values(path: Path, values: np.ndarray) -> str:
-    """Write an image without loss, and return the file's name: `path` with the suffix of what holds it."""
-    gray = values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values
-    if (gray.dtype == np.uint8 and (gray.ndim == 2 or gray.shape[2] == 3)) or is_gray16(gray):
-        Image.fromarray(gray).save(path.with_suffix(".png"), compress_level=1)
-        return path.with_suffix(".png").name
-    np.save(path.with_suffix(".npy"), values)
-    return path.with_suffix(".npy").name
-
-
-def is_gray16(values: np.ndarray) -> bool:
-    """Return whether a PNG holds these values (H, W) of more than 8 bits."""
-    return values.dtype == np.uint16 and values.ndim == 2

@@ -281,6 +281,8 @@ def image_findings(
     )
     if seen.gray.mean() < 0.5:
         yield from finding("gray", seen.named(np.flatnonzero(seen.gray)), severity="note")
+    else:
+        yield from finding("colored", seen.named(np.flatnonzero(~seen.gray)), severity="note")
 
 
 def suspects(seen: DataSurvey) -> list[Suspect]:

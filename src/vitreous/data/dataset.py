@@ -267,6 +267,11 @@ class ImageDataset:
         """Return the file's bytes, or None for a source that holds pixels. Raises BadImage."""
         return None
 
+    def head(self, index: int) -> bytes | None:
+        """Return the beginning of the file, the whole of it where that costs no more; None for a source that
+        holds pixels, or from which only whole blocks are read. Raises BadImage."""
+        return None if self.blocks is not None else self.encoded(index)
+
     def held(self, index: int) -> ImageLike:
         """Return an image of a source that holds pixels, as it holds them. Raises BadImage."""
         raise NotImplementedError
@@ -343,6 +348,9 @@ class Subset(ImageDataset):
 
     def digest(self, index: int) -> str:
         return self.images.digest(int(self.indices[index]))
+
+    def head(self, index: int) -> bytes | None:
+        return self.images.head(int(self.indices[index]))
 
     def held(self, index: int) -> ImageLike:
         return self.images.held(int(self.indices[index]))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
+from PIL import Image
 
 from vitreous.errors import is_installed
 from vitreous.models.stored import BadImage
@@ -32,6 +36,7 @@ FOREIGN = (
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
 )
 CHUNK = 4096  # bytes
+HEAD = 1 << 16  # bytes
 
 
 def read_file(path: str | Path) -> bytes:
@@ -39,6 +44,15 @@ def read_file(path: str | Path) -> bytes:
     try:
         return read_regular(existing(path))
     except (OSError, ValueError) as error:  # of a name with a null character
+        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
+
+
+def read_head(path: str | Path) -> bytes:
+    """Return the first 64 KiB of a file, in which most formats say what they hold. Raises BadImage."""
+    try:
+        with open_regular(existing(path)) as file:
+            return os.pread(file.fileno(), HEAD, 0)
+    except (OSError, ValueError) as error:
         raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
 
 
@@ -72,3 +86,16 @@ def fingerprint(size: int, read: Callable[[int, int], bytes]) -> str:
     for place in places:
         digest.update(read(place, CHUNK))
     return digest.hexdigest()
+
+
+def lossless_file(values: np.ndarray) -> tuple[str, bytes]:
+    """Return the suffix and the content of a file that holds an image (H, W) or (H, W, bands) as it is: a PNG
+    of 8 bits, gray or RGB, or of gray of 16 bits; an .npy file of anything else."""
+    gray = values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values
+    file = io.BytesIO()
+    of_bytes = gray.dtype == np.uint8 and gray.shape[2:] in ((), (3,))
+    if of_bytes or (gray.dtype == np.uint16 and gray.ndim == 2):
+        Image.fromarray(np.ascontiguousarray(gray)).save(file, "PNG", compress_level=1)
+        return ".png", file.getvalue()
+    np.save(file, values)
+    return ".npy", file.getvalue()

@@ -12,9 +12,12 @@ from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import torch
 from PIL import Image
 
 from vitreous.data.dataset import ImageDataset, LabelTargets, Splits
+from vitreous.data.files import lossless_file
 from vitreous.data.loading import BadFiles
 from vitreous.data.sources.shards import CLASSES
 from vitreous.data.workers import in_threads, one_core
@@ -96,8 +99,9 @@ def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[S
         if isinstance(data, BadImage):
             bad.add(data)
         else:
-            suffix, label = encoded_label(images, number)
-            yield {f"{number:08}.{'ppm' if packing.raw else 'jpg'}": data, f"{number:08}.{suffix}": label}
+            suffix, content = data
+            label_suffix, label = encoded_label(images, number)
+            yield {f"{number:08}{suffix}": content, f"{number:08}.{label_suffix}": label}
     bad.check(len(images))
 
 
@@ -111,25 +115,44 @@ def encoded_label(images: ImageDataset, number: int) -> tuple[str, bytes]:
     return "json", json.dumps({"label": weights}, ensure_ascii=False).encode()
 
 
-def shrink(images: ImageDataset, packing: Packing, index: int) -> bytes | BadImage:
-    """One image upright, its shorter side no longer than wanted; a JPEG that is small enough and upright
-    stays the file that it is."""
+def shrink(images: ImageDataset, packing: Packing, index: int) -> tuple[str, bytes] | BadImage:
+    """Return the suffix and the content of the file of one image, upright, its shorter side no longer than
+    wanted. A JPEG that is small enough and upright stays the file that it is; an image of more than 8 bits or
+    of bands keeps its values, so that the range of the shards is that of the images."""
+    file = io.BytesIO()
     try:
-        image = images.opened(index, 3)
+        image = images.opened(index)
         if isinstance(image, Jpeg) and not packing.raw and min(image.size) <= packing.size:
             image.pixels()
             if image.damage is None:
-                return image.data
+                return ".jpg", image.data
+        values = image.values()
+        if values is not None:
+            return lossless_file(shrunk_values(values, packing.size))
         pixels = image.shrunk(packing.size)
     except BadImage as bad:
         return bad
-    file = io.BytesIO()
     small = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
     if packing.raw:
         small.save(file, "PPM")
-    else:  # 4:2:0 halves the time of decoding, which is what shards are for
-        small.save(file, "JPEG", quality=packing.quality, subsampling="4:2:0")
-    return file.getvalue()
+        return ".ppm", file.getvalue()
+    # 4:2:0 halves the time of decoding, which is what shards are for.
+    small.save(file, "JPEG", quality=packing.quality, subsampling="4:2:0")
+    return ".jpg", file.getvalue()
+
+
+def shrunk_values(values: np.ndarray, side: int) -> np.ndarray:
+    """Return an image (H, W, bands) of the same type with its shorter side at `side` pixels, or as it is if
+    that is smaller. No value leaves the range of the image."""
+    height, width, _ = values.shape
+    scale = side / min(height, width)
+    if scale >= 1 or not np.isfinite(values).all():
+        return values
+    size = (max(round(height * scale), 1), max(round(width * scale), 1))
+    planes = torch.from_numpy(np.moveaxis(values, 2, 0).astype(np.float32))[None]
+    resized = torch.nn.functional.interpolate(planes, size=size, mode="bicubic", antialias=True)[0]
+    small = np.moveaxis(resized.numpy(), 0, 2).clip(values.min(), values.max())
+    return (small if values.dtype.kind == "f" else np.rint(small)).astype(values.dtype)
 
 
 def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:

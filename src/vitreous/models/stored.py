@@ -26,6 +26,7 @@ from vitreous.models.bands import (
     BITS,
     MOST,
     NOT_NUMBERS,
+    PNG,
     Range,
     positive_tiff,
     read_bands,
@@ -45,6 +46,7 @@ JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 APPLICATION_1, APPLICATION_2, SCAN = 0xE1, 0xE2, 0xDA
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 SEQUENTIAL = (0xC0, 0xC1)  # frames that are not progressive
+COLOR_TYPE = 25  # the place in a PNG
 PROFILE = b"ICC_PROFILE\0"  # begins a segment, before the number of the part and of parts, a byte each
 
 # JPEG finds MPO, phones' pairs of images, itself.
@@ -104,6 +106,18 @@ def needs_pillow(data: bytes) -> bool:
             if not alone or to_srgb(data[start + len(PROFILE) + 2 : end], "RGB") is not None:
                 return True
     return True
+
+
+def has_colors(head: bytes) -> bool | None:
+    """Return whether the beginning of a file says that it has colors; None where it does not say it, as in
+    formats that only Pillow reads."""
+    if head.startswith(PNG) and len(head) > COLOR_TYPE:
+        return head[COLOR_TYPE] not in (0, 4)  # gray, and gray with transparency
+    if head.startswith(JPEG_START):
+        for marker, start, _ in jpeg_segments(head):
+            if marker in FRAMES and start + 5 < len(head):
+                return head[start + 5] != 1
+    return None
 
 
 def is_gray_jpeg(data: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +18,11 @@ from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, Parts
 from vitreous.data.findings import finding
 from vitreous.data.held_out import split
 from vitreous.data.sources.folders import open_folder
+from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, LazyModule
 from vitreous.extensions import DataKind, addons, imported
 from vitreous.models.bands import Range, measured_range, to_bytes
-from vitreous.models.stored import BadImage
+from vitreous.models.stored import BadImage, has_colors
 from vitreous.outside import local_path
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ for addon in addons().values():
 log = logging.getLogger(__name__)
 SAMPLE = 64  # images whose size and color are looked at
 LOOKED_AT = 65_536  # pixels of an image of more than 8 bits
+HEADERS = 20_000  # images whose headers are read, where a sample is gray
 LEVELS = 4  # times as many stored as are left
 FORMS = "; ".join(
     (
@@ -190,6 +193,8 @@ def summarize(train: ImageDataset) -> DataSummary:
 
     # Gray images among colored ones count as colored; images of bands as most of them are.
     channels = max(bands)
+    if channels == 1 and any_colored(train):
+        channels = 3
     if set(bands) - {1, 3}:
         channels = max(set(bands), key=bands.count)
 
@@ -216,6 +221,26 @@ def summarize(train: ImageDataset) -> DataSummary:
         value_range=value_range,
         statistics=statistics,
     )
+
+
+def any_colored(images: ImageDataset) -> bool:
+    """Return whether the header of any image says that it has colors: where a sample is gray, a few colored
+    ones, perhaps what tells a class, would otherwise lose them. Of more than 20,000 images as many are looked
+    at; pixels are not decoded."""
+
+    def some(rows: list[int]) -> bool:
+        for row in rows:
+            with suppress(BadImage):  # counted and named when it is loaded
+                head = images.head(row)
+                found = None if head is None else has_colors(head)
+                if head is not None and found is None:
+                    found = images.opened(row).bands == 3
+                if found:
+                    return True
+        return False
+
+    rows = images.sample(HEADERS)
+    return any(in_threads(some, [rows[first : first + 64] for first in range(0, len(rows), 64)]))
 
 
 def loses_levels(values: NDArray[np.number], value_range: Range | None) -> bool:

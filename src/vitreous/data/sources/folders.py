@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FolderForm
 from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
-from vitreous.data.files import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file
+from vitreous.data.files import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file, read_head
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, split, with_own_parts
 from vitreous.data.workers import in_threads
@@ -60,6 +60,9 @@ class FileImages(ImageDataset):
 
     def encoded(self, index: int) -> bytes:
         return read_file(self.name(index))
+
+    def head(self, index: int) -> bytes:
+        return read_head(self.name(index))
 
 
 class FolderIndex(NamedTuple):
