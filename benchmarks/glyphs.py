@@ -23,7 +23,14 @@ from PIL import Image, ImageDraw, ImageFont
 from vitreous.rng import numpy_generator
 
 # Designs of which several editions have files, and what the names of files add to that of a design.
-DESIGNS = ("nanumsquare", "nanumbarungothic", "nanumbarunpen", "nanumgothic", "nanummyeongjo", "bmhanna")
+DESIGNS: tuple[str, ...] = (
+    "nanumsquare",
+    "nanumbarungothic",
+    "nanumbarunpen",
+    "nanumgothic",
+    "nanummyeongjo",
+    "bmhanna",
+)
 DESIGNS += ("bmeuljiro", "lexisaebom", "unpilgi", "d2coding", "notosanscjk", "notoserifcjk")
 EDITION = re.compile(r"[-_ ]?(extra|ultra|semi|demi|bold|light|regular|medium|black|thin|ttf)$")
 SYLLABLES = range(0xAC00, 0xD7A4)  # the 11,172 of Hangul
@@ -34,7 +41,7 @@ class Face(NamedTuple):
     """One weight of a design."""
 
     path: Path
-    index: int  # in a collection
+    number: int  # in a collection
     family: str
 
 
@@ -83,7 +90,7 @@ def faces(folder: Path, characters: Sequence[str]) -> list[Face]:
 
 def draw(face: Face, character: str, side: int) -> np.ndarray:
     """A character in the middle of a square, as large as four fifths of it."""
-    font = ImageFont.truetype(str(face.path), round(0.8 * side), index=face.index)
+    font = ImageFont.truetype(str(face.path), round(0.8 * side), index=face.number)
     image = Image.new("L", (side, side), 255)
     ImageDraw.Draw(image).text((side / 2, side / 2), character, fill=0, font=font, anchor="mm")
     return np.asarray(image)

@@ -11,6 +11,7 @@ JAX (flax, optax). `--only` runs some of the programs again and keeps the other 
     provenance_data.py      crops, colors, resizing, the images of an epoch
     provenance_torch.py     models and steps beside code in PyTorch
     provenance_jax.py       the same beside big_vision and vit_jax
+    provenance_schedules.py rates of every step, decays of every parameter
     provenance_settings.py  what the sources set, out of their own configurations and parsers
 
 Quantities:
@@ -25,6 +26,9 @@ Quantities:
     gradient   of the first step, relative to its norm, the largest of all tensors
     angle      degrees between a tensor before and after 20 steps, the largest difference from the source's
     loss       of 200 steps, the largest difference
+    rate       of every step of the full length, by the source's own scheduler, as a share of the peak
+    decay      tensors whose decay or share of the rate differs, by the source's own groups
+    state      of the optimizer, relative to its norm, after 20 steps; of DINO after its whole frozen epoch
 """
 
 from __future__ import annotations
@@ -54,6 +58,7 @@ from provenance_data import (
 )
 from provenance_jax import augreg_of_big_vision, from_vit_jax, s16_of_big_vision
 from provenance_rows import Row
+from provenance_schedules import PROGRAMS as SCHEDULES
 from provenance_settings import settings
 from provenance_torch import (
     from_bit,
@@ -109,6 +114,7 @@ WITH_SOURCES: dict[str, Callable[[Path], Iterator[Row]]] = {
         from_mae,
         from_dino,
         from_vit5,
+        *SCHEDULES,
     )
 }
 
@@ -130,6 +136,13 @@ WHY = {
     "slightly different ones count in full",
     "augreg loss": MOMENT,
     "deit3 weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
+    "dino rate": "its warm-up is numpy's linspace, which reaches the peak one step earlier",
+    "s16-baseline state": MOMENT,
+    "augreg state": MOMENT,
+    "paper-fine-tuning state": "its momentum is in bfloat16",
+    "vtab-1k state": "its momentum is in bfloat16",
+    "paper-fine-tuning-imagenet state": "its momentum is in bfloat16; in float32 it agrees",
+    "transformers state": "its Trainer decays positions and the class token, too",
     "dino weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
     "batch": "vit_jax repeats its data before it shuffles them: an image comes again before others come",
     "paper-fine-tuning resizing in evaluation": BILINEAR,
@@ -138,7 +151,7 @@ WHY = {
     "resizing in evaluation": "TensorFlow's area filter; bilinear with antialiasing averages more",
 }
 
-MODELS = ("weights", "gradient", "angle", "loss")
+MODELS = ("weights", "gradient", "angle", "loss", "rate", "decay", "state")
 QUANTITIES = (
     *("crops", "colors", "color draws", "resizing of crops", "resizing in evaluation", "batch"),
     *MODELS,
@@ -165,10 +178,14 @@ NONE |= {(name, "colors"): "its operations are compared in draws alone" for name
 NONE |= {
     (name, each): "vit_jax has its model, and no code of its pre-training"
     for name in PRETRAINED
-    for each in ("resizing in evaluation", "batch", "gradient", "angle", "loss")
+    for each in ("resizing in evaluation", "batch", *MODELS[1:])
 }
 NONE |= {
     ("paper-masked-patch", each): "no published code" for each in ("resizing in evaluation", "batch", *MODELS)
+}
+NONE |= {
+    (name, "decay"): "SGD without decay and with one rate, in its code and here"
+    for name in ("paper-fine-tuning", "paper-fine-tuning-imagenet", "vtab-1k", "bit-hyperrule")
 }
 NONE |= {(name, "resizing in evaluation"): "pre-training evaluates nothing" for name in ("mae", "dino")}
 

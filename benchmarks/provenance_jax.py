@@ -240,6 +240,7 @@ def followed_in_jax(
         return optax.apply_updates(weights, updates), state, loss, gradient
 
     state, losses, gradient, after, weights = tx.init(params), [], {}, {}, params
+    moments: dict[str, dict[str, Any]] = {}
     for number, batch in enumerate(data):
         images = jnp.asarray(batch.images.permute(0, 2, 3, 1).numpy())
         weights, state, loss, raw = step(weights, state, images, jnp.asarray(batch.targets.numpy()))
@@ -249,5 +250,19 @@ def followed_in_jax(
             clipped = jax.tree.map(partial(jnp.multiply, min(1.0, 1.0 / norm)), raw)
             gradient = copied(ours_of(clipped))
         if number + 1 == SHORT:
-            after = copied(ours_of(weights))
-    return Follower(gradient, copied(ours_of(params)), after, losses)
+            after, moments = copied(ours_of(weights)), moments_of(state, ours_of)
+    return Follower(gradient, copied(ours_of(params)), after, losses, moments)
+
+
+def moments_of(state: Any, ours_of: Callable[[Any], nn.Module]) -> dict[str, dict[str, Any]]:
+    """The state of an optimizer of optax under the names of torch."""
+    import jax
+    import jax.numpy as jnp
+    from optax.tree_utils import tree_get
+
+    found = {}
+    for theirs, name in (("mu", "exp_avg"), ("nu", "exp_avg_sq"), ("trace", "momentum_buffer")):
+        tree = tree_get(state, theirs)
+        if tree is not None:
+            found[name] = copied(ours_of(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)))
+    return found

@@ -25,6 +25,7 @@ from vitreous.training.step import LossOf, TrainStep
 DRAWS, STEPS, SHORT = 20_000, 200, 20
 # Of what is computed and not drawn: pixels are rounded, and float32 adds up in another order.
 LIMITS = {"colors": 0.5, "resizing": 0.5, "batch": 0.01, "gradient": 1e-4, "angle": 1.0, "loss": 0.02}
+LIMITS["state"] = 0.05  # float32 adds up in another order, for thousands of steps
 
 
 class Row(NamedTuple):
@@ -98,6 +99,7 @@ class Follower(NamedTuple):
     before: dict[str, torch.Tensor]
     after: dict[str, torch.Tensor]
     losses: list[float]
+    state: dict[str, dict[str, torch.Tensor]]  # of the optimizer, by its part and by tensor
 
 
 def angles(follower: Follower) -> dict[str, float]:
@@ -124,24 +126,64 @@ def compared(recipe: str, source: str, ours: Follower, theirs: Follower) -> Iter
     size, where = largest(turned)
     text = f"{where}: {mine[where]:.2f}, {other[where]:.2f} there"
     yield Row(recipe, "angle", size, text, source, LIMITS["angle"])
+    yield states_apart(recipe, source, ours, theirs)
     losses = {str(i): abs(a - b) for i, (a, b) in enumerate(zip(ours.losses, theirs.losses, strict=True))}
     size, where = largest(losses)
     yield Row(recipe, "loss", size, f"step {where}", source, LIMITS["loss"])
+
+
+def states_apart(recipe: str, source: str, ours: Follower, theirs: Follower) -> Row:
+    """The largest difference of a tensor's state, relative to its norm; 1 or more where it has taken another
+    number of steps, or none."""
+    found = {}
+    for part, tensors in theirs.state.items():
+        for name, other in tensors.items():
+            mine = ours.state[part][name]
+            if name in ours.gradient and other.norm() > 1e-12:
+                found[f"{part} of {name}"] = float((mine - other).norm() / other.norm())
+    size, where = largest(found)
+    return Row(recipe, "state", size, where, source, LIMITS["state"])
+
+
+def state_of(
+    optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, of: Callable[[nn.Module], nn.Module]
+) -> dict[str, dict[str, torch.Tensor]]:
+    """The state of optimizers in torch, by part and by the names of our tensors: it is loaded in the place of
+    the weights. Steps are numbers all over a tensor; -1: the optimizer knows nothing of it.
+
+    Args:
+        of: makes our model of the one that they train.
+    """
+    known: dict[int, dict[str, torch.Tensor]] = {}
+    for optimizer in optimizers:
+        known |= {id(parameter): slots for parameter, slots in optimizer.state.items()}
+    parts = {key for slots in known.values() for key, value in slots.items() if torch.is_tensor(value)}
+    kept, found = {key: value.clone() for key, value in model.state_dict().items()}, {}
+    for part in sorted(parts):
+        values = {}
+        for name, parameter in model.named_parameters():
+            value = known.get(id(parameter), {}).get(part)
+            blank = torch.full_like(parameter, -1.0)
+            values[name] = blank if value is None else value.to(parameter.dtype).expand_as(parameter)
+        model.load_state_dict(kept | values)
+        found[part] = copied(of(model))
+    model.load_state_dict(kept)
+    return found
 
 
 def copied(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
 
 
-def batches(size: int, steps: int = STEPS) -> list[Batch]:
+def batches(size: int, steps: int = STEPS, count: int = 16) -> list[Batch]:
     """Images whose class is the place of a bright square."""
     generator, found = torch.Generator().manual_seed(0), []
     for _ in range(steps):
-        labels = torch.randint(10, (16,), generator=generator)
-        images = torch.randn(16, 3, size, size, generator=generator) * 0.5
+        labels = torch.randint(10, (count,), generator=generator)
+        images = torch.randn(count, 3, size, size, generator=generator) * 0.5
         for image, label in zip(images, labels.tolist(), strict=True):
             image[:, 3 * label : 3 * label + 3, :8] += 2.0
-        found.append(Batch(images, labels, torch.ones(16, dtype=torch.bool)))
+        found.append(Batch(images, labels, torch.ones(count, dtype=torch.bool)))
     return found
 
 
@@ -151,16 +193,18 @@ def follow(
     data: Sequence[Any],
     objective: Objective | None = None,
     steps: int = STEPS,
+    after: int = SHORT,
 ) -> Follower:
     """Train a model as `vitreous train` does, with the recipe's optimizer.
 
     Args:
         objective: None for the classification of the configuration.
         steps: of the whole training, of which `data` are the first.
+        after: how many steps, for the weights and the optimizer's state.
     """
     learner = Learner.begin(model, config)
     step = TrainStep(learner, LossOf(model, objective or classification(config)), config, seed=0)
-    before, after, gradient, losses = copied(model), {}, {}, []
+    before, weights, gradient, losses, state = copied(model), {}, {}, [], {}
     for number, batch in enumerate(data):
         learner.set_learning_rate(config, steps, steps_per_epoch=1)  # the sources are asked for a rate a step
         step.prepare(batch)
@@ -169,9 +213,10 @@ def follow(
         losses.append(float(step.measured[0][1]["loss"]))
         step.take()
         step.outcome()
-        if number + 1 == SHORT:
-            after = copied(model)
-    return Follower(gradient, before, after, losses)
+        if number + 1 == after:
+            weights = copied(model)
+            state = state_of(learner.optimizers, model, lambda same: same)
+    return Follower(gradient, before, weights, losses, state)
 
 
 def small(recipe: str, **options: Any) -> tuple[Any, Any]:
@@ -186,11 +231,10 @@ def small(recipe: str, **options: Any) -> tuple[Any, Any]:
 def small_training(recipe: str) -> TrainingConfig:
     """The recipe's training with batches of 16, without warm-up."""
     training: TrainingConfig = find_recipe(recipe).config.training
-    # Warm-up begins at 0 in big_vision, and at one part here: of 10,000 steps that is one.
-    schedule = training.schedule.model_copy(update={"warmup": 0.0})
-    return training.model_copy(
-        update={"schedule": schedule, "batch_size": 16, "lr_batch_size": None, "label_smoothing": 0.0}
-    )
+    # The rate of every step of the whole length is compared by itself: provenance_schedules.py.
+    changes = {"warmup": 0.0} | ({"per_epoch": False} if hasattr(training.schedule, "per_epoch") else {})
+    schedule = training.schedule.model_copy(update=changes)
+    return training.model_copy(update={"schedule": schedule, "batch_size": 16, "lr_batch_size": None})
 
 
 def build(config: Any, training: TrainingConfig) -> Any:
@@ -214,6 +258,7 @@ def follow_peer(
     begin: Callable[[int], object],
     clip: Callable[[], object] = lambda: None,
     end: Callable[[int], object] = lambda number: None,
+    after: int = SHORT,
 ) -> Follower:
     """Train a model of PyTorch with an optimizer of its own.
 
@@ -222,8 +267,9 @@ def follow_peer(
         begin: called with the number of a step before it: the rates.
         clip: called between the gradient and the step.
         end: called after a step.
+        after: as of `follow`.
     """
-    before, losses, gradient, after = copied(loaded(peer)), [], {}, {}
+    before, losses, gradient, weights, state = copied(loaded(peer)), [], {}, {}, {}
     for number, batch in enumerate(data):
         begin(number)
         optimizer.zero_grad()
@@ -235,9 +281,9 @@ def follow_peer(
         losses.append(float(loss))
         optimizer.step()
         end(number)
-        if number + 1 == SHORT:
-            after = copied(loaded(peer))
-    return Follower(gradient, before, after, losses)
+        if number + 1 == after:
+            weights, state = copied(loaded(peer)), state_of([optimizer], peer, loaded)
+    return Follower(gradient, before, weights, losses, state)
 
 
 def gradient_of(peer: nn.Module, loaded: Callable[[nn.Module], nn.Module]) -> dict[str, torch.Tensor]:

@@ -30,6 +30,8 @@ POOLING = {"gap": "mean", "tok": "class", "map": "attention"}
 POSITIONS = {"sincos2d": "sincos-2d", "learn": "learned"}
 LOSSES = {"softmax_xent": "softmax", "sigmoid_xent": "sigmoid"}
 MOMENT = "torch.optim keeps the first moment in float32"
+TPU = "a TPU multiplies float32 in bfloat16 by default; auto is bfloat16 on GPUs and float32 elsewhere"
+BIAS = "0: a standard deviation of 1e-6 is a thousandth of what the first step of Adam changes"
 LAMB = "torch.optim has no LAMB, and AdamW at its rate diverges"
 TABLE_1 = "Table 1 of the paper, for the 400 epochs of this recipe; the README has 800 and more decay"
 SUM = ", of a loss that is a mean over 1,000 classes, and ours their sum"
@@ -44,6 +46,10 @@ WHY = {
     "the configuration names light2 for it, a compromise between 30 and 300 epochs",
     ("augreg", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
     ("s16-baseline", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
+    ("augreg", "training.initialization.mlp_bias"): BIAS,
+    ("s16-baseline", "training.initialization.mlp_bias"): BIAS,
+    ("augreg", "training.precision"): TPU,
+    ("s16-baseline", "training.precision"): TPU,
     ("augreg", "training.optimizer.moment_dtype"): MOMENT,
     ("s16-baseline", "training.optimizer.moment_dtype"): MOMENT,
     ("deit3", "training.length"): TABLE_1,
@@ -52,7 +58,6 @@ WHY = {
     ("deit3", "training.optimizer.kind"): LAMB,
     ("deit3", "training.optimizer.clip_norm"): f"Table 1 of the paper{SUM}",
     ("deit3", "training.schedule.warmup"): "5 epochs of 400 instead of 800",
-    ("deit3", "training.schedule.end"): "towards 0: a rate of 1e-5 at the end is a hundredth",
     ("vit5", "training.peak_lr"): LAMB,
     ("vit5", "training.optimizer.kind"): LAMB,
     (
@@ -188,6 +193,8 @@ def big_vision_of(config: Any, vit: Any, images: Any, optax: Any) -> dict[str, A
         "training.optimizer.clip_norm": config.grad_clip_norm,
         "training.schedule.kind": config.schedule["decay_type"],
         "training.schedule.warmup": float(config.schedule["warmup_steps"]),
+        "training.precision": vit.dtype,
+        "training.initialization.mlp_bias": vit.bias,
         "training.loss": LOSSES[config.loss],
         "augmentation.mix.mixup": config.mixup["p"],
     }
@@ -204,7 +211,11 @@ def from_big_vision(sources: Path) -> Iterator[Setting]:
     with inside(sources / "big_vision"):
         images = importlib.import_module("big_vision.pp.ops_image")
         path = sources / "big_vision" / "big_vision" / "models" / "vit.py"
-        vit = MagicMock(decode_variant=function_of(path, "decode_variant"))
+        text = path.read_text("utf-8")
+        (dtype,) = re.findall(r'^  dtype_mm: str = "(\w+)"', text.split("class _Model")[1], re.MULTILINE)
+        (bias,) = re.findall(r"bias_init=nn\.initializers\.normal\(stddev=(.*?)\)", text)
+        decode = function_of(path, "decode_variant")
+        vit = MagicMock(decode_variant=decode, dtype=dtype, bias=float(bias))
         for recipe, name, arg in (
             ("s16-baseline", "vit_s16_i1k", ()),
             ("augreg", "vit_i21k", ("variant=B/16",)),
@@ -314,7 +325,10 @@ def from_deit(sources: Path) -> Iterator[Setting]:
             (None, 0, 1, 2), commands(folder / "README_revenge.md", "run_with_submitit.py"), strict=False
         ):
             args = arguments(parse, line)
-            found = deit3_of(args, init, engine) if row is None else {"model.drop_path": [args.drop_path] * 2}
+            found = deit3_of(args, init, engine)
+            if row is not None:
+                of_rows = ("model.drop_path", "training.schedule.warmup_start", "training.schedule.end")
+                found = {name: found[name] for name in of_rows}
             yield from rows_of("deit3", f"README_revenge.md, {args.model}", found, row)
 
 
@@ -337,6 +351,7 @@ def deit_of(args: Any) -> dict[str, Any]:
         "training.optimizer.clip_norm": args.clip_grad,
         "training.schedule.kind": args.sched,
         "training.schedule.warmup": args.warmup_epochs / args.epochs,
+        "training.schedule.warmup_start": args.warmup_lr / rate,
         "training.schedule.end": args.min_lr / rate,
         "training.label_smoothing": args.smoothing,
     }

@@ -39,7 +39,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.data.image_samples import Batch
 from vitreous.tasks.pretraining.rules import find_recipe
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import FallingScheduleConfig, TrainingConfig
 from vitreous.training.learner import learning_rate
 from vitreous.training.objectives import classification
 
@@ -60,7 +60,7 @@ def beside(
     optimizer: torch.optim.Optimizer,
     training: TrainingConfig,
     steps: int = STEPS,
-    criterion: Callable[..., torch.Tensor] = nn.functional.cross_entropy,
+    criterion: Callable[..., torch.Tensor] | None = None,
     clip: Callable[[], object] = lambda: None,
     side: int = 32,
     dtype: torch.dtype = torch.float32,
@@ -71,7 +71,7 @@ def beside(
         forward: gives its logits.
         loaded: makes our model of it.
         steps: of the whole training; the losses of a short one are not compared.
-        criterion: of its logits and the labels.
+        criterion: of its logits and the labels; None: cross-entropy with the recipe's smoothing.
         clip: called between the gradient and the step.
         side, dtype: of the images, in pixels.
     """
@@ -82,8 +82,10 @@ def beside(
         for group in optimizer.param_groups:
             group["lr"] = training.peak_lr * learning_rate(number, steps, training.schedule)
 
+    smoothed = partial(nn.functional.cross_entropy, label_smoothing=training.label_smoothing)
+
     def loss_of(batch: Batch) -> torch.Tensor:
-        return criterion(forward(batch.images), batch.targets)
+        return (criterion or smoothed)(forward(batch.images), batch.targets)
 
     theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin, clip=clip)
     for row in compared(about.recipe, about.source, ours, theirs):
@@ -103,7 +105,9 @@ def from_timm(sources: Path | None) -> Iterator[Row]:
     nn.init.normal_(peer.head.weight, std=0.02)
     factory = importlib.import_module("timm.optim")
     optimizer = factory.create_optimizer_v2(peer, opt="adamw", lr=1e-3, weight_decay=0.05)
-    yield from beside(Peer(name, "", source), peer, peer, vt.load, optimizer, training, STEPS)
+    smoothed = importlib.import_module("timm.loss").LabelSmoothingCrossEntropy(training.label_smoothing)
+    about = Peer(name, "", source)
+    yield from beside(about, peer, peer, vt.load, optimizer, training, STEPS, criterion=smoothed)
 
 
 def from_transformers(sources: Path | None) -> Iterator[Row]:
@@ -275,7 +279,7 @@ def from_deit(sources: Path) -> Iterator[Row]:
         peer, opt="adamw", lr=1e-3, weight_decay=training.optimizer.weight_decay
     )
     objective = losses.DistillationLoss(
-        nn.CrossEntropyLoss(),
+        importlib.import_module("timm.loss").LabelSmoothingCrossEntropy(training.label_smoothing),
         lambda images: linear(images.flatten(1)),
         distillation.kind,
         distillation.weight,
@@ -394,45 +398,56 @@ def from_mae_fine_tuning(sources: Path) -> Iterator[Row]:
     def begin(number: int) -> None:
         adjust(optimizer, number, rates)
 
+    smoothed = importlib.import_module("timm.loss").LabelSmoothingCrossEntropy(training.label_smoothing)
+
     def loss_of(batch: Batch) -> torch.Tensor:
-        logits = peer.head(peer.forward_features(batch.images))
-        return nn.functional.cross_entropy(logits, batch.targets)
+        found: torch.Tensor = smoothed(peer.head(peer.forward_features(batch.images)), batch.targets)
+        return found
 
     theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin)
     yield from compared(name, source, follower, theirs)
 
 
-def from_dino(sources: Path) -> Iterator[Row]:
-    """`dino` beside the authors' student, teacher and head, of two layers."""
+DINO_SIZES = {"prototypes": 512, "head_hidden": 256}
+
+
+def dinos_settings() -> Any:
+    """Those of the recipe, with a small head and small views."""
+    own: Any = find_recipe("dino").config.own  # type: ignore[attr-defined]
+    views = own.views.model_copy(update={"small_size": 16})
+    return own.model_copy(update={**DINO_SIZES, "views": views})
+
+
+def dinos_network(
+    sources: Path, *, embed_dim: int, depth: int, steps: int = STEPS, settings: Any = None
+) -> tuple[nn.Module, Callable[[nn.Module], Any], Any]:
+    """The authors' student, what makes our objective of it, and their utils.
+
+    Args:
+        steps: of the whole training, for our objective.
+        settings: of ours; None: the recipe's with a small head.
+    """
     from vitreous.addons.self_supervision.dino import DINO
-    from vitreous.addons.self_supervision.tasks import of_views
 
     with inside(sources / "dino"), patch.object(torch.hub, "list", lambda name: []):
-        program = importlib.import_module("main_dino")
+        importlib.import_module("main_dino")
         code, tools = map(importlib.import_module, ("vision_transformer", "utils"))
-    source, config = "dino, main_dino.py", find_recipe("dino").config
-    own: Any = config.own  # type: ignore[attr-defined]
-    sizes = {"prototypes": 512, "head_hidden": 256, "views": own.views.model_copy(update={"small_size": 16})}
-    settings = own.model_copy(update=sizes)
+    settings = settings or dinos_settings()
     torch.manual_seed(0)
-
-    def network() -> Any:
-        backbone = code.VisionTransformer(
-            img_size=[32],
-            patch_size=8,
-            embed_dim=192,
-            depth=2,
-            num_heads=3,
-            qkv_bias=True,
-            norm_layer=partial(nn.LayerNorm, eps=1e-6),
-        )
-        return tools.MultiCropWrapper(backbone, code.DINOHead(192, 512, hidden_dim=256))
-
-    student, teacher = network(), network()
-    teacher.load_state_dict(student.state_dict())
+    backbone = code.VisionTransformer(
+        img_size=[32],
+        patch_size=8,
+        embed_dim=embed_dim,
+        depth=depth,
+        num_heads=3,
+        qkv_bias=True,
+        norm_layer=NORM,
+    )
+    head = code.DINOHead(embed_dim, settings.prototypes, hidden_dim=settings.head_hidden)
+    student = tools.MultiCropWrapper(backbone, head)
 
     def loaded(peer: Any) -> DINO:
-        ours = DINO(vt.load(peer.backbone.state_dict(), heads=3, image_size=(32, 32)), settings, steps=STEPS)
+        ours = DINO(vt.load(peer.backbone.state_dict(), heads=3, image_size=(32, 32)), settings, steps=steps)
         weights = peer.head.state_dict()
         weights = {n: t for n, t in weights.items() if n.startswith("mlp")} | {
             "prototypes.weight": weights["last_layer.weight_v"]
@@ -441,19 +456,67 @@ def from_dino(sources: Path) -> Iterator[Row]:
         ours.teacher_head.load_state_dict(weights)
         return ours
 
-    model, training = small("dino", num_classes=None, drop_path=0.0, width=192, heads=3, mlp_dim=768)
-    found = initial(DINO(build(model, training), settings, steps=STEPS), loaded(student), of_the_student)
-    yield Row("dino", "weights", *with_source(found, source))
+    return student, loaded, tools
 
-    data = views(32, 16)
-    ours = follow(loaded(student), training, data, of_views)
-    epochs = 100  # of two steps each: the prototypes are frozen in the first
+
+def from_dino(sources: Path) -> Iterator[Row]:
+    """`dino` beside the authors' student, teacher and head, of two layers; and the state of the optimizer
+    after an epoch of ImageNet in which the prototypes are frozen."""
+    from vitreous.addons.self_supervision.dino import DINO
+
+    settings = dinos_settings()
+    student, loaded, _ = dinos_network(sources, embed_dim=192, depth=2)
+    config, training = small("dino", num_classes=None, drop_path=0.0, width=192, heads=3, mlp_dim=768)
+    found = initial(DINO(build(config, training), settings, steps=STEPS), loaded(student), of_the_student)
+    yield Row("dino", "weights", *with_source(found, "dino, main_dino.py"))
+    for row in beside_dino(sources, views(32, 16), epochs=100):  # of two steps each
+        if row.quantity != "state":
+            yield row
+    # The epoch of the recipe, of 2,502 steps, and 20 steps after it; the model is small for it.
+    data = views(32, 16, FROZEN + SHORT, batch=4)
+    sizes = {"embed_dim": 48, "depth": 1}
+    for row in beside_dino(sources, data, epochs=100, steps_per_epoch=FROZEN, **sizes):
+        if row.quantity == "state":
+            yield row._replace(where=f"{row.where}, {SHORT} steps after {FROZEN:,} frozen ones")
+
+
+FROZEN = 1_281_167 // 512  # steps of the epoch that freezes the prototypes
+
+
+def beside_dino(
+    sources: Path,
+    data: list[Any],
+    *,
+    epochs: int,
+    steps_per_epoch: int = 2,
+    embed_dim: int = 192,
+    depth: int = 2,
+) -> Iterator[Row]:
+    """Ours and theirs on the same views, as long as there are some."""
+    from vitreous.addons.self_supervision.tasks import of_views
+
+    steps = epochs * steps_per_epoch
+    settings, training = dinos_settings(), small_training("dino")
+    assert isinstance(training.schedule, FallingScheduleConfig)
+    assert isinstance(training.optimizer.weight_decay, tuple)
+    student, loaded, tools = dinos_network(sources, embed_dim=embed_dim, depth=depth, steps=steps)
+    teacher, _, _ = dinos_network(sources, embed_dim=embed_dim, depth=depth)
+    teacher.load_state_dict(student.state_dict())
+    with inside(sources / "dino"), patch.object(torch.hub, "list", lambda name: []):
+        program = importlib.import_module("main_dino")
+    after = len(data) if steps_per_epoch > 2 else SHORT
+    ours = follow(loaded(student), training, data, of_views, steps=steps, after=after)
     objective = program.DINOLoss(
-        512, 4, settings.teacher_temperature_start, settings.teacher_temperature, 0, epochs
+        settings.prototypes,
+        4,
+        settings.teacher_temperature_start,
+        settings.teacher_temperature,
+        0,
+        epochs,
     )
     optimizer = torch.optim.AdamW(tools.get_params_groups(student))
     end, decays = training.schedule.end, training.optimizer.weight_decay
-    schedule = partial(tools.cosine_scheduler, epochs=epochs, niter_per_ep=STEPS // epochs)
+    schedule = partial(tools.cosine_scheduler, epochs=epochs, niter_per_ep=steps_per_epoch)
     rates, decay = schedule(training.peak_lr, training.peak_lr * end), schedule(*decays)
     momentum = schedule(settings.teacher_momentum, 1)
     step = [0]
@@ -467,12 +530,12 @@ def from_dino(sources: Path) -> Iterator[Row]:
 
     def loss_of(batch: Any) -> torch.Tensor:
         crops = [*batch.images.unbind(1), *batch.small.unbind(1)]
-        found: torch.Tensor = objective(student(crops), teacher(crops[:2]), step[0] // 2)
+        found: torch.Tensor = objective(student(crops), teacher(crops[:2]), step[0] // steps_per_epoch)
         return found
 
     def clip() -> None:
-        tools.clip_gradients(student, training.optimizer.clip_norm.each)
-        tools.cancel_gradients_last_layer(step[0] // 2, student, 1)
+        tools.clip_gradients(student, training.optimizer.clip_norm.each)  # type: ignore[union-attr]
+        tools.cancel_gradients_last_layer(step[0] // steps_per_epoch, student, 1)
 
     @torch.no_grad()
     def follow_student(number: int) -> None:
@@ -481,24 +544,33 @@ def from_dino(sources: Path) -> Iterator[Row]:
 
     with patch.multiple(torch.distributed, all_reduce=MagicMock(), get_world_size=lambda: 1):
         theirs = follow_peer(
-            student, loaded, optimizer, data, loss_of, begin=begin, clip=clip, end=follow_student
+            student,
+            loaded,
+            optimizer,
+            data,
+            loss_of,
+            begin=begin,
+            clip=clip,
+            end=follow_student,
+            after=after,
         )
-    yield from compared("dino", source, ours, theirs)
+    yield from compared("dino", "dino, main_dino.py", ours, theirs)
 
 
 def of_the_student(name: str) -> bool:
     return name.startswith(("model.", "head."))
 
 
-def views(large: int, small: int) -> list[Any]:
+def views(large: int, small: int, steps: int = STEPS, batch: int = 16) -> list[Any]:
     """Two large views and two small ones of each image, with noise of their own."""
     from vitreous.addons.self_supervision.views import Views
 
     found, generator = [], torch.Generator().manual_seed(1)
-    for batch in batches(large):
-        whole = batch.images.unsqueeze(1).repeat(1, 2, 1, 1, 1)
+    for batch_of in batches(large, steps, batch):
+        whole = batch_of.images.unsqueeze(1).repeat(1, 2, 1, 1, 1)
         whole += 0.3 * torch.randn(whole.shape, generator=generator)
-        parts = torch.stack([batch.images[:, :, :small, :small], batch.images[:, :, -small:, -small:]], dim=1)
+        images = batch_of.images
+        parts = torch.stack([images[:, :, :small, :small], images[:, :, -small:, -small:]], dim=1)
         found.append(Views(whole, parts))
     return found
 
@@ -510,19 +582,9 @@ def from_mae(sources: Path) -> Iterator[Row]:
     from vitreous.tasks.pretraining.task import self_supervised
 
     timm = import_timm()
-    blocks = timm.models.vision_transformer
     sizes = {"embed_dim": 192, "depth": 2, "num_heads": 3, "decoder_embed_dim": 128}
-    sizes |= {"decoder_depth": 1, "decoder_num_heads": 4}
-    torch.manual_seed(0)
-    with inside(sources / "mae"), patch.object(np, "float", float, create=True):  # of NumPy until 1.23
-        # Of timm it takes two classes, which today's timm has with one argument less.
-        sys.modules["timm.models.vision_transformer"] = MagicMock(
-            PatchEmbed=blocks.PatchEmbed,
-            Block=lambda *words, qk_scale=None, **options: blocks.Block(*words, **options),
-        )
-        peer = importlib.import_module("models_mae").MaskedAutoencoderViT(
-            img_size=32, patch_size=8, norm_layer=partial(nn.LayerNorm, eps=1e-6), norm_pix_loss=True, **sizes
-        )
+    peer = maes_peer(sources, sizes | {"decoder_depth": 1, "decoder_num_heads": 4})
+    with inside(sources / "mae"):
         adjust = importlib.import_module("util.lr_sched").adjust_learning_rate
     found = find_recipe("mae").config
     decoder = {"decoder_width": 128, "decoder_depth": 1, "decoder_heads": 4, "decoder_mlp_dim": 512}
@@ -565,6 +627,22 @@ def from_mae(sources: Path) -> Iterator[Row]:
 
     theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin)
     yield from compared("mae", f"mae, and AdamW's groups of timm {timm.__version__}", ours, theirs)
+
+
+def maes_peer(sources: Path, sizes: dict[str, int]) -> nn.Module:
+    """The authors' masked autoencoder for images of 32 pixels."""
+    blocks = import_timm().models.vision_transformer
+    torch.manual_seed(0)
+    with inside(sources / "mae"), patch.object(np, "float", float, create=True):  # of NumPy until 1.23
+        # Of timm it takes two classes, which today's timm has with one argument less.
+        sys.modules["timm.models.vision_transformer"] = MagicMock(
+            PatchEmbed=blocks.PatchEmbed,
+            Block=lambda *words, qk_scale=None, **options: blocks.Block(*words, **options),
+        )
+        found: nn.Module = importlib.import_module("models_mae").MaskedAutoencoderViT(
+            img_size=32, patch_size=8, norm_layer=NORM, norm_pix_loss=True, **sizes
+        )
+    return found
 
 
 def no_position(name: str) -> bool:

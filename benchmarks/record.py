@@ -1,15 +1,22 @@
-"""What every benchmark writes: its numbers as JSON, beside the date, the machine and the versions."""
+"""What every benchmark writes: its numbers as JSON, beside where they come from: date, machine, versions,
+commit and command."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
+import shlex
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).parents[1]
 
 
 def write_results(
@@ -30,7 +37,13 @@ def write_results(
     """
     parts = [platform.machine(), f"{os.cpu_count()} cores", *filter(None, [machine])]
     versions = {name: installed_version(name) for name in ("torch", "vitreous", *packages)}
-    facts = {"date": date.today().isoformat(), "machine": ", ".join(parts), "versions": versions}
+    facts = {
+        "date": date.today().isoformat(),
+        "machine": ", ".join(parts),
+        "versions": versions,
+        "commit": present_commit(),
+        "command": shlex.join(["python", *sys.argv]),
+    }
     # The facts come first, and are not those of a file that is continued.
     text = json.dumps({**facts, **numbers, **facts}, indent=1, ensure_ascii=False)
     if out:
@@ -45,3 +58,38 @@ def installed_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def git(*words: str) -> str:
+    """The answer of git in this clone. Raises CalledProcessError: there is none."""
+    found = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return found.stdout.strip()
+
+
+def present_commit() -> str | None:
+    """The commit that is checked out, with a + where files of the package or of benchmarks are changed; None
+    outside a clone."""
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/*.py")
+        return git("rev-parse", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def commit_of(path: Path) -> str:
+    """The commit that a file was changed in last. Raises ValueError: its present content is in none, so that
+    nothing can be drawn after it."""
+    name = str(path.resolve().relative_to(ROOT))
+    found = git("log", "-1", "--format=%H", "--", name)
+    if not found or git("status", "--porcelain", "--", name):
+        raise ValueError(f"{name} has to be committed before anything is drawn from its commit")
+    return found
+
+
+def fresh_seeds(commit: str, count: int, purpose: str = "") -> list[int]:
+    """Seeds that nobody could choose: from the hash of a commit that was made before."""
+    found = []
+    for number in range(count):
+        key = f"{commit} {purpose} {number}".encode()
+        found.append(int.from_bytes(hashlib.blake2b(key, digest_size=4).digest()))
+    return found
