@@ -20,7 +20,7 @@ from vitreous.tasks.recipe_choice import choose, choose_fine_tuning, choose_reci
 from vitreous.tasks.training_run import learn
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
-from vitreous.training.recipes import NAMES, recipe, sourced
+from vitreous.training.recipes import NAMES, executed, measured, recipe, sourced
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
 from vitreous.training.step import LossOf, TrainStep
@@ -300,3 +300,17 @@ def test_the_command_shows_lists_and_compares(capsys: pytest.CaptureFixture[str]
     }.items():
         assert command(["recipe", name, "--diff", "source"]) == 0
         assert expected in capsys.readouterr().out
+
+
+def test_a_difference_that_is_not_one_of_settings_is_said_and_explained(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of what recipes do, not only of what they set: nothing stands under "none differs" alone."""
+    for name in sorted({row["recipe"] for row in executed()["rows"]}):
+        apart = [row for row in measured(name) if row["difference"] > row["limit"] and not row["peer"]]
+        assert command(["recipe", name, "--diff", "source"]) == 0
+        shown = capsys.readouterr().out
+        for row in apart:
+            line = next(each for each in shown.splitlines() if each.startswith("what the code does"))
+            assert row["quantity"] in line
+            assert row["why"]

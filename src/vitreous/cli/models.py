@@ -242,12 +242,18 @@ def recipe(
             else:
                 print(said("{name} has the settings of its paper's tables: no code computes them", name=name))
         if executed and not json:
+            own = [row for row in executed if not row["peer"]]  # libraries have recipes of their own
+            apart = [row["quantity"] for row in own if row["difference"] > row["limit"]]
+            if apart:
+                names = ", ".join(apart)
+                print(said("what the code does differs in: {quantities}", quantities=names))
             print(f"\n{said('Run beside the source on the same data:')}\n")
             listing = []
             for row in executed:
                 numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"
-                listing.append((row["quantity"], *numbers, row["where"], row["source"]))
-            print_table(("quantity", "largest difference", "explained", "where", "source"), listing, words=5)
+                listing.append((row["quantity"], *numbers, row["where"], row["source"], row["why"]))
+            heads = "quantity", "largest difference", "explained", "where", "source", "why"
+            print_table([word(each) for each in heads], listing, words=6)
     elif json:
         print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})
     else:
