@@ -252,8 +252,8 @@ def recipe(
             for row in executed:
                 numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"
                 listing.append((row["quantity"], *numbers, row["where"], row["source"], row["why"]))
-            heads = "quantity", "largest difference", "explained", "where", "source", "why"
-            print_table([word(each) for each in heads], listing, words=6)
+            titles_of = ("quantity", "largest difference", "explained", "where", "source", "why")
+            print_table([word(each) for each in titles_of], listing, words=6)
     elif json:
         print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})
     else:
