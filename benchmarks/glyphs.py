@@ -5,7 +5,7 @@
         fonts-unfonts-core fonts-unfonts-extra fonts-woowa-bm
     for package in *.deb; do dpkg-deb -x "$package" .; done
 
-A family is all weights and editions of a design (NanumGothic, its Bold, Eco and Coding): whoever learned one
+A family is all weights and editions of a design (NanumGothic, its Bold, Eco and Coding): who learned one
 of them has nearly seen the others, so that they are on one side of every split.
 """
 

@@ -87,7 +87,7 @@ def commit_of(path: Path) -> str:
 
 
 def fresh_seeds(commit: str, count: int, purpose: str = "") -> list[int]:
-    """Seeds that nobody could choose: from the hash of a commit that was made before."""
+    """Seeds that cannot be chosen: from the hash of a commit that was made before."""
     found = []
     for number in range(count):
         key = f"{commit} {purpose} {number}".encode()

@@ -114,7 +114,7 @@ class Detail(NamedTuple):
     by_area: bool = False  # evaluation
 
 
-# ---- What is switched, where it is no setting
+# ---- What is switched, where it is not a setting
 
 
 @contextmanager
