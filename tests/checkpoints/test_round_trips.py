@@ -8,7 +8,7 @@ import json
 import re
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
@@ -16,11 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vitreous as vt
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.facts import Documents, Facts
+from vitreous.checkpoints.formats import formats, formats_of_images
+from vitreous.checkpoints.loading import ImageFormat
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
+from vitreous.checkpoints.source import Source
+from vitreous.cli.models import ConvertOptions
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import VIT_5
 
 FIELDS: dict[str, list[Any]] = {
     "image_size": [(16, 16), (24, 16)],
@@ -76,35 +79,12 @@ ORDINARY: dict[str, Any] = {
     "pooling": "class",
     "class_token": True,
 }
-NORMED = {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True}
-TYPICAL: dict[str, dict[str, Any]] = {
-    "google": ORDINARY | {"mlp": "gelu_tanh"},
-    "timm": ORDINARY,
-    "huggingface": ORDINARY,
-    "torchvision": ORDINARY,
-    "vit-pytorch": ORDINARY | {"norm_eps": 1e-5, "qkv_bias": False, "stem": NORMED, "patch_size": (8, 8)},
-    "frankzvit": ORDINARY | {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"},
-    "dinov2": ORDINARY | {"num_classes": None},
-    "aimv2": ORDINARY
-    | {"norm_kind": "rms", "qkv_bias": False, "class_token": False, "pooling": "mean", "mlp": "swiglu"}
-    | {"num_classes": None, "stem": {"kind": "patch", "form": "linear", "norm_after": True}},
-    "radio": ORDINARY
-    | {"num_classes": None, "final_norm": "none", "image_size": (32, 32), "patch_size": (8, 8)},
-    "dinov3": ORDINARY
-    | {"norm_eps": 1e-5, "num_classes": None}
-    | {
-        "position": {
-            "kind": "rotary-2d",
-            "rotary": {"pairs": "halves", "axes": "yx", "coordinates": "centered"},
-        }
-    },
-    "open-clip": ORDINARY | {"norm_eps": 1e-5, "extra_norms": ("tokens",)},
-    "vit-5": ORDINARY | VIT_5,
-    "bit": ORDINARY,
-    "vitreous": ORDINARY,
-}
 WRITTEN = [name for name, format in formats().items() if format.write]
 SIZES = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
+
+
+def typical_of(format: str) -> dict[str, Any]:
+    return ORDINARY | dict(formats()[format].typical)
 
 
 @st.composite
@@ -127,7 +107,7 @@ def configuration(fields: dict[str, Any]) -> ViTConfig | None:
 @torch.no_grad()
 def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], bool]) -> None:
     fields, typical = drawn
-    config = configuration(fields | TYPICAL[format] if typical else fields)
+    config = configuration(fields | typical_of(format) if typical else fields)
     if config is None:
         return
     model = vt.ViT(config).eval()
@@ -162,7 +142,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
 @torch.no_grad()
 def test_a_typical_model_is_held(format: str, tiny: Any, tmp_path: Path) -> None:
     """The property above says nothing about a format that refuses whatever it is given."""
-    model = tiny(**TYPICAL[format])
+    model = tiny(**typical_of(format))
     if format == "aimv2":  # it has no biases
         for name, parameter in model.named_parameters():
             if re.search(r"(attention|mlp)\..*bias$", name):
@@ -342,6 +322,35 @@ def test_a_task_that_is_not_a_name_is_refused(
     config.write_text(json.dumps(json.loads(config.read_text()) | {key: 3}))
     with pytest.raises(vt.InputError, match=message):
         vt.load(tmp_path / folder)
+
+
+def test_lists_of_formats_name_every_one() -> None:
+    """In the help of convert, in its docstring, and in the types of `load`."""
+    help = get_type_hints(ConvertOptions, include_extras=True)["format"].__metadata__[-1].help
+    for text in (str(vt.convert.__doc__), str(help)):
+        assert [name for name in WRITTEN if not re.search(rf"\b{name}\b", text)] == []
+    of_a_vit = {each.name for each in formats_of_images()} - {"vitreous", "google", "bit", "efficientnet-lite"}
+    assert set(get_args(ImageFormat)) == of_a_vit
+
+
+def test_a_format_brings_its_own_description(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that no other format reads beside its weights, named in its row."""
+    seen: list[object] = []
+    vt.save(tiny(), tmp_path / "m" / "w.pth", format="torchvision")
+
+    def gather(documents: Documents, _: Source) -> Facts:
+        seen.append(documents["arch.json"]["heads"])
+        return Facts(fields={"heads": documents["arch.json"]["heads"]})
+
+    own = dataclasses.replace(formats()["torchvision"], sidecars=("arch.json",), gather=gather)
+    monkeypatch.setitem(formats(), "torchvision", own)  # type: ignore[arg-type]
+    monkeypatch.setattr("vitreous.checkpoints.loading.sidecars", lambda: own.sidecars)
+    (tmp_path / "m" / "arch.json").write_text('{"heads": 4}')
+    for source in (tmp_path / "m", tmp_path / "m" / "w.pth"):
+        assert vt.load(source, format="torchvision").config.heads == 4
+    assert set(seen) == {4}
 
 
 def test_saving_over_a_model_must_be_asked_for(tiny: Any, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def convert(
         source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
         destination: a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub.
         format: format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2,
-            huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous.
+            vit-5, huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous.
         source_format: format of the source; by default it is detected.
         like: a published model that describes a source of weights alone: timm:NAME, hf:org/name or a folder.
         drop: parts that the format cannot hold and that are left out: representation_size, head, norm_eps,

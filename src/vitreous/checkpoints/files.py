@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensor
 # Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
 OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt", METADATA)
 KERAS_WEIGHTS = ("task.weights.h5", "model.weights.h5")  # of a preset of keras-hub
+SHARED = (CONFIG, PREPROCESSOR, PROCESSOR, TASK, OPEN_CLIP)  # descriptions that several formats read
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
 
 
@@ -97,9 +98,9 @@ def read_file(path: Path) -> File:
         raise InputError(f"{path} is {part}")
     if path.suffix == ".keras" and is_keras_archive(path):
         return file_of(str(path), read_weights(path), {CONFIG: archive_description(path)})
-    # of a file beside others only what is known by its own name, and by no other's
-    beside = documents_in(path.parent)
-    if path.name not in WEIGHTS + INDICES + KERAS_WEIGHTS and not is_described(path, beside):
+    own = path.name in WEIGHTS + INDICES + KERAS_WEIGHTS or is_alone(path)
+    beside = documents_in(path.parent, SHARED if own else (OPEN_CLIP,))
+    if not own or (path.name not in WEIGHTS and beside.get(CONFIG, {}).get("format") == "vitreous"):
         beside = {name: said for name, said in beside.items() if name == OPEN_CLIP}
     return file_of(str(path), read_weights(path), beside)
 
@@ -109,17 +110,14 @@ def file_of(where: str, contents: Contents, documents: Documents) -> File:
     return File(where, contents.parts, {**contents.documents, **documents}, module=contents.module)
 
 
-def is_described(path: Path, beside: Documents) -> bool:
-    """Whether a config.json is of a file beside it that has no usual name: where it is the only one."""
-    if CONFIG not in beside or beside[CONFIG].get("format") == "vitreous":
-        return False
+def is_alone(path: Path) -> bool:
+    """Whether a file of weights is the only one in its folder, whose descriptions are then its own."""
     others = [each for each in path.parent.iterdir() if each.name.endswith(SUFFIXES) and each != path]
     return path.name.endswith(SUFFIXES) and not others
 
 
-def documents_in(folder: Path) -> Documents:
+def documents_in(folder: Path, names: Sequence[str] = SHARED) -> Documents:
     """The descriptions in a folder, by the names of their files. Raises InputError: one is not JSON."""
-    names = (CONFIG, PREPROCESSOR, PROCESSOR, TASK, OPEN_CLIP)
     return {name: read_json(folder / name) for name in names if (folder / name).is_file()}
 
 

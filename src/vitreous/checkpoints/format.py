@@ -107,6 +107,8 @@ class Format:
         beside: how names of weights begin that are its own where the others have a prefix: those of heads.
         check: a function (file, known) that raises an InputError where config.json names a model of this
             codebase that is not read; with `known` also where it names one that is not known.
+        sidecars: names of files beside the weights that describe a model, and that no other format reads.
+        typical: fields of a model that it is made for, where they are not those of the paper's.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
     """
 
@@ -124,6 +126,8 @@ class Format:
     bare_suffixes: tuple[str, ...] = ()
     gather: Callable[[Documents, Source], Facts] = plain_facts
     module_facts: Callable[[nn.Module], dict[str, object] | None] | None = None
+    sidecars: tuple[str, ...] = ()
+    typical: Mapping[str, object] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()

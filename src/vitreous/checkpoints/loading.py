@@ -19,7 +19,7 @@ from vitreous.checkpoints.download import DESCRIPTIONS, SUFFIXES, hub_hint, loca
 from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, TASK
 from vitreous.checkpoints.files import File, documents_in, model_folder, read_file
 from vitreous.checkpoints.format import Spec, as_pair
-from vitreous.checkpoints.formats import formats, timm_registry, torchvision
+from vitreous.checkpoints.formats import formats, sidecars, timm_registry, torchvision
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.recognition import recognize
@@ -40,7 +40,23 @@ Checkpoint = str | Path | Mapping[str, object] | nn.Module | File
 Device = str | torch.device | None
 Dtype = torch.dtype | None
 ImageFormat = Literal[
-    "timm", "huggingface", "torchvision", "vit-pytorch", "frankzvit", "dinov2", "dinov3", "open-clip"
+    "timm",
+    "huggingface",
+    "torchvision",
+    "vit-pytorch",
+    "frankzvit",
+    "dinov2",
+    "dinov3",
+    "open-clip",
+    "vit-5",
+    "aimv2",
+    "radio",
+    "perception-encoder",
+    "pytorch-pretrained-vit",
+    "jeonsworld",
+    "monai",
+    "openmmlab",
+    "keras-hub",
 ]
 Kind = TypeVar("Kind")
 log = logging.getLogger(__name__)
@@ -238,7 +254,7 @@ def open_checkpoint(source: Checkpoint) -> File:
 def open_file(place: Place) -> File:
     """Open the checkpoint at a place: a file, a folder, a run, or the output of a training program. Raises
     InputError: nothing is there, or it is not a checkpoint that is known."""
-    path = local_copy(place)
+    path = local_copy(place, more=sidecars())
     if (path / "config.toml").is_file():
         from vitreous.checkpoints.runs import check_finished
 
@@ -251,6 +267,8 @@ def open_file(place: Place) -> File:
         return replace(read_file(path), documents={CONFIG: described})  # the file says nothing of whose it is
     newest = newest_checkpoint(path)
     opened = open_adapter(newest) if is_adapter(newest) else read_file(newest)
+    own = documents_in(newest if newest.is_dir() else newest.parent, sidecars())
+    opened = replace(opened, documents={**own, **opened.documents}) if own else opened
     if newest == path or opened.place:
         return opened
     for folder in () if CONFIG in opened.documents else newest.parents:  # a description above the weights

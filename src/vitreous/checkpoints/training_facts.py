@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitreous.checkpoints.facts import TRAINING, Documents, Facts, NamedSize
+from vitreous.checkpoints.facts import CONFIG, TRAINING, Documents, Facts, NamedSize
 from vitreous.checkpoints.pickles import Object
 from vitreous.checkpoints.source import Source
 
@@ -29,6 +29,7 @@ SIZE = re.compile(
     r"(?:(?:^|[_-])(?:vit|deit|dinov2)[_-]?|^)(tiny|small|base|large|huge|giant2|[tsblh])(?![a-z])",
     re.IGNORECASE,
 )
+OF_AN_OWNER = {"model_type", "architecture", "architectures", "pretrained_cfg", "format", "config"}
 LETTERS = {"t": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}
 DEEPEST = 4
 
@@ -81,6 +82,9 @@ def training_statements(documents: Documents) -> Training:
             visit(mapping, place, depth - 1)
 
     visit(documents.get(TRAINING, {}), "", DEEPEST)
+    config = documents.get(CONFIG, {})
+    if not config.keys() & OF_AN_OWNER:  # that of a training program, by the usual name
+        visit(config, CONFIG, DEEPEST)
     return Training(tuple(names.items()), values, places)
 
 

@@ -60,6 +60,12 @@ def formats_of_images() -> Sequence[Format]:
     )
 
 
+@cache
+def sidecars() -> tuple[str, ...]:
+    """Return the names of the files beside weights that formats of images read, and no others."""
+    return tuple(name for each in formats_of_images() for name in each.sidecars)
+
+
 def formats_of_addons() -> Sequence[Format]:
     """Return the formats of add-ons, which are imported here."""
     return tuple(contributed("formats"))

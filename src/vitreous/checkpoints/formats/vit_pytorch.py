@@ -220,6 +220,12 @@ def write_vit_pytorch(model: Model, path: Path) -> None:
 
 VIT_PYTORCH = Format(
     name="vit-pytorch",
+    typical={
+        "norm_eps": 1e-5,
+        "qkv_bias": False,
+        "patch_size": (8, 8),
+        "stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
+    },
     about="lucidrains/vit-pytorch: a state dict of ViT or SimpleViT",
     keys=(r"transformer\.layers\.0\.0\.(fn\.)?to_qkv\.weight", r"to_patch_embedding\.1\.weight"),
     read=read_vit_pytorch,
