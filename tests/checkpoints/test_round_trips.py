@@ -329,7 +329,12 @@ def test_lists_of_formats_name_every_one() -> None:
     help = get_type_hints(ConvertOptions, include_extras=True)["format"].__metadata__[-1].help
     for text in (str(vt.convert.__doc__), str(help)):
         assert [name for name in WRITTEN if not re.search(rf"\b{name}\b", text)] == []
-    of_a_vit = {each.name for each in formats_of_images()} - {"vitreous", "google", "bit", "efficientnet-lite"}
+    of_a_vit = {each.name for each in formats_of_images()} - {
+        "vitreous",
+        "google",
+        "bit",
+        "efficientnet-lite",
+    }
     assert set(get_args(ImageFormat)) == of_a_vit
 
 

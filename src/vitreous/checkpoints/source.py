@@ -69,12 +69,11 @@ class Source:
         number = first
         while name.format(*stage, number) in self.tensors:
             number += 1
-        start, _, end = name.format(*stage, "{}").partition("{}")
-        later = [each for each in self.tensors if each.startswith(start) and each.endswith(end)]
-        if number > first and len(later) > number - first and name.format(*stage, number + 1) in later:
+        after = number + 1
+        if number > first and name.format(*stage, after) in self.tensors:
             raise InputError(
-                f"{self.where}: layer {number - first} of {len(later) + 1} has no weights: it was taken out, "
-                "or replaced (nn.Identity, say); models whose layers differ are not known here"
+                f"{self.where}: layer {number - first} has no weights, though layer {after - first} has: it "
+                "was taken out, or replaced (nn.Identity, say); models whose layers differ are not known here"
             )
         if number == first:
             raise InputError(f"{self.where}: missing weights: {name.format(*stage, first)}")
