@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from vitreous.cli import run as vitreous
 from vitreous.tasks import task_named
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import RunConfig
+from vitreous.training.config import RunConfig, TrainingConfig, within
 from vitreous.training.distributed import World
 from vitreous.training.objectives import classification
 from vitreous.training.run import Run, with_training
@@ -268,3 +269,28 @@ def test_a_time_that_does_not_do_is_one_sentence(
 ) -> None:
     assert vitreous(["train", "digits", *options]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_what_comes_after_the_training_is_a_part_of_its_time() -> None:
+    """And a training that has a number of epochs, too, does not go on because there is time."""
+    now = [0.0]
+    learner: Any = SimpleNamespace(step=0, seconds=0.0, elapsed=20.0)
+    budget = TimeBudget(1.0, learner, lambda: now[0], finish=10.0, most=60)
+    for step in range(1, 4):  # of a second each, after 20 that were spent before
+        now[0] += 1
+        learner.step, learner.seconds = step, float(step)
+        total = budget.total(100, 8)
+    assert total == 30
+    short = TimeBudget(1.0, learner, lambda: now[0], finish=10.0, most=12)
+    assert short.total(12, 8) == 12
+    assert TimeBudget(1.0, learner, lambda: now[0], finish=1e9).finish == 30
+
+
+def test_a_length_may_have_a_time_in_which_it_ends() -> None:
+    training = TrainingConfig(length=within("90 epochs", 10))
+    assert (training.length, training.epochs, training.minutes) == ("90 epochs in 10 minutes", 90, 10)
+    assert training.total_steps(7) == 630
+    assert within("90 epochs in 10 minutes", 3.5) == "90 epochs in 3.5 minutes"
+    for wrong in ("10 minutes in 3 minutes", "90 epochs in 0 minutes", "90 epochs in 3 steps"):
+        with pytest.raises(ValueError, match="write 90 epochs"):
+            TrainingConfig(length=wrong)

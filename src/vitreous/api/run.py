@@ -26,6 +26,7 @@ from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.training_run import Started, open_run, resume_run, train_run
 from vitreous.training.callbacks import Callback, Display, Row
+from vitreous.training.clock import Clock
 from vitreous.training.distributed import World, process_group
 from vitreous.training.memory import free_bytes
 from vitreous.training.precision import pick_device
@@ -132,8 +133,10 @@ class Run(Result):
         check_length(minutes=minutes, steps=steps, epochs=epochs)
         check_known("resume", evaluation, task_named(self.task).about.evaluation_options)
 
+        clock = Clock()
+
         def start(here: torch.device, world: World) -> Started:
-            return resume_run(
+            opened = resume_run(
                 self.path,
                 command=command or str(self.config.command),
                 task=task,
@@ -144,6 +147,7 @@ class Run(Result):
                 minutes=minutes,
                 data=None if data is None else str(data),
             )
+            return opened._replace(clock=clock)
 
         return train_in_processes(
             start,

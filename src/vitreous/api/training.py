@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -21,6 +20,7 @@ from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyTask, Tree
 from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try, is_open
+from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
 from vitreous.training.distributed import WAITING, World
 from vitreous.training.run import otherwise
@@ -192,7 +192,7 @@ def start_training(
         options: of `train`.
         evaluation: options of the evaluation.
     """
-    began = time.monotonic()
+    clock = Clock()
     init, out = options.get("init"), options.get("out")
     if init is not None:
         path = path_of_run(init)
@@ -212,7 +212,7 @@ def start_training(
         recipe, begun, note, length = options.get("recipe"), init, "", None
         talk = say if options.get("progress", True) and world.first else silent
         if is_open(named, source, settings, recipe, init):
-            return start_by_trials(named, source, settings, options, here, world, talk, began)
+            return start_by_trials(named, source, settings, options, here, world, talk, clock)
         tried = init or ""
         if not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
             tried = encoder_to_try(named, source, settings, recipe, init) or ""
@@ -240,7 +240,7 @@ def start_training(
             fit_memory=options.get("fit_memory", False),
             length=length,
         )
-        return started._replace(notes=(*started.notes, note)) if note else started
+        return started._replace(notes=(*started.notes, note) if note else started.notes, clock=clock)
 
     machine = settings.get("training", {}).get("machine")
     waiting = machine.get("timeout") if isinstance(machine, Mapping) else None
@@ -265,14 +265,14 @@ def start_by_trials(
     device: torch.device,
     world: World,
     tell: Callable[[str], None],
-    began: float,
+    clock: Clock,
 ) -> Started:
     """Compare candidates in the first process, and make the run that they decide in all: each of several
     processes then trains the same method.
 
     Args:
         options: of `train`.
-        began: when the command began, by `time.monotonic`.
+        clock: of the command.
     """
     out = None if options.get("out") is None else Path(options["out"])
     if out is not None and world.first:  # before minutes are spent on it
@@ -290,7 +290,7 @@ def start_by_trials(
             tell=tell,
             offline=bool(options.get("offline")),
             out=out,
-            began=began,
+            clock=clock,
         )
     theirs: trials.Decision = world.broadcast(decision and decision.for_others())
     started = start_run(
@@ -311,4 +311,4 @@ def start_by_trials(
         write_candidates(started.run.path, decision.table.rows())
         for note in decision.notes:
             tell(note)
-    return started._replace(choosing=choosing)
+    return started._replace(choosing=choosing, clock=clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import numpy as np
@@ -26,10 +26,11 @@ from vitreous.whole_files import whole
 
 @dataclass(frozen=True)
 class Features:
-    """Of the images that could be decoded: what the head would see, and the class."""
+    """Of the images that could be decoded: what the head would see, the class, and the number."""
 
     values: Float[np.ndarray, "N D"]
     targets: Int[np.ndarray, " N"]
+    rows: Int[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def cached_features(
@@ -43,14 +44,15 @@ def cached_features(
     device = torch.device(batching.get("device", "cpu"))
     precision = answering_precision(precision, device)
     path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
-    with suppress(FileNotFoundError, SafetensorError):  # nothing is there, or it is damaged
+    with suppress(FileNotFoundError, SafetensorError, KeyError):  # nothing is there, or it is damaged or old
         cached = load_file(path)
-        return Features(cached["values"], cached["targets"])
+        return Features(cached["values"], cached["targets"], cached["rows"])
     with computing(precision, device):
         features = extract(model, images, **batching)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as partial:
-        save_file({"values": features.values, "targets": features.targets}, partial)
+        found = {"values": features.values, "targets": features.targets, "rows": features.rows}
+        save_file(found, partial)
     return features
 
 
@@ -60,7 +62,7 @@ def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpac
     if isinstance(images.targets, LabelTargets):
         raise InputError("a probe needs one class for each image, and these images have several labels")
     outputs = feature_outputs(model, images, **batching)
-    return Features(outputs.values.numpy(), images.targets.strata(outputs.indices))
+    return Features(outputs.values.numpy(), images.targets.strata(outputs.indices), outputs.indices)
 
 
 def feature_outputs(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,18 +15,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from vitreous.data.dataset import ImageDataset, Splits
+from vitreous.data.dataset import ClassTargets, ImageDataset, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.data.workers import loading_workers
 from vitreous.evaluation.classical import (
     MOST_FITTED,
-    MOST_MIRRORED,
     Baseline,
     Classical,
     Fitted,
     Problem,
     Rows,
     Seen,
+    Shown,
     fit_classical,
     linear,
     nearest_neighbors,
@@ -35,8 +36,9 @@ from vitreous.evaluation.classical import (
     support_vectors,
     without_images,
 )
+from vitreous.evaluation.features import cached_features, feature_outputs
 from vitreous.evaluation.measures import Outputs, Truth, candidate_title
-from vitreous.evaluation.outputs import compute_outputs, number_outputs
+from vitreous.evaluation.outputs import Batching, compute_outputs, number_outputs
 from vitreous.evaluation.scores import Interval
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.ensemble import (
@@ -119,6 +121,7 @@ class Part(NamedTuple):
         words, init: its name, as in `Trial`.
         fitted: the method; None: a network that learns by steps.
         frozen: the encoder whose features the method sees; None: it sees a descriptor.
+        columns: of the features, where it does not see all of them.
     """
 
     name: str
@@ -126,6 +129,7 @@ class Part(NamedTuple):
     init: str | None
     fitted: Fitted | None = None
     frozen: Frozen | None = None
+    columns: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Frozen:
-    """An encoder as it is: its configuration for these images, and what it gives of them.
+    """An encoder as it is, its configuration for these images, and what it gives of them.
 
     Attributes:
         train, other: of the training images, and of those that decide where they are others.
@@ -154,6 +158,7 @@ class Frozen:
 
     name: str
     config: RunConfig
+    model: Model
     train: Seen
     rows: Rows
     other: Seen | None = None
@@ -177,6 +182,7 @@ class Table:
     candidates: list[Candidate] = field(default_factory=list)
     reference: Trial | None = None  # the answer that knows no image
     classical: Classical | None = None
+    other: Shown | None = None  # the images that decide as classical methods see them, where they are others
     frozen: Frozen | None = None
 
     @classmethod
@@ -267,7 +273,7 @@ def add_classical(table: Table, data: Splits, *, mirrored: bool, tell: Callable[
     """
     began = time.monotonic()
     table.classical = classical = fit_classical(data, table.problem, mirrored=mirrored, everything=False)
-    other = shown(table.images, classical.prepared) if table.held_out else None
+    table.other = other = shown(table.images, classical.prepared) if table.held_out else None
     reading = time.monotonic() - began - sum(each.seconds for each in classical.methods)
     for fitted in classical.methods:
         if other is None:
@@ -297,12 +303,14 @@ def add_frozen(
     *,
     device: torch.device,
     tell: Callable[[str], None],
+    columns: tuple[int, int] | None = None,
 ) -> None:
     """Add what heads make of the features of an encoder that stays as it is.
 
     Args:
-        name: of the encoder.
+        name: of the encoder, as people read it.
         config: of a run that begins with it.
+        columns: those of its features that a support vector machine sees, where it has several maps.
     """
     began = time.monotonic()
     table.frozen = frozen = frozen_features(table, data, name, config, device)
@@ -313,11 +321,12 @@ def add_frozen(
         kinds.append(("svm", support_vectors))
     kinds.append(("neighbors", nearest_neighbors))
     for kind, fit in kinds:
-        fitted = fit(f"{kind} on {name}", name, frozen.train, truth, table.problem)
+        some = columns if kind == "svm" else None
+        fitted = fit(f"{kind} on {name}", name, frozen.train.columns(some), truth, table.problem)
         answers, rows = fitted.answers, frozen.rows
         if frozen.other is not None and frozen.other_rows is not None:
-            answers, rows = fitted.ask(frozen.other.values), frozen.other_rows
-        part = Part(f"{kind} on {name}", f"candidates.{kind}", name, fitted, frozen)
+            answers, rows = fitted.ask(frozen.other.columns(some).values), frozen.other_rows
+        part = Part(f"{kind} on {name}", f"candidates.{kind}", name, fitted, frozen, some)
         outputs = scattered(answers, rows, len(table.images))
         tell(table.add([part], outputs, seconds=reading + fitted.seconds).sentence())
 
@@ -325,38 +334,28 @@ def add_frozen(
 def frozen_features(table: Table, data: Splits, name: str, config: RunConfig, device: torch.device) -> Frozen:
     """Return what an encoder gives of the images; of many training images, of some."""
     model = starting_model(config, data.train.classes)
-    images = data.train
+    images, known = data.train, np.arange(len(data.train))
     if len(images) > MOST_FITTED:
-        images = images.subset(np.array(images.sample(MOST_FITTED)))
-    mirrored = any(config.augmentation.flip) and len(images) <= MOST_MIRRORED
-    train, rows = features_of(model, images, config, device, mirrored=mirrored)
-    if images is not data.train:
-        rows = np.array(data.train.sample(MOST_FITTED))[rows]
+        known = np.array(images.sample(MOST_FITTED))
+        images = images.subset(known)
+    train, rows = features_of(model, images, config, device)
     if not table.held_out:
-        return Frozen(name, config, train, rows)
-    other, other_rows = features_of(model, table.images, config, device, mirrored=mirrored)
-    return Frozen(name, config, train, rows, other, other_rows)
+        return Frozen(name, config, model, train, known[rows])
+    other, other_rows = features_of(model, table.images, config, device)
+    return Frozen(name, config, model, train, known[rows], other, other_rows)
 
 
 def features_of(
-    model: nn.Module, images: ImageDataset, config: RunConfig, device: torch.device, *, mirrored: bool = False
+    model: Model, images: ImageDataset, config: RunConfig, device: torch.device
 ) -> tuple[Seen, Rows]:
-    """Return the features of images, and of their mirror images, with the numbers of those that could be
-    read."""
-    encoder: Any = model
-
-    def features(batch: Batch) -> torch.Tensor:
-        plain = encoder.features(batch.images).flatten(1).float()
-        if not mirrored:
-            return plain
-        return torch.cat([plain, encoder.features(batch.images.flip(-1)).flatten(1).float()], dim=1)
-
-    workers = loading_workers(config.data.read.workers)
-    found = compute_outputs(model, images, features, device=device, workers=workers)
-    if not mirrored:
-        return Seen(found.values), found.indices
-    half = found.values.shape[1] // 2
-    return Seen(found.values[:, :half].contiguous(), found.values[:, half:].contiguous()), found.indices
+    """Return the features of images, with the numbers of those that could be read. Those of images with a
+    class are kept in the cache, where a training that begins with a head on them finds them again."""
+    options = Batching(device=device, workers=loading_workers(config.data.read.workers))
+    if isinstance(images.targets, ClassTargets):
+        found = cached_features(model, images, **options)
+        return Seen(torch.from_numpy(found.values)), found.rows
+    outputs = feature_outputs(model, images, **options)
+    return Seen(outputs.values), outputs.indices
 
 
 def add_means(table: Table) -> list[Trial]:
@@ -396,9 +395,35 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     part, held_out = task.held_out_part(data)
     if held_out is None:
         return ()
+    if isinstance(trained.compared, Table) and part == "test" and trained.compared.classical is not None:
+        return fitted_on_all(trained.compared, trained.compared.classical).baselines(held_out)
     learned = data if part == "test" else data._replace(validation=None)
     mirrored = any(config.augmentation.flip)
     return fit_classical(learned, problem_of(config, data), mirrored=mirrored).baselines(held_out)
+
+
+def fitted_on_all(table: Table, classical: Classical) -> Classical:
+    """Return methods with the settings that they have, fitted on the images that decided as well."""
+    pixels, truth = images_to_learn(table, classical, everything=True)
+    methods: list[Fitted] = []
+    for each in classical.methods:
+        methods.append(each.refitted(seen_with_mirrors(pixels, each), truth))
+    return classical._replace(methods=tuple(methods), truth=truth)
+
+
+def images_to_learn(table: Table, classical: Classical, *, everything: bool) -> tuple[torch.Tensor, Truth]:
+    """Return the training images as classical methods see them, with what is known of each; with `everything`
+    also those that decide, where they are others."""
+    if table.other is None or not everything:
+        return classical.shown.pixels, classical.truth
+    pixels = torch.cat([classical.shown.pixels, table.other.pixels])
+    return pixels, torch.cat([classical.truth, table.images.targets.tensor(table.other.rows)])
+
+
+def seen_with_mirrors(pixels: torch.Tensor, fitted: Fitted) -> Seen:
+    """Return images as a method sees them; with mirror images where it learns from these."""
+    values = seen_by_classical(pixels, fitted.sees)
+    return Seen(values, seen_by_classical(pixels.flip(-1), fitted.sees) if fitted.mirrored else None)
 
 
 # ---- Networks
@@ -434,7 +459,12 @@ def final_model(
     if single and single.fitted is None:
         assert network is not None
         return network
-    if single and single.frozen and isinstance(single.fitted and single.fitted.config, LinearConfig):
+    if (
+        single
+        and single.frozen
+        and single.columns is None
+        and isinstance(single.fitted and single.fitted.config, LinearConfig)
+    ):
         return encoder_with_head(single, table, data)
     prepared = preprocessing_of(chosen, config, network, data)
     members: list[MemberConfig] = []
@@ -448,12 +478,15 @@ def final_model(
             networks.append(network)
             continue
         if part.frozen:
-            encoder = starting_model(part.frozen.config, data.train.classes)
-            fitted = part.fitted.refitted(*all_frozen(part.frozen, table, data))
-            members.append(MemberConfig(features=network_config(encoder), head=fitted.config))
+            encoder = part.frozen.model
+            seen, truth = all_frozen(part.frozen, table, data)
+            fitted = part.fitted.refitted(seen.columns(part.columns), truth)
+            members.append(
+                MemberConfig(features=network_config(encoder), head=fitted.config, columns=part.columns)
+            )
             networks.append(encoder)
         else:
-            fitted = part.fitted.refitted(*all_described(part.fitted, data, prepared))
+            fitted = part.fitted.refitted(*all_described(part.fitted, table, data, prepared))
             described = DescribedConfig(kind=part.fitted.sees)
             members.append(MemberConfig(features=described, head=fitted.config))
             networks.append(None)
@@ -515,7 +548,7 @@ def encoder_with_head(part: Part, table: Table, data: Splits) -> Model:
     """Return an encoder whose head is a linear map that was fitted on its features."""
     assert part.frozen is not None
     assert part.fitted is not None
-    model = starting_model(part.frozen.config, data.train.classes)
+    model = deepcopy(part.frozen.model)
     model.task = table.problem.task
     if table.problem.task == "regression":
         model.labels = None
@@ -535,26 +568,23 @@ def all_frozen(frozen: Frozen, table: Table, data: Splits) -> tuple[Seen, Truth]
     return Seen(values, mirrored), torch.cat([truth, table.images.targets.tensor(frozen.other_rows)])
 
 
-def all_described(fitted: Fitted, data: Splits, prepared: Preprocessing) -> tuple[Seen, Truth]:
-    """Return what a descriptor gives of all images to learn from, as a model sees them."""
+def all_described(fitted: Fitted, table: Table, data: Splits, prepared: Preprocessing) -> tuple[Seen, Truth]:
+    """Return what a descriptor gives of all images to learn from, as a model sees them: for a model of a
+    network its images, which are read again."""
+    classical = table.classical
+    if classical is not None and prepared == classical.prepared:
+        everything = data.validation is not None
+        pixels, truth = images_to_learn(table, classical, everything=everything)
+        return seen_with_mirrors(pixels, fitted), truth
     parts = [part for part in (data.train, data.validation) if part is not None and len(part)]
     count = sum(map(len, parts))
-    values: list[Seen] = []
-    truth: list[Truth] = []
+    read_pixels: list[torch.Tensor] = []
+    known: list[Truth] = []
     for part in parts:
         some = part
         if count > MOST_FITTED:
             some = part.subset(np.array(part.sample(max(MOST_FITTED * len(part) // count, 1))))
         read = shown(some, prepared)
-        mirrored = "mirror" in fitted.settings
-        values.append(
-            Seen(
-                seen_by_classical(read.pixels, fitted.sees),
-                seen_by_classical(read.pixels.flip(-1), fitted.sees) if mirrored else None,
-            )
-        )
-        truth.append(some.targets.tensor(read.rows))
-    mirrors = [each.mirrored for each in values if each.mirrored is not None]
-    return Seen(torch.cat([each.values for each in values]), torch.cat(mirrors) if mirrors else None), (
-        torch.cat(truth)
-    )
+        read_pixels.append(read.pixels)
+        known.append(some.targets.tensor(read.rows))
+    return seen_with_mirrors(torch.cat(read_pixels), fitted), torch.cat(known)

@@ -142,9 +142,10 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         self, trained: Trained[RunConfig, Splits], **options: Unpack[Batching]
     ) -> tuple[Trained[RunConfig, Splits], list[str]]:
         kept = None
-        if trained.run.config.training.linear_start:
+        if trained.run.config.training.linear_start and trained.compared is None:
             trained, kept = self.better_of(trained, device=options["device"], world=options["world"])
-        calibrated = self.calibrate(trained, **options)
+        idle = trained.compared is not None and not trained.run.metrics()  # the network has learned nothing
+        calibrated = None if idle else self.calibrate(trained, **options)
         sentences = [kept] if kept else []
         return trained, [*sentences, calibrated] if calibrated else sentences
 

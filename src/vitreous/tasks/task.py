@@ -106,6 +106,7 @@ class Trained(NamedTuple, Generic[ConfigT, DataT]):
     model: nn.Module
     seconds: float
     waiting: float  # the share of this session's training time in which it waited for data
+    compared: object = None  # the candidates that it was compared with, as the task has them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from vitreous.tasks.course import FINDINGS, course_of
 from vitreous.tasks.result import RunResult, write_card
 from vitreous.tasks.task import AnyTask, Material, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
+from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value, naming_the_lost
 from vitreous.training.initial_model import without_lost_init
@@ -39,6 +40,7 @@ from vitreous.training.settings import AnyConfig
 from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
+MOST_FITTED = 6000  # images that are read again for the baselines
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 
@@ -56,6 +58,7 @@ class Started(NamedTuple):
     data: Any
     notes: tuple[str, ...] = ()
     choosing: Choosing | None = None  # what answers is chosen among candidates; None: the model does
+    clock: Clock | None = None  # of the command; None: its minutes are those of the training alone
 
 
 def start_run(
@@ -213,7 +216,9 @@ def train_run(
     # ---- The model
 
     try:
-        trained = learn(run, data, device=device, world=world, callbacks=callbacks, tell=tell)
+        trained = learn(
+            run, data, device=device, world=world, callbacks=callbacks, tell=tell, clock=started.clock
+        )
     except InputError:
         run.forget_failed_start()
         raise
@@ -226,6 +231,7 @@ def train_run(
         workers = loading_workers(config.data.read.workers)
     options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
     options["progress"] = progress
+    trained = trained._replace(compared=started.choosing)
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
     if started.choosing:
         trained, chosen = started.choosing(trained, **options)
@@ -297,11 +303,14 @@ def learn(
     callbacks: Callbacks = (),
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     tell: Callable[[str], None] | None = None,
+    clock: Clock | None = None,
 ) -> Trained[Any, Any]:
     """Train a run's model from its newest checkpoint, or from the beginning, and save it; do not evaluate it.
 
     Args:
         validate: measures the model while it learns, in every process; by default as the task does.
+        clock: of the command, whose minutes count from its beginning to its report; None: they are those of
+            the training alone.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
@@ -353,6 +362,10 @@ def learn(
 
         learner = run.learner(model, device=device, world=world, averaging=averaging)
         seconds_before = learner.seconds
+        finish = 0.0
+        if clock is not None:  # trials, and opening the data, are a part of the time that was given
+            learner.elapsed = max(learner.elapsed, learner.seconds) + clock.seconds
+            finish = clock.slowness * work_after(config, data)
 
         def where_it_stood() -> str:
             return f"training stopped at step {learner.step}; {run.states.advice()}"
@@ -381,6 +394,7 @@ def learn(
             validate_every=config.evaluation.every_epochs if isinstance(config, RunConfig) else 1,
             bad=bad,
             name=task.about.training,
+            finish=finish,
         )
         stopped: Interrupted | NotFinite | None = None
         try:
@@ -432,6 +446,18 @@ def learn(
 def open_run(path: Path) -> Run[CommandConfig]:
     """Open a run directory of any task."""
     return Run.open(path, task_of_run(path).config)
+
+
+# Seconds of a processor: a report, an image that is evaluated, and one that a baseline is fitted on.
+REPORT, READ, DESCRIBED = 8.0, 0.03, 0.005
+
+
+def work_after(config: CommandConfig, data: Any) -> float:
+    """Return about how many seconds of a processor evaluation and report take that follow a training."""
+    parts = (getattr(data, name, None) for name in ("test", "validation"))
+    held_out = next((part for part in parts if part is not None), ())
+    learned = min(len(data.train), MOST_FITTED) if isinstance(config, RunConfig) else 0
+    return REPORT + READ * len(held_out) + DESCRIBED * learned
 
 
 CONVOLVED = 200  # numbers for each pixel in a stem of convolutions

@@ -4,7 +4,6 @@ a program before the training: it takes a plan, and returns one."""
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import torch
 
 from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
+from vitreous.checkpoints.installed_encoders import installed_encoder_names
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.evaluation.measures import Outputs
@@ -40,7 +40,8 @@ from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyTask, Plan, Trained, Tree
 from vitreous.tasks.training_run import Choosing, learn, recorded_parts, with_precision
 from vitreous.tasks.trial import shortened
-from vitreous.training.config import RunConfig, length_of
+from vitreous.training.clock import Clock
+from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, default_path, with_training
 from vitreous.training.trainer import NotFinite
@@ -61,7 +62,10 @@ THRESHOLDS = {
     ),
     "share": Threshold(0.07, "of the time, for each short trial: three leave four fifths for the training"),
     "longest trial": Threshold(90.0, "seconds: other processes wait for the first one meanwhile"),
-    "shortest training": Threshold(0.4, "of the time, that is left for the training whatever trials take"),
+    "seconds at 128": Threshold(0.013, "of a core, for an image's features of vitreous:photos"),
+    "seconds at 224": Threshold(0.045, "of a core, for an image's features of vitreous:photos"),
+    "frozen until": Threshold(0.3, "of the time, after which the features of an encoder are not tried"),
+    "trials until": Threshold(0.5, "of the time, after which no further training is tried"),
     "detailed": Threshold(
         128, "pixels of the shorter side, from which on a model that sees as many is tried"
     ),
@@ -130,8 +134,7 @@ def plan_by_trials(
     tell: Callable[[str], None],
     offline: bool,
     out: Path | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    began: float | None = None,
+    clock: Clock | None = None,
 ) -> Decision:
     """Try the candidates one after the other, and decide. The best so far is the model of the run directory,
     so that there is one after seconds.
@@ -142,14 +145,13 @@ def plan_by_trials(
         tell: takes a sentence about each candidate.
         offline: never ask the hub.
         out: the run directory; by default a new one in runs/.
-        began: when the command began, by the clock.
+        clock: of the command; by default one that begins now.
 
     Raises:
         InputError: as `Task.plan`.
     """
-    began = clock() if began is None else began
     config, data = plan.config, plan.data
-    trials = Trials(task, settings, plan, device, tell, out, clock, began)
+    trials = Trials(task, settings, plan, device, tell, out, clock or Clock())
     table = trials.table
     tell(said("comparing candidates on {count:,} training images", count=len(data.train)))
 
@@ -164,7 +166,15 @@ def plan_by_trials(
     trainings = [Training("from scratch", "scratch", None, {})]
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
-    if not is_small and (encoder := encoder_at_hand(task, data, settings, tell, offline=offline)):
+    early = trials.is_within("frozen until")
+    if not is_small and early and (encoder := encoder_at_hand(task, data, settings, tell, offline=offline)):
+        if encoder.name in installed_encoder_names():
+            trials.add_photos(encoder.name)
+            trainings.insert(0, trials.tuned_photos(encoder.name))
+            encoder = None
+    else:
+        encoder = None
+    if encoder is not None:
         linear: Tree = {"training": {"head": {"kind": "linear"}}} if task.name == "classification" else {}
         tuned = Training(f"fine-tuned {encoder.name}", "tuned", encoder.name, linear)
         trainings.insert(0, tuned)
@@ -186,6 +196,8 @@ def plan_by_trials(
         trainings.append(Training("from scratch at 128x128", "finer", None, {"model": FINER}))
     if len(trainings) > 1 or (table.best and not is_small):
         for training in trainings:
+            if not trials.is_within("trials until", trials.last):
+                break
             try:
                 trials.train_briefly(training, tried_on)
             except KeyboardInterrupt as stopped:
@@ -218,22 +230,26 @@ class Trials:
         device: torch.device,
         tell: Callable[[str], None],
         out: Path | None,
-        clock: Callable[[], float],
-        began: float,
+        clock: Clock,
     ) -> None:
         self.task, self.settings, self.plan, self.device, self.tell = task, settings, plan, device, tell
-        self.out, self.clock, self.began = out, clock, began
+        self.out, self.clock = out, clock
         self.data = plan.data
         self.table = Table.of(plan.data, problem_of(plan.config, plan.data))
         self.run: Run[RunConfig] | None = None  # with the best model so far
         asked = "length" in settings.get("training", {})
         self.minutes = plan.config.training.minutes if asked else limit("minutes")
         self.asked = asked
+        self.last = 0.0  # seconds of the last short trial: the next one may take as long
+
+    def is_within(self, name: str, more: float = 0.0) -> bool:
+        """Return whether there is time for something that takes so many seconds, by a threshold."""
+        return self.minutes is None or self.spent + more / 60 < limit(name) * self.minutes
 
     @property
     def spent(self) -> float:
         """Minutes since the command began."""
-        return (self.clock() - self.began) / 60
+        return self.clock.seconds / 60
 
     def keep_best(self) -> None:
         """Make the best candidate the model of the run directory."""
@@ -256,10 +272,41 @@ class Trials:
                 )
             )
 
+    def add_photos(self, name: str) -> None:
+        """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
+        where there is time at 224."""
+        images = len(self.data.train) + (len(self.table.images) if self.table.held_out else 0)
+        for side in (128, 224):
+            cost = limit(f"seconds at {side}") * images * self.clock.slowness
+            if not self.is_within("trials until" if side == 128 else "frozen until", cost):
+                break
+            begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
+            widths = list(begun.config.model.stem.taken.values())
+            add_frozen(
+                self.table,
+                self.data,
+                f"{name} ({side}x{side})",
+                begun.config,
+                device=self.device,
+                tell=self.tell,
+                columns=(widths[0], sum(widths[:2])),
+            )
+            for row in add_means(self.table):
+                self.tell(row.sentence())
+            self.keep_best()
+
+    def tuned_photos(self, name: str) -> Training:
+        """Return the training of its Transformer layers, which leaves the stem as it is."""
+        settings: dict[str, Any] = {"freeze": ["stem"]}
+        if self.task.name == "classification":
+            settings["head"] = {"kind": "linear"}
+        base = {"training": settings, "model": {"image_size": 128}}
+        return Training(f"fine-tuned {name}", "tuned", name, base)
+
     def train_briefly(self, training: Training, data: Splits) -> None:
         """Train a network for a short time, and add what it answers: to the validation part, or where that is
         small to folds of the training part, each by one that has not seen it."""
-        began = self.clock()
+        began = self.clock.seconds
         table = self.table
         planned = self.task.plan(data, self.settings, init=training.init, base=training.settings)
         config = planned.config
@@ -281,7 +328,8 @@ class Trials:
             answers, per_second = trained_answers(self.task, config, part, self.device)
             outputs[torch.from_numpy(rows)] = answers
             speed = max(speed, per_second)
-        row = table.add([training.part], outputs, seconds=self.clock() - began, speed=speed)
+        self.last = self.clock.seconds - began
+        row = table.add([training.part], outputs, seconds=self.last, speed=speed)
         self.tell(row.sentence())
 
     def note_interrupt(self, stopped: KeyboardInterrupt) -> None:
@@ -341,7 +389,8 @@ class Trials:
         if self.asked:
             return None
         minutes = limit("minutes without gain") if ahead else limit("minutes")
-        return length_of(minutes=minutes)
+        planned = self.task.plan(self.data, self.settings, init=training.init, base=training.settings)
+        return within(planned.config.training.length, minutes)
 
     def decision(
         self, training: Training, length: str | None, notes: list[str], out: Path | None
@@ -377,6 +426,8 @@ def encoders(*, offline: bool) -> Iterator[Encoder]:
     yield from cached_encoders()
     if not offline and (found := reachable_encoder()):
         yield found
+    for name in installed_encoder_names():
+        yield Encoder(name, "comes with a package that is installed")
     for name in encoder_names():
         yield Encoder(name, "comes with vitreous")
 
@@ -430,6 +481,7 @@ def choosing(task: AnyTask, table: Table | None, training: Training | None) -> C
             if chosen is not None:
                 sentences.append(kept(table, chosen))
             write_candidates(run.path, table.rows())
+            trained = trained._replace(compared=table)
         if world.size > 1 and not world.broadcast(alone) and not world.first:
             trained = trained._replace(model=run.model())
         return trained, sentences
@@ -441,7 +493,7 @@ def last_comparison(
     table: Table, training: Training, trained: Trained[RunConfig, Splits], options: Mapping[str, Any]
 ) -> Candidate | None:
     """Return the first of the table once the trained network is in it, in the place of its short trial."""
-    learned = trained.run.config.training.steps != 0
+    learned = bool(trained.run.metrics())
     short = [each for each in table.candidates if each.learns]
     if table.held_out:  # what short trainings gave says nothing of the network that is there now
         table.candidates = [each for each in table.candidates if not each.learns]

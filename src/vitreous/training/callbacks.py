@@ -340,7 +340,7 @@ class Display(Callback):
         """Return how long the training will go on; None while that is not known. The first step of a session
         is slower than the others."""
         learner, minutes = trainer.learner, trainer.config.minutes
-        if minutes:
+        if minutes and trainer.config.epochs is None:
             return max(60 * minutes - learner.elapsed, 0.0)
         if not self.stated or self.first is None:
             return None
@@ -364,7 +364,7 @@ def plan_line(trainer: Training, step_seconds: float) -> str:
     shown = f"{epochs:,.0f}" if epochs > 100 else f"{epochs:.3g}"
     minutes, peak = trainer.config.minutes, byte_size(peak_bytes(trainer.learner.device))
     values = {"steps": trainer.total, "epochs": shown, "step": said_time(step_seconds), "peak": peak}
-    if minutes:
+    if minutes and trainer.config.epochs is None:
         return said(
             "plan: about {steps} steps ({epochs} epochs), {time} in all at {step} a step, peak memory {peak}",
             time=said_time(60 * minutes),

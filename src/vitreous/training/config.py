@@ -258,7 +258,8 @@ class MachineConfig(Config):
     timeout: float = setting(10.0, "minutes that processes wait for each other", gt=0)
 
 
-LENGTH = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?) *(epoch|step|minute)s?")
+NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
+LENGTH = re.compile(rf"{NUMBER} *(epoch|step|minute)s?(?: in {NUMBER} *minutes?)?")
 YEAR = 525_600  # minutes
 
 
@@ -267,8 +268,14 @@ def check_length(text: str) -> str:
     epochs or minutes above 0, or a whole number of steps."""
     found = LENGTH.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is not a length: write 90 epochs, 5000 steps or 20 minutes")
+        raise ValueError(
+            f"{text!r} is not a length: write 90 epochs, 5000 steps, 20 minutes or 90 epochs in 20 minutes"
+        )
     number, unit = float(found[1]), found[2]
+    if found[3]:
+        if unit == "minute" or not 0 < float(found[3]) <= YEAR:
+            raise ValueError(f"{text!r} is not a length: write 90 epochs in 20 minutes, for the shorter one")
+        return f"{check_length(f'{number:g} {unit}s')} in {without_zeros(float(found[3]))} minutes"
     if unit == "step":
         if number != int(number):
             raise ValueError(f"{text!r} is not a whole number of steps")
@@ -293,13 +300,19 @@ def length_of(
     return None
 
 
+def within(length: str, minutes: float) -> str:
+    """Return a length that ends after some minutes, too: "90 epochs in 10 minutes"."""
+    return f"{length.partition(' in ')[0]} in {without_zeros(minutes)} minutes"
+
+
 class TrainingConfig(Config):
     """How a model is trained, whatever its objective."""
 
     length: Annotated[str, AfterValidator(check_length)] = setting(
         "60 epochs",
         "epochs (passes over the training part, also parts of one), steps (0: the model stays what it begins "
-        "with), or minutes over all sessions",
+        "with), or minutes from the command to its report, over all sessions; 90 epochs in 20 minutes: "
+        "whichever is shorter",
     )
     batch_size: Positive = setting(128, "images in one step, over all processes")
     peak_lr: float = setting(1e-3, "largest learning rate, after the warm-up", gt=0)
@@ -366,8 +379,11 @@ class TrainingConfig(Config):
 
     def length_in(self, unit: str) -> float | None:
         """Return the number of the length, where it is in this unit."""
-        number, _, own = self.length.partition(" ")
-        return float(number) if own == unit else None
+        for part in self.length.split(" in "):
+            number, _, own = part.partition(" ")
+            if own == unit:
+                return float(number)
+        return None
 
     @property
     def linear_start(self) -> bool:

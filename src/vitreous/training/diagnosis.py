@@ -55,7 +55,8 @@ def course_findings(
         usual: the training as the recipe has it.
         moving_target: whether the loss can climb while the model learns.
     """
-    if not rows and training.steps == 0:  # nothing was to be learned: the model is what it began with
+    # Nothing was to be learned, or no time was left for a step: the model is what it began with.
+    if not rows and (training.steps == 0 or training.minutes):
         return
     if not rows:
         if ended:

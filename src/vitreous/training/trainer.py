@@ -53,6 +53,7 @@ class Trainer:
         bad: the images that none of them could read.
         clock: returns seconds since any moment.
         name: what the training is called in warnings.
+        finish: seconds that what comes after the training takes, where it ends after a time.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Trainer:
         bad: BadFileSync | None = None,
         clock: Callable[[], float] = time.perf_counter,
         name: str = "training",
+        finish: float = 0.0,
     ) -> None:
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.checkpointer, self.bad, self.clock = checkpointer, bad, clock
@@ -82,7 +84,10 @@ class Trainer:
         self.rollback = Rollback(self.train_step, checkpointer, world)
         self.budget: TimeBudget | None = None
         if config.minutes:
-            self.budget = TimeBudget(config.minutes, learner, clock, name)
+            own = config.epochs is not None or config.steps is not None
+            self.budget = TimeBudget(
+                config.minutes, learner, clock, name, finish=finish, most=self.total if own else None
+            )
         self.planned_at = 0  # the step from which on the length is estimated again
         self.interrupted, self.stop_requested = False, False
         self.saved_at = clock()
@@ -383,6 +388,7 @@ class Rollback:
         )
 
 
+LONGEST_FINISH = 0.5  # of the time, that is kept for what comes after the training
 RECENT = 50  # steps over which the length of a step is averaged
 INTERVAL = 0.01  # share of the time after which processes that train together estimate it again
 SURE = 0.1  # share of the time, after which the estimate is good enough to be spoken of
@@ -397,6 +403,8 @@ class TimeBudget:
         learner: at the beginning of this session.
         name: what the training is called in the warning.
         clock: returns seconds since any moment.
+        finish: seconds that what comes after the training takes: evaluation and report.
+        most: steps, after which it ends even if there is time.
     """
 
     def __init__(
@@ -405,8 +413,12 @@ class TimeBudget:
         learner: Learner,
         clock: Callable[[], float] = time.perf_counter,
         name: str = "training",
+        *,
+        finish: float = 0.0,
+        most: int | None = None,
     ) -> None:
         self.seconds, self.learner, self.clock, self.name = 60 * minutes, learner, clock, name
+        self.finish, self.most = min(finish, LONGEST_FINISH * self.seconds), most
         self.began = clock() - max(learner.elapsed, learner.seconds)
         self.seen = learner.step, learner.seconds
         self.averaged = -1  # the first step of a session waits for the first images
@@ -419,13 +431,15 @@ class TimeBudget:
         too few."""
         learner = self.learner
         learner.elapsed = self.clock() - self.began
-        left = self.seconds - (self.reserve or 0.0) - learner.elapsed
+        left = self.seconds - (self.reserve or 0.0) - self.finish - learner.elapsed
         if left <= 0:
             return learner.step
         self.measure()
         if self.step_seconds is None:
             return max(planned, learner.step + 1)
         total = learner.step + round(left / max(self.step_seconds, 1e-9))  # half a step more or less
+        if self.most is not None and total >= self.most:
+            return self.most
         if left < (1 - SURE) * self.seconds and not self.spoken:
             self.spoken = True
             epochs = total / steps_per_epoch
