@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import vitreous as vt
@@ -24,6 +25,7 @@ from vitreous.deployment.programs import format_named, open_image_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.ensemble import DescribedConfig, EnsembleConfig, LinearConfig, MemberConfig
 from vitreous.models.model import Model, build_model
 from vitreous.models.preprocessing import Preprocessing
 
@@ -278,3 +280,46 @@ def test_a_precision_is_calibrated_on_images_of_many_bands():
     images = ImageList(list(np.zeros((3, 40, 40, 5), dtype=np.uint8)))
     found = calibration_images(build_model(config, preprocessing=preprocessing), images)
     assert [each.shape for each in found] == [(1, 5, 32, 32)] * 3
+
+
+PAGES = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+@pytest.mark.parametrize("kind", ["squash", "crop", "ensemble"])
+def test_the_program_of_the_page_answers_as_predict(
+    language: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On photographs that are not square, whose edges a crop would lose."""
+    page = (PAGES / language / "howto" / "export-onnx.md").read_text(encoding="utf-8")
+    program = next(part for part in page.split("```python\n")[1:] if "about =" in part).split("```")[0]
+    model: Any
+    if kind == "ensemble":
+        linear = LinearConfig()
+        member = MemberConfig(features=DescribedConfig(kind="thumbnail"), head=linear)
+        config = EnsembleConfig(image_size=(64, 64), num_classes=3, members=(member,))
+        model = build_model(config)
+    else:
+        model = vt.create(
+            "ViT-Ti/8", image_size=(32, 48), num_classes=3, width=24, depth=1, heads=2, mlp_dim=24
+        )
+        fraction = 1.0 if kind == "squash" else 0.875
+        model.preprocessing = model.preprocessing.model_copy(
+            update={"resize": kind, "crop_fraction": fraction, "interpolation": "bilinear"}
+        )
+    rng = torch.Generator().manual_seed(0)
+    for layer in model.head.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.weight.data = 3 * torch.randn(layer.weight.shape, generator=rng)
+    model.labels = ["a", "b", "c"]
+    vt.export(model, out=tmp_path / "model.onnx", progress=False)
+    pixels = np.random.default_rng(1).integers(0, 256, (90, 160, 3), dtype=np.uint8)
+    pixels[:, :30] = (250, 10, 10)
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    (expected,) = vt.predict(model, [tmp_path / "wide.png"], top=3)
+    program = program.replace("photos.onnx", str(tmp_path / "model.onnx"))
+    names: dict[str, Any] = {}
+    exec(program.replace("photos/apples/0.jpg", str(tmp_path / "wide.png")), names)
+    assert capsys.readouterr().out.startswith(expected.label)
+    found = dict(zip(names["about"]["labels"], names["probabilities"].tolist(), strict=True))
+    assert found == pytest.approx({each.label: each.probability for each in expected.top}, abs=1e-4)
