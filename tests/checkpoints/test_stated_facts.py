@@ -186,6 +186,13 @@ def test_every_token_of_a_pathology_encoder(tiny: Any, tmp_path: Path) -> None:
     change(path, model_args=args, global_pool="")
     same(model, tmp_path / "m")
     assert vt.load(tmp_path / "m", pooling="mean").config.pooling.kind == "mean"
+    # a head on every token is another function
+    headed = tiny()
+    vt.save(headed, tmp_path / "headed", format="timm")
+    change(tmp_path / "headed" / "config.json", model_args=args)
+    with pytest.raises(vt.InputError, match="logits of every token"):
+        vt.load(tmp_path / "headed")
+    same(headed, tmp_path / "headed", pooling="class")
 
 
 # ---- open_clip

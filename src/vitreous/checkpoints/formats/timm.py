@@ -296,6 +296,11 @@ def timm_pooling(source: Source, known: Mapping[str, object], *, class_token: bo
     attention = "attn_pool.latent" in source.tensors
     average = not class_token or "fc_norm.weight" in source.tensors
     pool = known.get("global_pool", "map" if attention else "avg" if average else "token")
+    if pool == "" and "head.weight" in source.tensors and "pooling" not in source.specified:
+        raise InputError(
+            f"{source.where}: global_pool='' of config.json gives logits of every token, which are not known "
+            "here: pass pooling='class' or pooling='mean' for those of an image"
+        )
     if pool == "":  # every token, of which the user says what is made
         pool = "map" if attention else "avg" if average else "token"
         if "pooling" not in source.specified:
