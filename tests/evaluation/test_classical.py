@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -131,6 +133,19 @@ def test_ridge_finds_what_is_linear_and_neighbors_what_is_near() -> None:
     assert problem.measures.of(ridge.ask(values), truth) > 0.99
     near = nearest_neighbors("", "", Seen(values), truth, problem)
     assert problem.measures.of(near.ask(values), truth) > problem.measures.of(near.answers, truth)
+
+
+def test_a_number_that_hardly_varies_is_not_enlarged() -> None:
+    """Where an image has many numbers; of other images such a one may be any."""
+    rng = torch.Generator().manual_seed(0)
+    truth = torch.arange(60) % 2
+    values = torch.rand(60, 500, generator=rng) + 0.5 * truth[:, None]
+    values[:, 0] = 1e-5 * torch.rand(60, generator=rng)
+    head: Any = linear("", "", Seen(values), truth, Problem("classification", 2)).head
+    other = values.clone()
+    other[:, 0] += 0.01
+    assert float(head.weight[:, 0].abs().max()) < 5 * float(head.weight.abs().mean())
+    assert (head(other).argmax(dim=1) == head(values).argmax(dim=1)).all()
 
 
 def test_labels_are_ranked_by_a_linear_map() -> None:

@@ -57,6 +57,7 @@ PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of logistic regression: of the mean loss
 RIDGES = tuple(10.0**power for power in range(-7, 3))  # of ridge regression: of the mean square of a feature
 MOST_LOGISTIC = 400  # numbers of an image, up to which logistic regression is fitted
 SLOPES = np.geomspace(1, 100, 17)  # of the answers of ridge regression as logits
+LEAST_SPREAD = 0.1  # of the mean spread of all numbers, to which one that varies less is standardized
 ITERATIONS = 200
 FOLDS = 3
 SHARPNESS = np.geomspace(0.25, 16, 13)  # of a machine's scores as logits
@@ -362,15 +363,19 @@ def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> 
     began = time.perf_counter()
     classes = problem.task == "classification"
     known_values = seen.values.double()
-    std = known_values.std(dim=0, correction=0) + 1e-6 if classes else torch.ones(known_values.shape[1])
+    std = torch.ones(known_values.shape[1])
+    if classes:  # a number that hardly varies is not enlarged: of other images it may be any
+        spread = known_values.std(dim=0, correction=0)
+        std = spread.clamp_min(max(LEAST_SPREAD * float(spread.mean()), 1e-6))
     values, targets = known_values / std, wanted_of(truth, problem)
     answers = torch.zeros(len(RIDGES), len(truth), problem.outputs, dtype=torch.float64)
     for known, others in problem.folds(truth):
         for place, (weight, bias) in enumerate(ridges(values[known], targets[known], RIDGES)):
             answers[place, others] = values[others] @ weight.T + bias
-    best = int(np.argmin([float((each - targets).square().mean()) for each in answers]))
-    if classes:
-        best = int(np.argmax([problem.measures.of(each, truth) for each in answers]))
+    errors = [float((each - targets).square().mean()) for each in answers]
+    best = int(np.argmin(errors))
+    if classes:  # of equally many right answers those that are nearer to the truth
+        best = max(range(len(RIDGES)), key=lambda at: (problem.measures.of(answers[at], truth), -errors[at]))
     penalty, chosen = RIDGES[best], answers[best]
     slope, shift = 1.0, 0.0
     if problem.task == "multilabel":
