@@ -16,6 +16,7 @@ import pytest
 import torch
 from fastapi import FastAPI
 from PIL import Image
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from vitreous.addons.serving.app import Loaded, Server, build_app
 from vitreous.addons.serving.limits import Limits
@@ -78,11 +79,15 @@ def app_of(
 
 
 @contextmanager
-def at_an_address(app: FastAPI, limits: Limits = Limits()) -> Iterator[str]:  # noqa: B008
+def at_an_address(
+    app: FastAPI,
+    limits: Limits = Limits(),  # noqa: B008
+    protocol: type[asyncio.Protocol] = AutoHTTPProtocol,
+) -> Iterator[str]:
     """A server of its own thread."""
     opened = bind("127.0.0.1", 0)
     opened.listen()
-    server = server_of(app, limits)
+    server = server_of(app, limits, protocol)
     thread = threading.Thread(target=server.run, args=([opened],))
     thread.start()
     try:

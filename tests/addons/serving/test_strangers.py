@@ -18,7 +18,10 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image, ImageFile
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+import vitreous as vt
 from vitreous.addons.serving.limits import Limits
 from vitreous.addons.serving.models import Classifier
 from vitreous.addons.serving.run import hosts_of, read_token
@@ -156,7 +159,7 @@ def test_bodies_together_are_limited(classifier: Classifier) -> None:
     assert "as many bytes of requests" in error_of(refused)
 
 
-@pytest.mark.parametrize(("most", "connections", "files"), [(200, 136, 200), (4096, 1000, 1064)])
+@pytest.mark.parametrize(("most", "connections", "files"), [(200, 8, 200), (4096, 1000, 1192)])
 def test_there_are_never_more_connections_than_files(most: int, connections: int, files: int) -> None:
     """A process may have 256 files open on macOS, and 1,024 on Linux, unless it asks for more."""
     pytest.importorskip("resource", reason="Windows has no such limit")
@@ -182,6 +185,85 @@ def test_silent_connections_leave_others_served(classifier: Classifier) -> None:
             began = time.perf_counter()
             assert httpx.get(url + "/healthz", timeout=300).status_code == 200
             assert time.perf_counter() - began < 60
+
+
+PROTOCOLS = {"h11": H11Protocol, "httptools": HttpToolsProtocol}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_a_client_that_has_sent_all_may_close_its_sending_side(classifier: Classifier, protocol: Any) -> None:
+    """As `nc -N` does; a client that closes it before its body is there is gone."""
+    with at_an_address(app_of(classifier), protocol=protocol) as url:
+        place, body = ("127.0.0.1", int(url.rpartition(":")[2])), image()
+        head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\n"
+        for sent, answer in ((body, b"HTTP/1.1 200 "), (body[:-9], b"")):
+            with socket.create_connection(place, timeout=60) as client:
+                client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + sent)
+                client.shutdown(socket.SHUT_WR)
+                assert read_all(client)[:13] == answer
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_a_chunk_of_a_negative_size_is_refused_once(
+    classifier: Classifier, protocol: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\n"
+    head += b"Transfer-Encoding: chunked\r\n\r\n"
+    with at_an_address(app_of(classifier), protocol=protocol) as url:
+        place = ("127.0.0.1", int(url.rpartition(":")[2]))
+        for chunks in ((head + b"-5\r\nabcde\r\n0\r\n\r\n",), (head, b"3\r\nabc\r\n", b"-5\r\nabcde\r\n")):
+            with socket.create_connection(place, timeout=60) as client:
+                for chunk in chunks:
+                    client.sendall(chunk)
+                    time.sleep(0.05)
+                answer = read_all(client)
+                assert (answer[:13], answer.count(b"HTTP/1.1")) == (b"HTTP/1.1 400 ", 1)
+        assert httpx.get(url + "/healthz", timeout=300).status_code == 200
+    assert not caplog.records
+
+
+def read_all(client: socket.socket) -> bytes:
+    found = b""
+    while some := client.recv(65536):
+        found += some
+    return found
+
+
+@pytest.mark.slow
+def test_more_silent_connections_than_files_neither_fill_the_log_nor_stop_answers(tmp_path: Path) -> None:
+    """1,100 clients that say nothing, of a server that may have 1,024 files open."""
+    resource = pytest.importorskip("resource", reason="Windows has no such limit")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip("this process may not have as many files open")
+    vt.save(make_vit(), tmp_path / "model")
+    program = f"""if True:
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+        import vitreous as vt
+        vt.serve({str(tmp_path / "model")!r}, port=0, ready=lambda url, about: print(url, flush=True))"""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    try:
+        with (
+            (tmp_path / "log").open("wb") as log,
+            subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=log) as server,
+            ExitStack() as stack,
+        ):
+            stack.callback(server.terminate)
+            assert server.stdout is not None
+            url = server.stdout.readline().decode().strip()
+            place = ("127.0.0.1", int(url.rpartition(":")[2]))
+            for _ in range(1100):
+                silent = stack.enter_context(socket.socket())
+                silent.setblocking(False)
+                silent.connect_ex(place)
+            for _ in range(20):
+                began = time.perf_counter()
+                assert httpx.post(url + "/v1/predict", timeout=120, **form(("x.png", image()))).is_success
+                assert time.perf_counter() - began < 60
+        assert (tmp_path / "log").stat().st_size < 5000, (tmp_path / "log").read_bytes()[:2000]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_headers_that_do_not_arrive_are_given_up(classifier: Classifier) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import signal
 import socket
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import uvicorn
 from fastapi import FastAPI
@@ -36,7 +37,9 @@ from vitreous.training.precision import pick_device
 log = logging.getLogger(__name__)
 PATIENCE = 60  # seconds for what was accepted, once the server is asked to stop
 BACKLOG = 2048
-FILES = 64  # that are open beside connections
+AT_A_TIME = 32  # connections that are accepted before the next turn of the loop
+FILES = 64 + 4 * AT_A_TIME  # that are open beside connections, with those that are accepted or closing
+SILENCE = 10.0  # seconds between two lines about one trouble
 SHORTEST = 16  # characters of a token
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -206,33 +209,65 @@ def address_of(opened: socket.socket) -> str:
 # --- connections -------------------------------------------------------------------------------------------
 
 
-class GuardedConnection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
-    """uvicorn's connection, with a deadline for a request's headers and a limit to how many there are.
+class GuardedConnection:
+    """What a connection of uvicorn has besides, whichever library parses HTTP for it: a deadline for a
+    request's headers, a limit to how many connections there are, and manners towards odd clients.
 
     Where there are as many as there may be, one gives way: that for whose client the server has waited
     longest, for headers or for the rest of a body. A request that is being answered never does.
     """
 
     limits: ClassVar[Limits] = Limits()
+    loop: asyncio.AbstractEventLoop
+    connections: set[GuardedConnection]
+    transport: asyncio.Transport
+    cycle: Any  # the request that is being answered, and its answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
+        super().connection_made(transport)  # type: ignore[misc]
         self.late: asyncio.TimerHandle | None = None
         self.expect_headers()
         if len(self.connections) > self.limits.connections:
-            waited = (each for each in self.connections if each.waits())
-            min(waited, key=lambda each: each.since, default=self).transport.abort()
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Close as many connections as there are too many. One that is closing keeps its file until the loop
+        comes to it, and is not counted."""
+        opened = [each for each in self.connections if not each.transport.is_closing()]
+        waiting = sorted((each for each in opened if each.waits()), key=lambda each: each.since)
+        for each in waiting[: max(len(opened) - self.limits.connections, 0)]:
+            each.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.headers_arrived()
-        super().connection_lost(exc)
+        super().connection_lost(exc)  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        super().data_received(data)  # type: ignore[misc]
         if self.cycle is None or self.cycle.response_complete:
             self.expect_headers()
         else:
             self.headers_arrived()
+
+    def eof_received(self) -> bool:
+        """Return whether the connection stays open: a client that has sent a whole request may close its
+        sending side, as `nc -N` does, and wait for the answer, which is then the last one."""
+        unanswered = self.cycle is not None and not self.cycle.response_complete
+        if unanswered and not self.cycle.more_body:
+            self.cycle.keep_alive = False
+            return True
+        return False
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP. The request that it belongs to, if its headers were understood, has this
+        answer, and the application must not send another."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        super().send_400_response(msg)  # type: ignore[misc]
 
     def waits(self) -> bool:
         """Whether it is the client's turn to send."""
@@ -255,20 +290,49 @@ class GuardedConnection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
             self.transport.close()
 
 
-def server_of(app: FastAPI, limits: Limits) -> uvicorn.Server:
-    """uvicorn's server with limited connections."""
+class LimitedServer(uvicorn.Server):
+    """uvicorn's server, which accepts a few connections at a time, so that those that are too many are closed
+    before there is no file left for the next one."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)  # asyncio has set it to the number that is accepted at a time
+        asyncio.get_running_loop().set_exception_handler(self.without_files)
+
+    def without_files(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Say once in a while, and not for each connection, that there are no files for connections, which
+        others of this process may have taken; asyncio tries again after a second."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif loop.time() - self.said > SILENCE:
+            self.said = loop.time()
+            log.error("no connection can be accepted: %s", error.strerror)
+
+    said = -math.inf  # when the last such line was written, in seconds of the loop
+
+
+def server_of(
+    app: FastAPI, limits: Limits, protocol: type[asyncio.Protocol] = AutoHTTPProtocol
+) -> uvicorn.Server:
+    """uvicorn's server with limited connections.
+
+    Args:
+        protocol: uvicorn's connection, which parses HTTP; by default with the faster library that is there.
+    """
     limited = limits._replace(connections=most_connections(limits.connections))
     config = uvicorn.Config(
         app,
-        http=type("Connection", (GuardedConnection,), {"limits": limited}),
+        http=type("Connection", (GuardedConnection, protocol), {"limits": limited}),
         log_config=None,
         log_level=logging.ERROR,  # else each client that does not speak HTTP writes a line
         access_log=False,
         server_header=False,
-        backlog=BACKLOG,
+        backlog=AT_A_TIME,
         timeout_graceful_shutdown=PATIENCE,
     )
-    return uvicorn.Server(config)
+    return LimitedServer(config)
 
 
 def most_connections(wanted: int) -> int:
