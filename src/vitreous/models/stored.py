@@ -120,11 +120,6 @@ def has_colors(head: bytes) -> bool | None:
     return None
 
 
-def is_gray_jpeg(data: bytes) -> bool:
-    """Whether the header of a JPEG tells one component."""
-    return any(marker in FRAMES and data[start + 5] == 1 for marker, start, _ in jpeg_segments(data))
-
-
 def truncated_jpeg(data: bytes, row: int) -> bytes | None:
     """The same image, said to be only `row` pixels high, so that nothing below is decoded. None where it is
     not one scan, whose rows simply follow each other, or has no end, of which its decoder must complain."""
@@ -216,10 +211,10 @@ def decoding_error(error: Exception) -> str:
     return reason[:LONGEST_REASON]
 
 
-def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
-    """(H, W) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow takes to open
-    it; None for any other file: another format or color space (also where gray is wanted of colors, which
-    Pillow rounds otherwise), rotated, giant, broken."""
+def plain_size(data: bytes, channels: int) -> tuple[int, int, int] | None:
+    """(H, W, bands) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow takes to
+    open it; None for any other file: another format or color space (also where gray is wanted of colors,
+    which Pillow rounds otherwise), rotated, giant, broken."""
     if simplejpeg is None or not data.startswith(JPEG_START) or needs_pillow(data):
         return None
     try:
@@ -227,7 +222,9 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int] | None:
     except Exception:  # as in `turbo`
         return None
     known = ("Gray", "YCbCr", "RGB") if channels == 3 else ("Gray",)
-    return (height, width) if colors in known and height * width <= MAX_PIXELS else None
+    if colors not in known or height * width > MAX_PIXELS:
+        return None
+    return height, width, 1 if colors == "Gray" else 3
 
 
 def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
@@ -375,7 +372,7 @@ def of_content(content: Any, about: About, most_pixels: int, allow: Allow | None
     size = plain_size(content, about.channels)
     if size is not None:
         if allow is not None:
-            allow(size, "JPEG")
+            allow((size[0], size[1]), "JPEG")
         return Jpeg(content, size, about)
     try:
         values = read_bands(content, most_pixels)
@@ -572,9 +569,9 @@ class Jpeg(Stored):
     """A JPEG of which libjpeg-turbo gives what Pillow would, sooner. Where it does not, Pillow has to: it
     reads some files that this is too strict for, and says what is wrong with the others."""
 
-    def __init__(self, data: bytes, size: tuple[int, int], about: About) -> None:
-        colors = 3 if about.channels == 3 and not is_gray_jpeg(data) else 1
-        super().__init__(about, size, colors)
+    def __init__(self, data: bytes, size: tuple[int, int, int], about: About) -> None:
+        height, width, bands = size
+        super().__init__(about, (height, width), bands)
         self.data = data
 
     @cached_property
