@@ -110,6 +110,19 @@ def test_korean_pages_are_korean(page: str) -> None:
     assert hangul > latin, f"{hangul} syllables, {latin} letters"
 
 
+# What the program says in these words in English, it says in Korean to who reads the Korean pages.
+SAID_IN_ENGLISH = re.compile(
+    r"^(?:error|warning|note|    fix): |held-out examples|in two splits|\bas fp32\b|images/s", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("page", [README, *TEXTS])
+def test_what_is_printed_on_korean_pages_is_korean(page: str) -> None:
+    """A Korean reader's terminal prints Korean: outputs are kept for each language."""
+    printed = re.findall(r"^```text\n(.*?)^```", text_of(page, "ko"), re.DOTALL | re.MULTILINE)
+    assert not [found[0] for output in printed if (found := SAID_IN_ENGLISH.search(output))]
+
+
 @pytest.mark.parametrize("page", [README, *PAGES])
 def test_commands_exist_with_their_options(page: str) -> None:
     """Every option that a page names, in a block or in a sentence, is one of the command's help."""

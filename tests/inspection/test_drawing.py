@@ -83,6 +83,15 @@ CONFIGS: dict[str, Any] = {
 }
 
 
+def test_each_head_has_a_pattern_of_its_own() -> None:
+    weights = re.findall(
+        r'class="weight" opacity="([^"]*)"', vt.draw("ViT-Ti/16", "matrices", settings=SETTINGS).svg
+    )
+    each = len(weights) // 3
+    heads = [weights[start : start + each] for start in range(0, 3 * each, each)]
+    assert heads[0] != heads[1] != heads[2] != heads[0]
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_any_configuration_is_drawn(name: str) -> None:
     model, settings = CONFIGS[name]

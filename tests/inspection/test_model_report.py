@@ -21,6 +21,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.cli import run
 from vitreous.errors import InputError
+from vitreous.inspection import charts
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
 from vitreous.inspection.model_report import InspectionRequest, class_number, write_model_report
 from vitreous.inspection.page import Inspection
@@ -296,6 +297,19 @@ def test_letters_without_a_font_are_told_once(
     lens = (tmp_path / "out" / "lens.svg").read_text(encoding="utf-8")
     assert CUNEIFORM in lens
     assert "others" in lens  # the legend names the gray lines, too
+
+
+def test_a_font_that_came_after_matplotlibs_first_start_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory of fonts is older: without a font for Korean, labels would be boxes."""
+    name = "DejaVu Sans Mono"
+    known = next(font.fname for font in charts.fontManager.ttflist if font.name == name)
+    older = [font for font in charts.fontManager.ttflist if font.name != name]
+    monkeypatch.setattr(charts.fontManager, "ttflist", older)
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    monkeypatch.setattr(charts, "findSystemFonts", lambda: [str(tmp_path / "broken.ttf"), known])
+    assert installed(["No Such Font", name]) == [name]
 
 
 def test_only_fonts_that_are_there_are_asked() -> None:

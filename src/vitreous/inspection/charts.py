@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -27,7 +27,7 @@ try:
     from matplotlib.axis import Axis
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.font_manager import fontManager
+    from matplotlib.font_manager import findSystemFonts, fontManager
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import LogFormatter
 except ModuleNotFoundError:
@@ -57,8 +57,18 @@ WIDE_FONTS = [
 
 
 def installed(names: Sequence[str]) -> list[str]:
-    """Return the installed ones of these fonts: matplotlib warns about every missing one."""
+    """Return the installed ones of these fonts: matplotlib warns about every missing one.
+
+    Matplotlib remembers the fonts of its first start. Where it knows none of these, those that came later are
+    read too: Korean labels would be boxes until its memory is cleared.
+    """
     available = {font.name for font in fontManager.ttflist}
+    if not available.intersection(names):
+        known = {font.fname for font in fontManager.ttflist}
+        for path in sorted({*findSystemFonts()} - known):
+            with suppress(RuntimeError, OSError):  # not a font that matplotlib reads
+                fontManager.addfont(path)
+        available = {font.name for font in fontManager.ttflist}
     return [name for name in names if name in available]
 
 

@@ -422,8 +422,9 @@ def draw_head(config: ViTConfig) -> Canvas:
     return canvas
 
 
-def weights_matrix(canvas: Canvas, x: float, y: float, tokens: int, cell: float) -> None:
-    """A pattern of attention weights, which stands for any: each token looks at itself, and at one other."""
+def weights_matrix(canvas: Canvas, x: float, y: float, tokens: int, cell: float, head: int = 0) -> None:
+    """A pattern of attention weights, which stands for any: each token looks at itself, and at others that
+    differ from head to head."""
     numbers = shown(tokens)
     for i, r in enumerate(numbers):
         for j, c in enumerate(numbers):
@@ -431,11 +432,11 @@ def weights_matrix(canvas: Canvas, x: float, y: float, tokens: int, cell: float)
                 continue
             share = (
                 0.9
-                if c == 0 and r % 2
+                if c == head % max(tokens, 1) and (r + head) % 2
                 else 0.75
                 if r == c
                 else 0.45
-                if (r * 2 + 1) % max(tokens, 1) == c
+                if (r * (2 + head) + 1 + head) % max(tokens, 1) == c
                 else 0.12
             )
             canvas.parts.append(
@@ -474,7 +475,7 @@ def draw_matrices(config: ViTConfig) -> Canvas:
         for copy in range(copies):
             left = MARGIN + 20 + copy * (each + 12)
             if kind == "weight":
-                weights_matrix(canvas, left, y, rows, cell)
+                weights_matrix(canvas, left, y, rows, cell, copy)
             else:
                 canvas.matrix(left, y, rows, columns, kind, cell)
             if first:

@@ -355,6 +355,21 @@ def test_the_model_in_the_page_equals_pytorch(browser: Any, tmp_path: Path, vari
         )
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_first_screen_says_whether_the_model_has_learned(
+    browser: Any, tmp_path: Path, trained: bool
+) -> None:
+    model = make_model()
+    page = write_learn_page(
+        tmp_path / "learn.html", model, make_images(model), name="tiny", trained=trained
+    ).page
+    words = catalog("en")["learn"]["words"]
+    with Visit(browser, page) as tab:
+        lead = tab.locator("#stage-lead").inner_text()
+    assert words["stage_live"] in lead
+    assert (words["fresh"] in lead) == (not trained)
+
+
 def test_recorded_tensors_equal_pytorch_to_16_bits(
     browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,9 +377,15 @@ def test_recorded_tensors_equal_pytorch_to_16_bits(
     monkeypatch.setattr(learn_page, "RECORDED_BYTES", 10_000)
     model = make_model(depth=5)
     page, _ = written(tmp_path, model)
+    words = catalog("en")["learn"]["words"]
     with Visit(browser, page) as tab:
         found = tab.evaluate(TRACE)
         assert tab.locator("#switches input:disabled").count() == 3
+        lead, title = tab.locator("#stage-lead").inner_text(), tab.locator("#stage-title").inner_text()
+    assert words["stage_recorded"] in lead
+    assert words["stage_live"] not in lead
+    assert title == words["title_recorded"]
+    assert "live" not in title + re.findall("<title>(.*)</title>", page.read_text("utf-8"))[0]
     tensors = expected(model, make_images(model)[0][0])
     assert "weights.2.0" in found
     assert "weights.1.0" not in found

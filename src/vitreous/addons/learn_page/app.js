@@ -584,7 +584,7 @@ function follow() {
 function drawDock(c) {
   const w = c.words;
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = w[each.dataset.t];
-  document.title = pad.enabled ? w.page_title : w.page_title_image;
+  document.title = w[recorded ? "page_title_recorded" : pad.enabled ? "page_title" : "page_title_image"];
   const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", {
     parameters: parametersOf(c).toLocaleString("en"),
   });

@@ -15,7 +15,11 @@ const shownLayer = () => Math.min(state.depth, model.config.depth) - 1;
 function drawStage(c) {
   const w = c.words,
     range = byId("depth");
-  byId("stage-lead").textContent = c.t("stage_lead") + (DATA.bundled === "emoji" ? ` ${c.t("stage_emoji")}` : "");
+  // What the first screen promises is what this page does: a large model is not run, a fresh one has no answers.
+  const says = [c.t("stage_lead"), w[recorded ? "stage_recorded" : "stage_live"]];
+  if (DATA.bundled === "emoji") says.push(c.t("stage_emoji"));
+  if (!DATA.trained) says.push(w.fresh);
+  byId("stage-lead").textContent = says.join(" ");
   byId("sight-note").textContent = trace ? c.t("sight_note") + (c.config.class_token ? ` ${w.sight_note_class}` : "") : "";
   byId("stage-hint").textContent = pad.enabled ? w.hint_draw : recorded ? w.hint_recorded : w.hint_drop;
   byId("stage-pad").setAttribute("aria-label", pad.enabled ? w.pad : w.image);

@@ -47,7 +47,9 @@ class Row:
     Attributes:
         metric: accuracy; mean average precision of a model with several labels for an image.
         agreement: the share of images with the same most probable label as in fp32.
-        images_per_second: of a batch; times: that of PyTorch in fp32 in the same rounds, as a multiple.
+        times: the throughput of batches, as a multiple of that of PyTorch in fp32 in the same rounds.
+        images_per_second: that multiple of what PyTorch in fp32 reached when it was measured itself: rows
+            are measured at different moments, in which the machine may be slower.
         milliseconds: of one image.
         memory: bytes of a process that computes a batch; 0 where it is not measured.
     """
@@ -187,7 +189,10 @@ def optimize(
             first = outputs.values if first is None else first
             metric = next(iter(found.metrics.values())).value
             speed, times, single = timings(model, module, timed_batch, device)
-            times = times if number else 1.0
+            if number == 0:
+                times = 1.0
+            else:
+                speed = round(rows[0].images_per_second * times, 2)
             kept = file if candidate.engine in FILES else None
             row = Row(
                 str(candidate),
