@@ -156,6 +156,7 @@ def test_folders_of_the_source_stay_parts(tmp_path, make):
     held = tmp_path / "photos" / "test" / "cat" / "0.jpg"
     held.write_bytes(held.read_bytes() + b"more, so that its content is its own")
     (tmp_path / "split.csv").unlink()
+    splits = open_data(str(tmp_path / "photos"), DataConfig())
     write_split(tmp_path / "split.csv", named_parts(*splits[:3]))
     held.rename(tmp_path / "photos" / "train" / "cat" / "stolen.jpg")
     splits = again(tmp_path / "photos", tmp_path / "split.csv")
@@ -179,7 +180,8 @@ def test_trained_images_are_recognized_under_another_name(recorded, make_jpeg):
 
 def test_large_parts_have_the_digests_of_some(recorded, monkeypatch):
     photos, file = recorded
-    monkeypatch.setattr("vitreous.data.held_out.MOST_DIGESTS", 4)
+    for limit in ("held_out.MOST_EQUAL", "likeness.MOST_EQUAL", "held_out.SOME_DIGESTS"):
+        monkeypatch.setattr(f"vitreous.data.{limit}", 4)
     splits = open_data(str(photos), DataConfig())
     file.unlink()
     write_split(file, named_parts(*splits[:3]))
@@ -188,7 +190,7 @@ def test_large_parts_have_the_digests_of_some(recorded, monkeypatch):
     assert kinds_of(again(photos, file)) == {}
     # Those without a digest are recognized by their names where others say that these are the run's data.
     everything = open_data(str(photos), DataConfig(test_fraction=0)).train
-    monkeypatch.setattr("vitreous.data.held_out.MOST_DIGESTS", 40)
+    monkeypatch.setattr("vitreous.data.held_out.MOST_EQUAL", 40)
     assert len(unseen_images(everything, file)) == len(splits.test)
 
 
@@ -310,9 +312,8 @@ def test_groups_that_cannot_be(patients, source, pattern, sentence):
 
 @pytest.mark.parametrize(("count", "expected"), [(80, 0), (500, 80)])
 def test_enough_images_leave_some_for_validation_by_themselves(count, expected):
-    images = ArrayImages(
-        np.zeros((2 * count, 2, 2), dtype=np.uint8), np.arange(2 * count) % 2, ("a", "b"), name="made"
-    )
+    pixels = np.random.default_rng(0).integers(0, 256, (2 * count, 8, 8), dtype=np.uint8)
+    images = ArrayImages(pixels, np.arange(2 * count) % 2, ("a", "b"), name="made")
     train, validation, test = split(images, DataConfig())
     found = 0 if validation is None else len(validation)
     assert expected / 2 <= found <= 1.5 * expected

@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,7 +211,20 @@ def sparse_rows(
 
 Indices = NDArray[np.int64]
 Numbers = slice | NDArray[np.integer]  # of some images
+DIGESTS = 64  # that a thread takes at a time
+READERS = 16  # threads, which wait for the disk or the network
 ROWS = 1 << 20  # images whose numbers are handled together: they stay in the processor's cache
+
+
+class Grouping(Protocol):
+    """What a dataset asks of `vitreous.data.likeness.Likeness`, which knows the images of all parts."""
+
+    @property
+    def comparable(self) -> bool: ...
+    @property
+    def linked(self) -> bool: ...
+    def groups_of(self, images: ImageDataset) -> NDArray[np.int64]: ...
+    def digests_of(self, images: ImageDataset) -> list[str]: ...
 
 
 class ImageDataset:
@@ -225,6 +239,7 @@ class ImageDataset:
     cache: Path | None = None  # for large arrays that follow from the images; None: nowhere
     groups: NDArray[np.str_] | None = None  # (N,) names of their groups, where the source has them
     times: NDArray[np.float64] | None = None  # (N,) when each was taken, where the source says it
+    likeness: Grouping | None = None  # which images of the whole source are equal or look alike
     listed = True  # False: they are composed when they are asked for
     # what becomes 0 and 255 of images of more than 8 bits, as measured
     value_range: tuple[tuple[float, float], ...] | None = None
@@ -300,6 +315,24 @@ class ImageDataset:
         """Return the hashes of some images, where the source has them."""
         return None if self.hashes is None else self.hashes[rows]
 
+    @property
+    def grouped(self) -> bool:
+        """Whether some of the images of the whole source are in groups."""
+        return self.likeness is not None and self.likeness.linked
+
+    def together(self, rows: Numbers = EVERY) -> NDArray[np.int64]:
+        """Return the number of the group of each of some images: those of one group are equal, look alike or
+        are of one group of the user's, and whatever splits images keeps them together."""
+        groups = np.arange(len(self)) if self.likeness is None else self.likeness.groups_of(self)
+        return groups[rows]
+
+    def fingerprints(self, rows: Indices) -> list[str]:
+        """Return the digest of each of some images; "" where it cannot be read or takes long."""
+        if self.likeness is not None and self.likeness.comparable:
+            found = self.likeness.digests_of(self)
+            return [found[row] for row in rows.tolist()]
+        return read_digests(self, rows)
+
     def subset(self, indices: Indices) -> ImageDataset:
         """Return some of the images."""
         return Subset(self, indices)
@@ -322,6 +355,22 @@ class ImageDataset:
         return rows
 
 
+def read_digests(images: ImageDataset, rows: Indices) -> list[str]:
+    """Return the digest of each of some images; "" where it cannot be read, or takes long."""
+
+    def some(indices: Indices) -> list[str]:
+        digests = []
+        for index in indices.tolist():
+            digest = ""
+            with suppress(BadImage):  # counted and named when it is loaded
+                digest = images.digest(index)
+            digests.append(digest)
+        return digests
+
+    groups = [rows[first : first + DIGESTS] for first in range(0, len(rows), DIGESTS)]
+    return list(chain.from_iterable(in_threads(some, groups, workers=READERS)))
+
+
 class Subset(ImageDataset):
     """Some of a source's images. targets: theirs, where they are known already."""
 
@@ -339,6 +388,20 @@ class Subset(ImageDataset):
 
     def hashes_at(self, rows: Numbers) -> NDArray[np.uint64] | None:
         return self.images.hashes_at(self.indices[rows])
+
+    @property
+    def grouped(self) -> bool:
+        return self.images.grouped if self.likeness is None else super().grouped
+
+    def together(self, rows: Numbers = EVERY) -> NDArray[np.int64]:
+        if self.likeness is not None:
+            return super().together(rows)
+        return self.images.together(self.indices[rows])
+
+    def fingerprints(self, rows: Indices) -> list[str]:
+        if self.likeness is not None:
+            return super().fingerprints(rows)
+        return self.images.fingerprints(self.indices[rows].astype(np.int64))
 
     def name(self, index: int) -> str:
         return self.images.name(int(self.indices[index]))
@@ -401,25 +464,6 @@ def slices(count: int) -> Iterator[slice]:
     """Yield the places 0 ... count - 1 in parts."""
     for first in range(0, count, ROWS):
         yield slice(first, min(first + ROWS, count))
-
-
-def members_of_few(
-    targets: Targets, held: NDArray[np.bool_], fraction: float
-) -> tuple[NDArray[np.int64], Indices]:
-    """Return (strata, numbers) of the images of classes of which too few are held out, or all of them."""
-    all_images = held_images = np.zeros(len(targets.classes) or 1, dtype=np.int64)
-    for rows in slices(len(held)):
-        strata = targets.strata(rows)
-        all_images = all_images + np.bincount(strata, minlength=len(all_images))
-        held_images = held_images + np.bincount(strata[held[rows]], minlength=len(all_images))
-    few = (held_images < np.ceil(fraction * all_images / 2)) | (held_images == all_images)
-    few &= all_images > 0
-    parts: list[Indices] = []
-    for rows in slices(len(held)):
-        members = np.flatnonzero(few[targets.strata(rows)])
-        parts.append(members + rows.start)
-    members = np.concatenate(parts)
-    return targets.strata(members), members
 
 
 def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:

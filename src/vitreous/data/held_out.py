@@ -1,8 +1,14 @@
 """How the images of a source are split into parts for training, validation and testing.
 
 An image is held out by a hash of its name: where images are added or removed, no other image moves to another
-part. Only a class of which the hashes hold out less than half of what they should gives those with the lowest
-hashes as well. A run records the parts of its images in a file, split.csv.
+part. Images that are equal or look alike (`Likeness`), and those of a group that the user has named, are held
+out together, by the name that was there first as far as names tell: the shortest one.
+
+Hashes that depend on nothing else cannot give each class its share. Where a class gets less than half of its
+share, those of its images with the lowest hashes are held out as well; where it gets twice as much, those
+with the highest hashes are not. Of a small class that is the rule, so that an image that is added to it may
+take the place of another; a run records the parts of its images in a file, split.csv, by which none of them
+ever moves (`data.recorded`).
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import csv
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -34,16 +41,14 @@ from vitreous.data.dataset import (
     hashes_of,
     image_times,
     members_of_classes,
-    members_of_few,
     name_hashes,
     slices,
 )
 from vitreous.data.findings import Finding, finding
-from vitreous.data.workers import in_threads
+from vitreous.data.likeness import MOST_EQUAL, Likeness
 from vitreous.errors import InputError
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said
-from vitreous.models.stored import BadImage
 from vitreous.outside import read_regular, same_name
 from vitreous.whole_files import made_by_one, whole, write_csv
 
@@ -96,6 +101,13 @@ def with_own_parts(
             raise InputError(
                 f"{where} has parts of its own, so data.split.{asked} has no effect: leave it out"
             )
+    names: list[str] = []
+    if config.group_by is not None:
+        for images in own.values():
+            names += group_names(images, config)
+    likeness = Likeness(list(own.values()), names)
+    for images in own.values():
+        images.likeness = likeness
     if config.recorded_file:
         new = partial(part_of_new, own, config) if config.new_images else None
         return as_recorded(own, config.recorded_file, new)
@@ -157,7 +169,7 @@ def stored_parts(
     """Return what `held_out_of` does, by hashes, of a large index: computed once and stored beside it, so
     that all processes of a machine share it."""
     assert images.cache
-    folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}"
+    folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}-2"  # the second version of the rule
     held = None
     with made_by_one(folder):
         if not folder.is_dir():
@@ -195,33 +207,150 @@ def write_part(targets: ClassTargets, chosen: NDArray[np.bool_], folder: Path) -
 
 
 def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, part: str) -> NDArray[np.bool_]:
-    """Return which images have a hash below `fraction`. Where these are less than half as many of a class as
-    they should be, those with the lowest hashes are added; and those with the highest are always kept. Images
-    of one group have one hash."""
-    purpose = f"{part} {config.split_seed}"
+    """Return which images have a hash below `fraction`, where a class has not far too few or too many of
+    these. Images of one group have one hash. Raises InputError: all are of one group that the user has
+    named."""
     held = np.zeros(len(images), dtype=bool)
     if not fraction:
         return held
-    together, names = config.group_by is not None, None
-    if together or images.hashes_at(slice(0)) is None:
-        names = name_hashes(group_names(images, config), purpose)
+    purpose = f"{part} {config.split_seed}"
+    groups, names = images.together() if images.grouped else None, None
+    if groups is not None:
+        names = name_hashes(first_names(group_names(images, config), groups), purpose)
+    elif images.hashes_at(slice(0)) is None:
+        names = name_hashes(images.all_keys(), purpose)
     for rows in slices(len(held)):
         held[rows] = hashes_of(images, names, purpose, rows) < fraction
-    if together:
-        groups = [np.arange(len(images))]
-    else:  # most classes of many images are right already
-        strata, found = members_of_few(images.targets, held, fraction)
-        groups = [found[each] for each in members_of_classes(strata)] if len(found) else []
-    for members in groups:
+    least = 3 if part == "validation" else 2  # images of a class, of which one is held out
+    # Copies count once, so that a copy which is added changes no share; images of the user's groups are
+    # different images.
+    counted = np.ones(len(images), dtype=bool)
+    if groups is not None and config.group_by is None:
+        _, first = np.unique(np.column_stack([images.targets.strata(), groups]), axis=0, return_index=True)
+        counted[:] = False
+        counted[first] = True
+    for members, share in members_out_of_share(images.targets, held, counted, fraction, least):
         hashes = hashes_of(images, names, purpose, members)
-        ascending = np.sort(hashes)
-        held[members] |= hashes <= ascending[math.ceil(fraction * len(members) / 2) - 1]
-        held[members] &= hashes < ascending[-1]
-    if together and not held.any():
+        theirs = np.arange(len(members)) if groups is None else groups[members]
+        held[members] = within_share(held[members], hashes, theirs, counted[members], share)
+    if groups is None:
+        return held
+    if config.group_by is not None and len(np.unique(groups)) == 1:
         raise InputError(
             f"data.split.group_by={config.group_by!r} puts all images into one group: give another"
         )
+    # A group of several classes is where most of its images are; in training where that is not clear.
+    _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    held = (2 * np.bincount(place, weights=held) > sizes)[place]
     return held
+
+
+def first_names(names: Sequence[str], groups: NDArray[np.int64]) -> list[str]:
+    """Return for each image the name by which its group is held out: the shortest of its names, and of
+    equally long ones the first, since the name of a copy is seldom shorter than that of its original."""
+    first = dict[int, str]()
+    for name, group in zip(names, groups.tolist(), strict=True):
+        if group not in first or (len(name), name) < (len(first[group]), first[group]):
+            first[group] = name
+    return [first[group] for group in groups.tolist()]
+
+
+class Share(NamedTuple):
+    """How many images of a class are held out, at least and at most."""
+
+    least: int
+    most: int
+
+
+def share_of(fraction: float, images: int, least: int) -> Share:
+    """Return how many of so many images of a class may be held out: at least half of their share, and less
+    than twice of it; one of `least` images or more, of fewer none, and never all."""
+    if images < least:
+        return Share(0, 0)
+    low = math.ceil(fraction * images / 2)
+    return Share(min(low, images - 1), min(max(low, 1, math.ceil(2 * fraction * images - 1)), images - 1))
+
+
+def members_out_of_share(
+    targets: Targets, held: NDArray[np.bool_], counted: NDArray[np.bool_], fraction: float, least: int
+) -> Iterator[tuple[Indices, Share]]:
+    """Yield the images of each class of which too few or too many are held out, and how many should be."""
+    all_images = held_images = np.zeros(len(targets.classes) or 1, dtype=np.int64)
+    for rows in slices(len(held)):
+        strata = targets.strata(rows)
+        all_images = all_images + np.bincount(strata[counted[rows]], minlength=len(all_images))
+        some = held[rows] & counted[rows]
+        held_images = held_images + np.bincount(strata[some], minlength=len(all_images))
+    shares = [share_of(fraction, count, least) for count in all_images.tolist()]
+    low, high = np.array(shares, dtype=np.int64).reshape(-1, 2).T
+    wrong = (held_images < low) | (held_images > high)
+    if not wrong.any():
+        return
+    parts: list[Indices] = []
+    for rows in slices(len(held)):
+        parts.append(np.flatnonzero(wrong[targets.strata(rows)]) + rows.start)
+    members = np.concatenate(parts)
+    strata = targets.strata(members)
+    for each in members_of_classes(strata):
+        yield members[each], shares[int(strata[each[0]])]
+
+
+def within_share(
+    held: NDArray[np.bool_],
+    hashes: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    counted: NDArray[np.bool_],
+    share: Share,
+) -> NDArray[np.bool_]:
+    """Return which images of a class are held out, group by group: too few are filled up with those of the
+    lowest hashes, of too many those with the highest are given back."""
+    _, first, place = np.unique(groups, return_index=True, return_inverse=True)
+    sizes = np.bincount(place, weights=counted).astype(np.int64)
+    chosen, order = held[first].copy(), np.argsort(hashes[first], kind="stable")
+    count = int(sizes[chosen].sum())
+    for group in order[::-1].tolist():
+        if chosen[group] and count > share.most:
+            chosen[group] = False
+            count -= int(sizes[group])
+    for limit in (share.most, int(counted.sum()) // 2):  # large groups only where there is nothing else
+        for group in order.tolist():
+            if not chosen[group] and count < share.least and count + sizes[group] <= limit:
+                chosen[group] = True
+                count += int(sizes[group])
+    return chosen[place]
+
+
+Folds = list[tuple[Indices, Indices]]  # of each: rows to fit on, and rows to ask about
+FOLDS = 3
+
+
+def folds_of(targets: Indices, groups: Indices | None = None, count: int = FOLDS) -> Folds:
+    """Return folds with about as many images of every class; none where no class has two different images.
+
+    Args:
+        groups: of each image, as `ImageDataset.together` gives them: those of one group are in one fold.
+            None: each is alone.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    groups = np.arange(len(targets)) if groups is None else groups
+    pairs = np.unique(np.column_stack([targets, groups]), axis=0)  # classes with their groups
+    most = int(np.bincount(pairs[:, 0]).max(initial=0))
+    if most < 2:
+        return []
+    kind = StratifiedKFold if len(np.unique(groups)) == len(groups) else StratifiedGroupKFold
+    splitter = kind(min(count, most), shuffle=True, random_state=0)
+    with warnings.catch_warnings(action="ignore"):  # that a class has fewer images than there are folds
+        found = [(rows, others) for rows, others in splitter.split(targets, targets, groups) if len(others)]
+    return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
+
+
+def folds_without_classes(groups: Indices, count: int = FOLDS) -> Folds:
+    """Return folds of images without classes; those of one group are in one fold. None of a single group."""
+    names, place = np.unique(groups, return_inverse=True)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(names)), min(count, len(names)))
+    asked = [np.isin(place, part) for part in parts]
+    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in asked if not rows.all()]
 
 
 def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_]:
@@ -230,6 +359,11 @@ def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_
     if not fraction:
         return np.zeros(len(images), dtype=bool)
     times = image_times(images, time)
+    if images.grouped:  # a copy of an older image is as old as that
+        _, place = np.unique(images.together(), return_inverse=True)
+        oldest = np.full(len(times), np.inf)
+        np.minimum.at(oldest, place, times)
+        times = oldest[place]
     moments, counts = np.unique(times, return_counts=True)
     if len(moments) == 1:
         raise InputError(
@@ -292,12 +426,10 @@ def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: in
 
 
 SPLIT = "split.csv"
-MOST_DIGESTS = 20_000  # of a part: those whose names have the lowest hashes, so that large data begin as soon
+SOME_DIGESTS = 20_000  # of a larger part: those whose names have the lowest hashes, so that it begins soon
 MOST_LISTED = 20_000_000  # images
 EXCLUDED = "excluded"  # the part of images that the user has left out
 EXCLUDE = "exclude"  # the action of a row that names an image to leave out
-TOGETHER = 64  # images whose digests a thread takes at a time
-LISTERS = 16  # threads, which wait for the disk or the network
 
 
 class SplitRow(NamedTuple):
@@ -310,26 +442,15 @@ class SplitRow(NamedTuple):
 
 
 def digests_of(images: ImageDataset) -> list[str]:
-    """Return the digest of each image; of more than 20,000 those of a part of them, "" for the others."""
+    """Return the digest of each image; of more than can be compared those of a part of them, "" for the
+    others."""
     found = [""] * len(images)
     wanted = np.arange(len(images))
-    if len(images) > MOST_DIGESTS:
+    if len(images) > MOST_EQUAL:
         hashes = name_hashes(images.all_keys(), "digest")
-        wanted = np.sort(np.argsort(hashes)[:MOST_DIGESTS])
-
-    def some(indices: Indices) -> list[str]:
-        digests = []
-        for index in indices.tolist():
-            digest = ""
-            with suppress(BadImage):  # counted and named when it is loaded
-                digest = images.digest(index)
-            digests.append(digest)
-        return digests
-
-    groups = [wanted[first : first + TOGETHER] for first in range(0, len(wanted), TOGETHER)]
-    for indices, digests in zip(groups, in_threads(some, groups, workers=LISTERS), strict=True):
-        for index, digest in zip(indices.tolist(), digests, strict=True):
-            found[index] = digest
+        wanted = np.sort(np.argsort(hashes)[:SOME_DIGESTS])
+    for index, digest in zip(wanted.tolist(), images.fingerprints(wanted), strict=True):
+        found[index] = digest
     return found
 
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.held_out import Folds, folds_of, folds_without_classes
 from vitreous.data.image_samples import Batch
 from vitreous.data.workers import worker_count
-from vitreous.errors import InputError
 from vitreous.evaluation.features import image_bytes
 from vitreous.evaluation.measures import MEASURES, Measures, Outputs, Truth
 from vitreous.evaluation.outputs import compute_outputs
@@ -59,7 +59,6 @@ MOST_LOGISTIC = 400  # numbers of an image, up to which logistic regression is f
 SLOPES = np.geomspace(1, 100, 17)  # of the answers of ridge regression as logits
 LEAST_SPREAD = 0.1  # of the mean spread of all numbers, to which one that varies less is standardized
 ITERATIONS = 200
-FOLDS = 3
 SHARPNESS = np.geomspace(0.25, 16, 13)  # of a machine's scores as logits
 MOST_FITTED = 6000  # images: a kernel matrix of 144 MB
 MOST_MIRRORED = 2000  # images: with their mirror images twice as many
@@ -70,7 +69,6 @@ UNSEEN = -20.0  # the bias of a class without an image
 Rows = Int[np.ndarray, " n"]
 Values = Float[Tensor, "N D"]
 ValueRange = tuple[tuple[float, float], ...] | None  # of stored values, as in a preprocessing
-Folds = Sequence[tuple[Rows, Rows]]  # rows to fit on, and rows to ask about
 HeadConfig = LinearConfig | KernelConfig | NeighborsConfig
 
 
@@ -183,10 +181,17 @@ class Fitted:
 
 
 class Problem(NamedTuple):
-    """What is asked of images: the task, and how many outputs an answer has."""
+    """What is asked of images.
+
+    Attributes:
+        outputs: of an answer.
+        groups: of the images to learn from, which folds keep together (`ImageDataset.together`); None: each
+            is alone.
+    """
 
     task: str
     outputs: int
+    groups: Rows | None = None
 
     @property
     def measures(self) -> Measures:
@@ -196,10 +201,8 @@ class Problem(NamedTuple):
     def folds(self, truth: Truth) -> Folds:
         """Return folds of images: of every class about as many."""
         if self.task == "classification":
-            return folds_of(truth.numpy()) if int(torch.bincount(truth).max()) > 1 else []
-        rows = np.random.default_rng(0).permutation(len(truth))
-        parts = np.array_split(rows, min(FOLDS, len(rows)))
-        return [(np.setdiff1d(rows, part), np.sort(part)) for part in parts if len(part) < len(rows)]
+            return folds_of(truth.numpy(), self.groups)
+        return folds_without_classes(np.arange(len(truth)) if self.groups is None else self.groups)
 
 
 class Setting(NamedTuple):
@@ -506,20 +509,6 @@ def pixel_machine(name: str, sees: str, seen: Seen, truth: Truth, problem: Probl
     return support_vectors(name, sees, Seen(seen.values), truth, problem, GAMMAS)
 
 
-def folds_of(targets: Rows, count: int = FOLDS) -> list[tuple[Rows, Rows]]:
-    """Return (rows to fit on, rows to ask about) of each fold, of every class about as many. Raises
-    InputError: no class has two images."""
-    from sklearn.model_selection import StratifiedKFold
-
-    most = int(np.bincount(targets).max())
-    if most < 2:
-        raise InputError("no class has two images to learn from: give more")
-    splitter = StratifiedKFold(min(count, most), shuffle=True, random_state=0)
-    with warnings.catch_warnings(action="ignore"):  # that a class has fewer images than there are folds
-        found = list(splitter.split(targets, targets))
-    return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
-
-
 # ---- Baselines
 
 
@@ -613,16 +602,19 @@ def fit_classical(
     count = sum(map(len, parts))
     pixels, truth = [], []
     rows: list[NDArray[np.int64]] = []
+    groups: list[NDArray[np.int64]] = []
     for part in parts:
         some = part
         if count > MOST_FITTED:
             some = part.subset(np.array(part.sample(max(MOST_FITTED * len(part) // count, 1))))
         read = shown(some, prepared)
+        groups.append(some.together(read.rows))
         pixels.append(read.pixels)
         truth.append(some.targets.tensor(read.rows))
         rows.append(read.rows)
     images = Shown(torch.cat(pixels), np.concatenate(rows))
     known = torch.cat(truth)
+    problem = problem._replace(groups=np.concatenate(groups))
     counts = np.bincount(known.numpy(), minlength=1) if problem.task == "classification" else np.zeros(1, int)
     of = f", on {len(known):,} of {count:,} images" if len(known) < count else ""
     values: dict[str, Seen] = {}
@@ -691,7 +683,7 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
         views += [pixels.flip(-2), pixels.flip(-1, -2)]
     values = [seen_by_classical(each, "gradients") for each in views]
     scale = 1 / (values[0].shape[1] * max(float(values[0].var(correction=0)), 1e-12))
-    folds, classes = folds_of(targets), len(some.classes)
+    folds, classes = folds_of(targets, some.together(images.rows)), len(some.classes)
     found = []
     for count in (1, 2, 4)[: len(views) // 2 + 1]:
         how = MachineSetting(COSTS[0], scale, classes, mirrored=False)

@@ -26,11 +26,13 @@ from vitreous.whole_files import whole
 
 @dataclass(frozen=True)
 class Features:
-    """Of the images that could be decoded: what the head would see, the class, and the number."""
+    """Of the images that could be decoded: what the head would see, the class, the number, and the group
+    (images of one are equal or look alike); None: each is alone."""
 
     values: Float[np.ndarray, "N D"]
     targets: Int[np.ndarray, " N"]
     rows: Int[np.ndarray, " N"] = field(default_factory=lambda: np.zeros(0, np.int64))
+    groups: Int[np.ndarray, " N"] | None = None
 
 
 def cached_features(
@@ -46,9 +48,11 @@ def cached_features(
     path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
     with suppress(FileNotFoundError, SafetensorError, KeyError):  # nothing is there, or it is damaged or old
         cached = load_file(path)
-        return Features(cached["values"], cached["targets"], cached["rows"])
+        rows = cached["rows"]
+        return Features(cached["values"], cached["targets"], rows, images.together(rows))
     with computing(precision, device):
-        features = extract(model, images, **batching)
+        outputs = single_label_outputs(model, images, **batching)
+    features = features_of(outputs, images)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as partial:
         found = {"values": features.values, "targets": features.targets, "rows": features.rows}
@@ -59,10 +63,22 @@ def cached_features(
 def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
     """Compute the features of every image once. Raises InputError: images with several labels, or none that
     can be decoded."""
+    return features_of(single_label_outputs(model, images, **batching), images)
+
+
+def single_label_outputs(
+    model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]
+) -> Outputs:
+    """Return `feature_outputs` of images with one class each. Raises InputError."""
     if isinstance(images.targets, LabelTargets):
         raise InputError("a probe needs one class for each image, and these images have several labels")
-    outputs = feature_outputs(model, images, **batching)
-    return Features(outputs.values.numpy(), images.targets.strata(outputs.indices), outputs.indices)
+    return feature_outputs(model, images, **batching)
+
+
+def features_of(outputs: Outputs, images: ImageDataset) -> Features:
+    """Return what was computed of images, with their classes, numbers and groups."""
+    rows = outputs.indices
+    return Features(outputs.values.numpy(), images.targets.strata(rows), rows, images.together(rows))
 
 
 def feature_outputs(

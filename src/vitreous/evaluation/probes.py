@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, Splits, Subset
+from vitreous.data.held_out import folds_of
 from vitreous.errors import InputError, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
@@ -42,7 +43,7 @@ BANK = 2000  # images of each part that are measured while a model learns
 CHUNK = 1024  # images whose similarities are computed at once
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the mean loss, on standardized features
 ITERATIONS = 200
-TUNING_FRACTION = 0.2  # of the training images, to choose the penalty by
+TUNING_FOLDS = 5  # of the training images, one of which chooses the penalty
 
 
 class FewShot(NamedTuple):
@@ -157,7 +158,7 @@ def probe(
     extracted = time.perf_counter()
     few = fewshot(train, test, classes=classes, shots=shots, seeds=range(seed, seed + draws))
     neighbors = knn_hits(train, test, classes=classes)
-    linear = linear_hits(train, test, seed=seed)
+    linear = linear_hits(train, test)
     count = len(test.targets)
     return Probe(
         data=splits.name,
@@ -198,25 +199,17 @@ def knn_answers(
     return np.concatenate(found)
 
 
-def linear_hits(train: Features, test: Features, *, seed: int = 0) -> int:
+def linear_hits(train: Features, test: Features) -> int:
     """Return how many of `test` are classified correctly by logistic regression with an l2 penalty, which is
-    chosen on a fifth of the training images: of each class, where the others would lack one."""
+    chosen on a fifth of the training images, a fold of `folds_of`."""
     if len(np.unique(train.targets)) == 1:
         return int((test.targets == train.targets[0]).sum())
     from sklearn.linear_model import LogisticRegression
 
     mean, std = train.values.mean(axis=0), train.values.std(axis=0) + 1e-6
     x, y, unseen = (train.values - mean) / std, train.targets, (test.values - mean) / std
-    order = np.random.default_rng(seed).permutation(len(x))
-    tuning, fitting = np.split(order, [round(TUNING_FRACTION * len(x))])
-    if len(np.unique(y[fitting])) < len(np.unique(y)):
-        tuning_rows, fitting_rows = [], []
-        for number in np.unique(y):
-            own = order[y[order] == number]
-            some = round(TUNING_FRACTION * len(own))
-            tuning_rows.append(own[:some])
-            fitting_rows.append(own[some:])
-        tuning, fitting = np.concatenate(tuning_rows), np.concatenate(fitting_rows)
+    folds = folds_of(y, train.groups, TUNING_FOLDS)
+    fitting, tuning = folds[0] if folds else (np.arange(len(y)), np.arange(0))
 
     def hits(
         penalty: float, rows: NDArray[np.int64], values: NDArray[np.float32], targets: NDArray[np.int64]
@@ -227,7 +220,7 @@ def linear_hits(train: Features, test: Features, *, seed: int = 0) -> int:
     best = PENALTIES[0]
     if len(tuning):  # classes of one or two images have none to spare
         best = max(PENALTIES, key=lambda penalty: hits(penalty, fitting, x[tuning], y[tuning]))
-    return hits(best, order, unseen, test.targets)
+    return hits(best, np.arange(len(y)), unseen, test.targets)
 
 
 def fewshot(

@@ -320,9 +320,10 @@ def add_frozen(
     if table.problem.task == "classification" and len(data.train.classes) <= 200:
         kinds.append(("svm", support_vectors))
     kinds.append(("neighbors", nearest_neighbors))
+    problem = table.problem._replace(groups=data.train.together(frozen.rows))
     for kind, fit in kinds:
         some = columns if kind == "svm" else None
-        fitted = fit(f"{kind} on {name}", name, frozen.train.columns(some), truth, table.problem)
+        fitted = fit(f"{kind} on {name}", name, frozen.train.columns(some), truth, problem)
         answers, rows = fitted.answers, frozen.rows
         if frozen.other is not None and frozen.other_rows is not None:
             answers, rows = fitted.ask(frozen.other.columns(some).values), frozen.other_rows

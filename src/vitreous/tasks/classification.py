@@ -337,11 +337,19 @@ def begin_with_linear(model: Model, images: ImageDataset, *, workers: int | None
     if len(images) > MOST_LEARNED:
         images = images.subset(np.array(images.sample(MOST_LEARNED)))
     found = features.cached_features(model, images, workers=loading_workers(workers))
-    head.load_state_dict(fitted_head(found.values, found.targets, head.out_features).state_dict())
+    head.load_state_dict(
+        fitted_head(found.values, found.targets, head.out_features, found.groups).state_dict()
+    )
     return True
 
 
-def fitted_head(values: Float[np.ndarray, "N D"], targets: Int[np.ndarray, " N"], classes: int) -> nn.Module:
-    """Return logistic regression on features as a layer. The penalty is chosen by cross-fitting."""
-    truth = torch.from_numpy(targets)
-    return linear("", "", Seen(torch.from_numpy(values)), truth, Problem("classification", classes)).head
+def fitted_head(
+    values: Float[np.ndarray, "N D"],
+    targets: Int[np.ndarray, " N"],
+    classes: int,
+    groups: Int[np.ndarray, " N"] | None = None,
+) -> nn.Module:
+    """Return logistic regression on features as a layer. The penalty is chosen by cross-fitting, whose folds
+    keep images of one group together."""
+    problem = Problem("classification", classes, groups)
+    return linear("", "", Seen(torch.from_numpy(values)), torch.from_numpy(targets), problem).head

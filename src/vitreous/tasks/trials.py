@@ -315,7 +315,8 @@ class Trials:
         parts = [(data, np.arange(len(table.images)))]
         if not table.held_out:
             parts = []
-            for rows, others in table.problem.folds(table.truth):
+            grouped = table.problem._replace(groups=data.train.together())
+            for rows, others in grouped.folds(table.truth):
                 learned, left = data.train.subset(rows), data.train.subset(others)
                 parts.append((data._replace(train=learned, validation=left, test=None), others))
         config = shortened(config, limit("share") / len(parts))
