@@ -11,6 +11,7 @@ from vitreous.data.dataset import ArrayImages, named_parts
 from vitreous.data.files import fingerprint
 from vitreous.data.held_out import (
     data_notes,
+    findings_of,
     name_hashes,
     read_split,
     split,
@@ -82,7 +83,7 @@ def test_the_same_parts_come_from_split_csv(recorded):
     assert len({row.digest for row in rows.values()}) == 40
     splits = again(photos, file)
     assert parts_of(photos, recorded={"file": str(file)}) == parts_of(photos, validation_fraction=0.2)
-    assert data_notes(splits) == []
+    assert data_notes(findings_of(splits)) == []
 
 
 def test_new_gone_changed_and_relabeled_images_are_named(recorded, make_jpeg):
@@ -102,7 +103,7 @@ def test_new_gone_changed_and_relabeled_images_are_named(recorded, make_jpeg):
         "relabeled images": 1,
     }
     parts = parts_of(photos, recorded={"file": str(file)})
-    notes = data_notes(splits)[0]
+    notes = data_notes(findings_of(splits))[0]
     assert parts[moved] == "test"
     assert "cat/new.jpg" not in parts
     assert "1 image is new since the run began, and is left out (such as cat/new.jpg): " in notes
@@ -245,7 +246,7 @@ def test_split_csv_survives_odd_names(tmp_path, make, make_jpeg):
     (photos / "cat" / b"\xff.jpg".decode("utf-8", "surrogateescape")).write_bytes(make_jpeg(6))
     splits = open_data(str(photos), DataConfig())
     write_split(tmp_path / "split.csv", named_parts(*splits[:3]))
-    assert data_notes(again(photos, tmp_path / "split.csv")) == []
+    assert data_notes(findings_of(again(photos, tmp_path / "split.csv"))) == []
     with (tmp_path / "split.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         assert len(list(csv.reader(file))) == 11
 
@@ -291,7 +292,10 @@ def test_groups_of_a_manifest_are_a_column(patients):
     manifest.write_text("\n".join(["path,label,Patient", *rows[1:], rows[0].replace("_0", "_new")]))
     (patients / paths[0]).rename(patients / str(paths[0]).replace("_0", "_new"))
     assert (
-        data_notes(open_data(str(manifest), DataConfig(recorded={"file": str(patients / "split.csv")}))) == []
+        data_notes(
+            findings_of(open_data(str(manifest), DataConfig(recorded={"file": str(patients / "split.csv")})))
+        )
+        == []
     )
 
 

@@ -8,7 +8,7 @@ from PIL import ExifTags, Image
 
 from vitreous.data.config import DataConfig, SplitByName, SplitByTime
 from vitreous.data.dataset import named_parts
-from vitreous.data.held_out import data_notes, read_split, write_split
+from vitreous.data.held_out import data_notes, findings_of, read_split, write_split
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks.images import data_config
@@ -118,7 +118,7 @@ def test_excluded_images_are_in_no_part_and_stay_out(tmp_path, make):
     }
     again = open_data(str(photos), DataConfig().with_split(tmp_path / "split.csv"))
     assert set.union(*parts_of(photos, recorded={"file": str(tmp_path / "split.csv")}).values()) == keys
-    assert data_notes(again) == []
+    assert data_notes(findings_of(again)) == []
 
 
 def test_exclusions_that_cannot_be(tmp_path, make):

@@ -16,7 +16,6 @@ import torch
 
 from vitreous.api.arguments import progress_bar
 from vitreous.checkpoints.runs import is_finished
-from vitreous.data.held_out import data_notes
 from vitreous.errors import InputError, LazyModule, nearest, own_warnings, printable, require_packages
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
@@ -24,7 +23,7 @@ from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
-from vitreous.tasks.training_run import Started, open_run, resume_run, train_run
+from vitreous.tasks.training_run import Started, examined, open_run, resume_run, train_run
 from vitreous.training.callbacks import Callback, Display, Row
 from vitreous.training.clock import Clock
 from vitreous.training.distributed import World, process_group
@@ -212,7 +211,9 @@ def train_in_processes(
             if progress and world.first:
                 print(printable(note), file=sys.stderr)
 
-        for note in (*started.notes, *data_notes(started.data)):
+        if started.known is None and world.first:
+            started = started._replace(known=examined(started.task, started.data, tell))
+        for note in started.notes:
             tell(note)
         shown = [Display(started.task.about.training)] if progress and world.first else []
         run = started.run

@@ -12,13 +12,14 @@ import torch
 from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
+from vitreous.data.findings import Finding
 from vitreous.errors import InputError, LazyModule, check_free, check_utf8
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
 from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyTask, Tree
-from vitreous.tasks.training_run import Started, start_run
+from vitreous.tasks.training_run import Started, examined, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try, is_open
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
@@ -281,7 +282,9 @@ def start_by_trials(
     plan = task.plan(source, settings)
     task = task_named(plan.config.task)  # several labels make another task of classification
     decision: Any = None
+    known: list[Finding] | None = None
     if world.first:
+        known = examined(task, plan.data, tell)  # before minutes are spent on it
         decision = trials.plan_by_trials(
             task,
             plan,
@@ -311,4 +314,4 @@ def start_by_trials(
         write_candidates(started.run.path, decision.table.rows())
         for note in decision.notes:
             tell(note)
-    return started._replace(choosing=choosing, clock=clock)
+    return started._replace(choosing=choosing, clock=clock, known=known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +87,8 @@ def report_of(evidence: Evidence) -> DataReport:
     splits, seen = evidence.splits, evidence.survey
     counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
     found = [*findings_of(splits), *label_findings(splits, counts)]
+    if len(counts) == 1:
+        found += finding("single class", name=splits.train.classes[0])
     few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
     if any(each.kind == "own labels" for each in found):
         few = []  # each text is a class of its own
@@ -159,18 +161,51 @@ def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
 
 
 def data_findings(splits: Splits) -> Iterator[Finding]:
-    """Yield what can be known without decoding the images: labels, and files that are in two parts."""
+    """Yield what can be known without decoding the images: labels, a single class, equal files in two parts
+    or with two labels."""
     yield from findings_of(splits)
-    shown = splits.train.targets.counts()
-    yield from label_findings(splits, dict(zip(splits.train.classes, shown.tolist(), strict=True)))
-    train = {digest: index for index, digest in digests(splits.train)}
-    for part in (splits.validation, splits.test):
-        if part is None:
-            continue
-        twice = [(train[digest], index) for index, digest in digests(part) if digest in train]
-        if len(twice) > LEAKED * min(len(part), LOOKED_AT):
-            names = [(splits.train.name(one), part.name(other)) for one, other in twice]
-            yield from finding("leak", names)
+    classes = splits.train.classes
+    if len(classes) == 1:
+        yield from finding("single class", name=classes[0])
+    elif classes:
+        shown = splits.train.targets.counts()
+        yield from label_findings(splits, dict(zip(classes, shown.tolist(), strict=True)))
+    parts = named_parts(*splits[:3])
+    known: dict[str, dict[str, int]] = {}  # of each part the images by their digests
+    for name, part in parts.items():
+        known[name] = {digest: index for index, digest in digests(part)}
+    conflicts: list[tuple[str, str]] = []
+    for name, part in parts.items():
+        for other in list(parts)[list(parts).index(name) + 1 :]:
+            held, same = parts[other], known[name].keys() & known[other].keys()
+            pairs = sorted((known[name][digest], known[other][digest]) for digest in same)
+            names = [(part.name(one), held.name(two)) for one, two in pairs]
+            spoils = len(pairs) > LEAKED * min(len(held), LOOKED_AT)
+            severity: Severity = "error" if spoils else "warning"
+            yield from finding("leak", names, severity=severity, between=f"{name}, {other}")
+        labels = dict[str, int]()  # the first image of each digest
+        for index, digest in digests(part):
+            first = labels.setdefault(digest, index)
+            if classes and first != index and differently_labeled(part, first, index):
+                conflicts.append((part.name(first), part.name(index)))
+    yield from finding("conflict", conflicts, labels="labels")
+
+
+def differently_labeled(images: ImageDataset, one: int, two: int) -> bool:
+    """Return whether two images have different labels; class numbers may be out of range."""
+    targets = images.targets
+    if isinstance(targets, ClassTargets):
+        return bool(targets.numbers[one] != targets.numbers[two])
+    return targets.text(one) != targets.text(two)
+
+
+def known_findings(data: Sequence[object], *, labeled: bool) -> list[Finding]:
+    """Return what a training knows of its data before its first step, the gravest first. labeled: whether it
+    learns labels of images."""
+    found = findings_of(data)
+    if labeled and isinstance(data, Splits):
+        found = list(data_findings(data))
+    return sorted(found, key=lambda each: ("error", "warning", "note").index(each.severity))
 
 
 def digests(images: ImageDataset) -> Iterator[tuple[int, str]]:
@@ -273,8 +308,13 @@ def image_findings(
     if not seen.names:
         return
     for kind, pairs in (image_pairs(seen) if of_kind is None else of_kind).items():
-        names = [(seen.names[one], seen.names[two]) for one, two in pairs]
-        yield from finding(kind, names, severity=OF_PAIRS[kind], labels=labels)
+        of_parts = defaultdict[str, list[tuple[str, str]]](list)
+        for one, two in pairs:
+            between = {list(seen.images)[seen.parts[one]]: None, list(seen.images)[seen.parts[two]]: None}
+            where = ", ".join(between) if "leak" in kind else ""
+            of_parts[where].append((seen.names[one], seen.names[two]))
+        for where, names in of_parts.items():
+            yield from finding(kind, names, severity=OF_PAIRS[kind], labels=labels, between=where)
     shorter = seen.sizes.min(axis=1)
     yield from finding(
         "tiny", seen.named(np.flatnonzero(shorter < TINY * np.median(shorter))), severity="warning"

@@ -18,7 +18,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -655,7 +655,7 @@ def findings_of(parts: Sequence[object]) -> list[Finding]:
     return list(found.values())
 
 
-def data_notes(parts: Sequence[object]) -> list[str]:
-    """Return what was seen when data were opened, in sentences."""
+def data_notes(findings: Iterable[Finding]) -> list[str]:
+    """Return what was seen in data, in sentences."""
     with speaking(None):
-        return [said("data: {sentence}", sentence=each.sentence) for each in findings_of(parts)]
+        return [said("data: {sentence}", sentence=each.sentence) for each in findings]

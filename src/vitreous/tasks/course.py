@@ -80,6 +80,12 @@ def course_of(
     return found
 
 
+def with_others(findings: list[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """Return findings, and those of others whose kind is not among them."""
+    kinds = {each.kind for each in findings}
+    return [*findings, *(each for each in others if each.kind not in kinds)]
+
+
 def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[Finding]:
     """Test images are answered worse than those of the validation, and not by chance. Of both: how many
     answers are right, and how many images there are."""

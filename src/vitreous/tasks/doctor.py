@@ -36,7 +36,7 @@ from vitreous.models.model import Model
 from vitreous.models.stored import Stored
 from vitreous.tasks import task_of_run
 from vitreous.tasks.classification import Classification
-from vitreous.tasks.course import FINDINGS, SAMPLE, AnyRun, at_chance, course, other_looks
+from vitreous.tasks.course import FINDINGS, SAMPLE, AnyRun, at_chance, course, other_looks, with_others
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import (
     bad_file_findings,
@@ -80,12 +80,6 @@ def examine_run(path: Path) -> list[Finding]:
                 findings += geometry(seeing, data.train)
             findings += shown(seeing, images)
     return causes_first(with_others(findings, at_its_end))
-
-
-def with_others(findings: list[Finding], others: Sequence[Finding]) -> list[Finding]:
-    """Return findings, and those of others whose kind is not among them."""
-    kinds = {each.kind for each in findings}
-    return [*findings, *(each for each in others if each.kind not in kinds)]
 
 
 def classifier_findings(

@@ -15,7 +15,7 @@ from torch import nn
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
-from vitreous.data.held_out import SPLIT, data_notes, unseen_images
+from vitreous.data.held_out import SPLIT, data_notes, findings_of, unseen_images
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
@@ -338,7 +338,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
                 "out"
             )
         parts = self.open_source(source, data_config({"data": merged(base, own)}), answerer)
-        for note in data_notes(tuple(parts)):
+        for note in data_notes(findings_of(tuple(parts))):
             log.warning("%s", note)
         return source, learned, split, parts
 

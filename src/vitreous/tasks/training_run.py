@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from vitreous.data.dataset import ImageDataset, named_parts
-from vitreous.data.findings import write_findings
+from vitreous.data.checks import known_findings
+from vitreous.data.dataset import ImageDataset, Splits, named_parts
+from vitreous.data.findings import Finding, write_findings
+from vitreous.data.held_out import data_notes
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers, processes_here
 from vitreous.errors import InputError, check_free, is_installed
@@ -25,7 +27,7 @@ from vitreous.evaluation.outputs import Progress
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.tasks import task_named, task_of_run
-from vitreous.tasks.course import FINDINGS, course_of
+from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult, write_card
 from vitreous.tasks.task import AnyTask, Material, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
@@ -59,6 +61,7 @@ class Started(NamedTuple):
     notes: tuple[str, ...] = ()
     choosing: Choosing | None = None  # what answers is chosen among candidates; None: the model does
     clock: Clock | None = None  # of the command; None: its minutes are those of the training alone
+    known: Sequence[Finding] | None = None  # what was found in the data and said; None: not yet looked for
 
 
 def start_run(
@@ -262,7 +265,9 @@ def train_run(
         bad.reasons.update(evaluation.failed)
     bad.write(run.path / "bad_files.txt")
     more = task.more(trained)
-    findings = course_of(run, data, evaluation, more.get("baselines", ()))
+    findings = with_others(
+        list(started.known or ()), course_of(run, data, evaluation, more.get("baselines", ()))
+    )
     write_findings(run.path / FINDINGS, findings)
     result = RunResult(
         task=task.name,
@@ -281,6 +286,15 @@ def train_run(
     )
     write_card(task.about.card, result)
     return result
+
+
+def examined(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
+    """Return what is known of data before a training begins on them; it is said first."""
+    labeled = task.about.targets != "unlabeled" and task.about.has_classes
+    found = known_findings(data if isinstance(data, Splits) else tuple(data), labeled=labeled)
+    for sentence in data_notes(found):
+        tell(sentence)
+    return found
 
 
 def recorded_parts(data: Any) -> Mapping[str, ImageDataset]:

@@ -1,0 +1,78 @@
+"""What a training knows of its data is said before its first step, and stays in its findings."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitreous as vt
+
+SMALL = {
+    "model.depth": 1,
+    "model.width": 16,
+    "model.heads": 2,
+    "model.mlp_dim": 16,
+    "model.stem.kind": "patch",
+}
+
+
+def fill(root, seed, count):
+    rng = np.random.default_rng(seed)
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
+                root / name / f"{number}.png"
+            )
+
+
+def leak(root):
+    for number in range(4):
+        (root / "test" / "a" / f"copy{number}.png").write_bytes(
+            (root / "train" / "a" / f"{number}.png").read_bytes()
+        )
+
+
+def conflict(root):
+    (root / "train" / "b" / "other.png").write_bytes((root / "train" / "a" / "0.png").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind", "sentence"),
+    [
+        (leak, "leak", "data: 4 pairs of images in two splits are the same (train, test)"),
+        (conflict, "conflict", "data: 1 pair of equal images has two labels"),
+    ],
+)
+def test_a_training_says_first_what_spoils_it(tmp_path, capsys, damage, kind, sentence):
+    fill(tmp_path / "data" / "train", 0, 12)
+    fill(tmp_path / "data" / "test", 1, 6)
+    damage(tmp_path / "data")
+    run = vt.train(
+        tmp_path / "data",
+        epochs=1,
+        image_size=16,
+        batch_size=8,
+        out=tmp_path / "run",
+        device="cpu",
+        settings=SMALL,
+    )
+    assert capsys.readouterr().err.startswith(sentence)
+    found = json.loads((tmp_path / "run" / "findings.json").read_text())
+    assert (found[0]["name"], found[0]["severity"]) == (kind, "error")
+    assert run.to_json()["findings"][0]["kind"] == kind
+    assert sentence.partition(": ")[2] in (tmp_path / "run" / "report.html").read_text()
+    assert kind in [each.kind for each in vt.doctor(run).errors]
+    assert kind in [each.kind for each in vt.check_data(tmp_path / "data").errors]
+
+
+def test_a_single_class_is_an_error_for_every_command(tmp_path):
+    fill(tmp_path / "one", 0, 12)
+    for image in (tmp_path / "one" / "b").iterdir():
+        image.unlink()
+    (tmp_path / "one" / "b").rmdir()
+    with pytest.raises(vt.InputError, match="a single class"):
+        vt.train(tmp_path / "one", out=tmp_path / "run", progress=False)
+    for report in (vt.check_data(tmp_path / "one"), vt.doctor(tmp_path / "one")):
+        assert "single class" in [each.kind for each in report.errors]
