@@ -97,7 +97,7 @@ def test_the_core_names_no_addon() -> None:
 # What only an add-on speaks of: in the core not a field, a branch, a comment or a word of help.
 WORDS = {
     "learn_page": r"vitreous learn\b|learn\.html",
-    "optimize": r"vitreous optimize\b|openvino|token.merging",
+    "optimize": r"vitreous optimize\b|import openvino|token.merging",
     "segmentation": r"segmentation\b|segmenter|class of each pixel",
     "self_supervision": r"contrastive|simclr|self-distillation|multi-crop|pretraining\.d|ViewsConfig",
     "serving": r"vitreous serve\b|fastapi|uvicorn",

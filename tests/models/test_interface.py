@@ -101,9 +101,8 @@ def test_preprocessing_is_the_transform_of_a_dataset(model: vt.ViT) -> None:
     [
         ([], "there are no images"),
         (np.full((8, 8, 3), 2.0), "a floating-point image has values in 0 ... 1, this one in 2 ... 2"),
-        (np.full((8, 8), np.nan), "a floating-point image has values in 0 ... 1"),
+        (np.full((8, 8), np.nan), "its pixels are not all numbers"),
         (np.zeros((8, 8, 5), np.uint8), "an image has 5 bands, and the model takes 3"),
-        (np.zeros((8, 8), np.int64), "an image of int64 is neither bytes"),
         (torch.zeros(7, dtype=torch.uint8), r"an image of shape \(7,\) is not"),
         (torch.zeros(8, 8, 3, device="meta"), "a tensor on the meta device has no pixels"),
         (torch.zeros(8, 8).to_sparse(), "a tensor of layout torch.sparse_coo has no pixels"),
@@ -234,5 +233,5 @@ def undressed(function: Any) -> Any:
 def test_an_image_has_one_channel_or_three(channels: int) -> None:
     preprocessing = vt.Preprocessing(size=(8, 8), channels=channels)
     for image in (Image.new("RGB", (9, 9)), Image.new("RGBA", (9, 9)), np.zeros((9, 9), np.uint8)):
-        with pytest.raises(InputError, match=rf"give the model a tensor \(B, {channels}, H, W\)"):
+        with pytest.raises(InputError, match=f"the model takes {channels}"):
             preprocessing(image)

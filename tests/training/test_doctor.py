@@ -265,7 +265,7 @@ def test_the_command_exits_with_1_for_an_error_alone(
         shutil.copy(image, tmp_path / "dog" / f"copy-{image.name}")
     for command_line in (["doctor"], ["data", "check"]):
         assert command([*command_line, str(tmp_path)]) == 1
-        assert "pairs of images in two splits are the same" in capsys.readouterr().out
+        assert "pairs of equal images have two labels" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -231,7 +231,7 @@ def test_a_name_on_the_hub_is_not_a_folder_of_that_name(
     copies: list[str] = []
     monkeypatch.setattr(
         "vitreous.checkpoints.download.from_hub",
-        lambda place, _: copies.append(place.text) or tmp_path / "org/name",
+        lambda place, *_: copies.append(place.text) or tmp_path / "org/name",
     )
     task = task_named("classification")
     assert task.plan(str(make_photos), {}, init="hf:org/name").config.init == "hf:org/name"

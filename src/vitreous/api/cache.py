@@ -19,13 +19,14 @@ KINDS = {
     "remote": "shards that were fetched",
     "indexes": "names and labels of large folders and shards",
     "downloads": "checkpoints of https: addresses",
+    "alike": "which images of a dataset look alike",
     "compiled": "machine code of loops over pixels",
 }
 for addon in addons().values():
     KINDS |= addon.caches
 # The names that the cache gives: hashes, locks, and what was not finished.
 CACHED = re.compile(
-    r"\.?[0-9a-f]{16,40}(\.(safetensors|npz|tar|lock))?(\.\d+-[0-9a-f]{8}\.tmp.*)?|[0-9a-f]{2}\.lock|\.unfinished-.*"
+    r"\.?[0-9a-f]{16,40}(\.(safetensors|npz|npy|tar|lock))?(\.\d+-[0-9a-f]{8}\.tmp.*)?|[0-9a-f]{2}\.lock|\.unfinished-.*"
     r"|\w+_[0-9a-f]{40}"  # Numba's folder of a package
 )
 

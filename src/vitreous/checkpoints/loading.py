@@ -135,6 +135,8 @@ def load(
     check_place(device, dtype)
     spec, changes = read_specification(source, format=format, like=like, key=key, **overrides)
     model = build(spec, device, dtype)
+    if not isinstance(model, Model) and hasattr(model, "origin"):  # what is beside the file belongs to it
+        model.origin = changes.read_from
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
 
@@ -154,12 +156,14 @@ class Changes:
         sizes: image_size and patch_size, where they are given.
         positions, patches: how each is resampled.
         num_classes: of a new head, as it was given; "" for the head that it has.
+        read_from: the file, for models that keep no other origin.
     """
 
     sizes: Mapping[str, Any]
     positions: str
     patches: str
     num_classes: object = ""
+    read_from: Origin | None = None
 
 
 def read_specification(
@@ -190,14 +194,15 @@ def read_specification(
     patches = spec.patch_interpolation or found.format.patch_interpolation
     if named:
         patches = "timm" if named == "timm" else "flexivit"
+    read_from = origin_of(source, file, spec, positions)
     if found.format.name != "vitreous":
-        spec = spec._replace(origin=origin_of(source, file, spec, positions))
+        spec = spec._replace(origin=read_from)
     sizes = {
         name: overrides[name] for name in ("image_size", "patch_size") if overrides.get(name) is not None
     }
     if spec.used_size and "image_size" not in sizes:
         sizes["image_size"] = spec.used_size
-    return spec, Changes(sizes, positions, patches, overrides.get("num_classes", ""))
+    return spec, Changes(sizes, positions, patches, overrides.get("num_classes", ""), read_from)
 
 
 def configuration(source: Checkpoint, **options: Any) -> Spec:

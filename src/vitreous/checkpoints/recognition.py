@@ -176,7 +176,7 @@ def without_decoder(source: Source) -> Source:
     return source.without([name for name in source.tensors if name.startswith(tuple(own))])
 
 
-# What self-distillation (DINO, iBOT, MSN) has beside a student and a teacher that is its average; knowledge
+# What a student that learns from itself (DINO, iBOT, MSN) has beside a student and a teacher that is its average; knowledge
 # distillation has none of these, and there the student is what was trained.
 SELF_DISTILLATION = re.compile(
     r"dino|ibot|last_layer|prototype|predictor|projector|mask_token|(^|\.)(center|head\.mlp)(\.|$)"
@@ -197,7 +197,7 @@ def most_probable(file: File, found: Sequence[Found]) -> Found:
             raise InputError(
                 f"{file.where} holds a student and a teacher, and does not tell which is meant: pass "
                 f"key={student.rstrip('.')!r} for what was trained (knowledge distillation), or "
-                f"key={teacher.rstrip('.')!r} for its average (self-distillation)"
+                f"key={teacher.rstrip('.')!r} for its average, as in DINO"
             )
     if others:
         raise InputError(f"{file.where} holds several models: pass key= with one of {listing(named)}")

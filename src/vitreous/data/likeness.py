@@ -310,8 +310,8 @@ class Likeness:
         own = own[[bool(self.contents[index]) for index in own.tolist()]] if len(own) else own
         if not 1 < len(own) <= MOST_ALIKE:
             return np.zeros((0, 2), dtype=np.int64)
-        known = hashlib.blake2b("\n".join(self.contents).encode(), digest_size=16).hexdigest()
-        file = cache_folder() / "alike" / f"{known}-1.npy"
+        known = "\n".join(["1", *self.contents])  # the version of the rule, and what is compared
+        file = cache_folder() / "alike" / f"{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.npy"
         with suppress(OSError, ValueError, EOFError):
             stored = np.load(file, allow_pickle=False)
             if stored.ndim == 2 and stored.shape[1] == 2 and (not len(stored) or stored.max() < self.count):

@@ -17,11 +17,14 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.checkpoints.facts import CONFIG, Documents, Facts
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.format import Format, Spec, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
+from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Tensors
+from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -132,6 +135,15 @@ def layer_rows(ours: str, theirs: str) -> list[Row]:
     ]
 
 
+def trocr_facts(documents: Documents, source: Source) -> Facts:
+    """Return what is said of the encoder, and the whole description beside it."""
+    plain = plain_facts(documents, source)
+    inner = documents.get(CONFIG, {}).get("encoder")
+    if not isinstance(inner, dict):
+        return plain
+    return replace(transformers_facts({**documents, CONFIG: inner}, source), whole=plain.whole)
+
+
 def read_trocr(source: Source) -> Spec:
     check_no_overrides(source)
     where, described = f"{source.where}/config.json", source.facts.whole
@@ -198,5 +210,6 @@ TROCR = Format(
     about="transformers' VisionEncoderDecoderModel of a ViT and TrOCR's decoder: microsoft/trocr-*",
     keys=(r"decoder\.model\.decoder\.layers\.0\.encoder_attn\.k_proj\.weight", r"encoder\..+"),
     overridable=None,
+    gather=trocr_facts,
     read=read_trocr,
 )
