@@ -176,8 +176,8 @@ def without_decoder(source: Source) -> Source:
     return source.without([name for name in source.tensors if name.startswith(tuple(own))])
 
 
-# What a student that learns from itself (DINO, iBOT, MSN) has beside a student and a teacher that is its average; knowledge
-# distillation has none of these, and there the student is what was trained.
+# What a student that learns from itself (DINO, iBOT, MSN) has beside a student and a teacher that is its
+# average; knowledge distillation has none of these, and there the student is what was trained.
 SELF_DISTILLATION = re.compile(
     r"dino|ibot|last_layer|prototype|predictor|projector|mask_token|(^|\.)(center|head\.mlp)(\.|$)"
 )

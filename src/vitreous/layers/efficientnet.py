@@ -149,7 +149,7 @@ class EfficientNetLiteStem(nn.Module):
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         return self.project(self.cells(images))
 
-    def cells(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C h w"]:
+    def cells(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B features h w"]:
         """Return the joined feature maps."""
         every = self.backbone(images)
         maps = [every[number] for number in self.taken]
@@ -157,7 +157,7 @@ class EfficientNetLiteStem(nn.Module):
         joined = [each if each.shape[-2:] == side else halved(each) for each in maps]
         return torch.cat(joined, dim=1) if len(joined) > 1 else joined[0]
 
-    def project(self, cells: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N D"]:
+    def project(self, cells: Float[Tensor, "B features h w"]) -> Float[Tensor, "B N D"]:
         """Patches of cells in raster order as tokens."""
         return self.projection(cells).flatten(2).transpose(1, 2)
 
