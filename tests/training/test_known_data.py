@@ -58,7 +58,9 @@ def test_a_training_says_first_what_spoils_it(tmp_path, capsys, damage, kind, se
         device="cpu",
         settings=SMALL,
     )
-    assert capsys.readouterr().err.startswith(sentence)
+    said = capsys.readouterr().err
+    assert said.startswith(sentence)
+    assert "('" not in said.splitlines()[0]  # names, and not how Python writes a pair
     found = json.loads((tmp_path / "run" / "findings.json").read_text())
     assert (found[0]["name"], found[0]["severity"]) == (kind, "error")
     assert run.to_json()["findings"][0]["kind"] == kind

@@ -49,7 +49,9 @@ class Finding:
     @property
     def sentence(self) -> str:
         """What was seen, where, and what to do."""
-        such = f" (such as {self.images[0]})" if self.images else ""
+        first = self.images[0] if self.images else ""
+        named = first if isinstance(first, str) else ", ".join(first)
+        such = f" (such as {named})" if named else ""
         return f"{self.problem}{such}: {self.fix}"
 
     def to_json(self) -> dict[str, object]:
