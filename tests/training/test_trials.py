@@ -417,6 +417,8 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path) -> None:
     run = vt.train(data, out=out, settings={"training": {"length": "2 steps"}}, offline=True, progress=False)
     rows = run.result.to_json()["candidates"]
     assert rows[0]["score"] == max(each["score"] for each in rows)
+    report = (out / "report.html").read_text(encoding="utf-8")
+    assert "Accuracy in training" not in report, "that of a network which does not answer"
     model = vt.load(out)
     assert type(model).__name__ == "Ensemble"
     assert vt.evaluate(out, progress=False).metrics == run.evaluation.metrics, "the same numbers"

@@ -281,6 +281,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
             evaluation=evaluation,
             findings=more["findings"],
             ahead=report.baseline_ahead(evaluation, baselines),
+            candidates=more["candidates"],
         )
 
     def more(self, trained: Trained[RegressionConfig, Splits]) -> dict[str, Any]:

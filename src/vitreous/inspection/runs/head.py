@@ -93,6 +93,7 @@ def head_of(
     findings: Sequence[Finding],
     command: str,
     ahead: Mapping[str, object] | None = None,
+    learned: bool = True,
 ) -> Head:
     """Return what the head of a report has. What was measured goes to TensorBoard and the trackers of the
     run, too.
@@ -101,6 +102,7 @@ def head_of(
         parts: exhibits of the report.
         command: that trained the run.
         ahead: the `name` and the accuracy (`best`) of a classical method that is better than the model.
+        learned: whether the model is the network that the steps of the run trained.
     """
     rows = read_metrics(run / "metrics.jsonl")
     last = rows[-1] if rows else {}
@@ -111,10 +113,10 @@ def head_of(
     if rows:
         facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
         write_events(run, int(last["step"]), evaluation, parts)
-    comparisons = comparisons_of(evaluation, last)
+    comparisons = comparisons_of(evaluation, last if learned else {})
     if ahead:
         comparisons.append(phrase("head.ahead", **ahead))
-    short = bool(rows) and last["epoch"] < SHORT
+    short = learned and bool(rows) and last["epoch"] < SHORT
     if short:
         notice = phrase("head.short", epochs=last["epoch"])
     elif is_useless(evaluation):

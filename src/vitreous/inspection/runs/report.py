@@ -53,6 +53,7 @@ def write_run_report(
     command: str = "train",
     beside: Sequence[tuple[str, str]] = (),
     ahead: Mapping[str, object] | None = None,
+    candidates: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
 
@@ -66,8 +67,13 @@ def write_run_report(
         command: that reproduces the run.
         beside: other pages in the directory, each with the words of the link to it.
         ahead: as `head_of` has it.
+        candidates: that were compared, the best first.
     """
-    head = head_of(run, model, evaluation, parts, findings=findings, command=command, ahead=ahead)
+    # What was measured while a network learned says nothing about a model that did not learn by steps.
+    learned = not candidates or candidates[0]["speed"] > 0
+    head = head_of(
+        run, model, evaluation, parts, findings=findings, command=command, ahead=ahead, learned=learned
+    )
     return write_page(
         run / "report.html",
         "run.html.j2",
@@ -136,6 +142,7 @@ def write_training_report(
         findings=findings,
         beside=beside,
         ahead=baseline_ahead(evaluation, baselines),
+        candidates=candidates,
     )
 
 
