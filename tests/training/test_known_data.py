@@ -78,3 +78,21 @@ def test_a_single_class_is_an_error_for_every_command(tmp_path):
         vt.train(tmp_path / "one", out=tmp_path / "run", progress=False)
     for report in (vt.check_data(tmp_path / "one"), vt.doctor(tmp_path / "one")):
         assert "single class" in [each.kind for each in report.errors]
+
+
+@pytest.mark.parametrize(
+    ("labels", "fix"),
+    [
+        (("cat,dog", "cat", "dog"), "label_separator=,"),
+        (("cat; dog", "cat", "dog"), "label_separator=;"),
+        (("['cat', 'dog']", "['cat']", "['dog']"), "cat|dog"),
+        (("cat,dog", "bird", "cow"), None),  # names of their own, with a comma in one
+        (("salt, sea", "sea", "lake"), None),
+    ],
+)
+def test_labels_that_are_several_in_one_are_said(tmp_path, labels, fix):
+    fill(tmp_path, 0, 15)
+    rows = [f'{path},"{labels[number % 3]}"' for number, path in enumerate(sorted(tmp_path.rglob("*.png")))]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
+    found = [each for each in vt.check_data(tmp_path / "list.csv").findings if each.kind == "joined"]
+    assert [fix in each.fix for each in found] == ([True] if fix else [])

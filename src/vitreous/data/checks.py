@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -217,6 +218,18 @@ def digests(images: ImageDataset) -> Iterator[tuple[int, str]]:
                 yield index, digest
 
 
+LIST = "[]"  # several labels as Python writes a list: ['cat', 'dog']
+JOINED = ",", ";", LIST  # how tables write several labels, besides our own |
+
+
+def labels_in(name: str, separator: str) -> list[str]:
+    """Return the labels that a class name is made of, if it is several in one."""
+    if separator == LIST:
+        inside = re.fullmatch(r"\s*\[(.*)\]\s*", name)
+        return re.findall(r"""["']([^"']+)["']""", inside[1]) if inside else [name]
+    return [part.strip() for part in name.split(separator)]
+
+
 def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Finding]:
     """Yield what the labels alone tell. counts: images of each class."""
     classes = splits.train.classes
@@ -227,6 +240,18 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         yield from finding(
             "own labels", single, classes=len(counts), task=task_of_texts(), severity="warning"
         )
+    for separator in JOINED:
+        joined = [name for name in classes if len(labels_in(name, separator)) > 1]
+        singles = {part for name in classes for part in labels_in(name, separator) if name not in joined}
+        several = [name for name in joined if set(labels_in(name, separator)) <= singles]
+        if not several:
+            continue
+        if separator == LIST:
+            yield from finding("joined.list", several, name=several[0], severity="warning")
+        else:
+            yield from finding(
+                "joined.separated", several, separator=separator, name=several[0], severity="warning"
+            )
     alike = defaultdict[str, list[str]](list)  # names that differ in case, spaces or form alone
     for name in classes:
         alike[looks(name)].append(name)
