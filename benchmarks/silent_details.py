@@ -52,21 +52,21 @@ from vitreous.training.step import LossOf, TrainStep
 
 FOLDER = Path(__file__).parent / "results" / "silent_details"
 DESIGN, RESULTS, TABLE = FOLDER / "design.md", FOLDER / "results.json", FOLDER / "table.md"
-SEEDS, CLASSES, SIDE, SIZE, SHARE, BATCH = 15, 32, 48, 32, 0.3, 32
+SEEDS, CLASSES, SIDE, SIZE, SHARE, BATCH = 10, 32, 48, 32, 0.3, 32
 NEIGHBORS, LEVEL, POINT = 20, 0.05, 0.01
 Tree = Mapping[str, Any]
 
 VIT = {"image_size": (SIZE, SIZE), "channels": 3, "num_classes": CLASSES, "patch_size": (8, 8)}
-VIT |= {"width": 64, "depth": 3, "heads": 4, "mlp_dim": 128}
+VIT |= {"width": 64, "depth": 2, "heads": 4, "mlp_dim": 128}
 OPTIMIZER = {"kind": "adamw", "weight_decay": 0.1, "clip_norm": 1.0}
 SUPERVISED: dict[str, Any] = {
     "model": VIT,
     "training": {
-        "length": "1000 steps",
+        "length": "500 steps",
         "batch_size": BATCH,
-        "peak_lr": 1e-3,
+        "peak_lr": 2e-3,
         "optimizer": OPTIMIZER,
-        "schedule": {"kind": "cosine", "warmup": 100},
+        "schedule": {"kind": "cosine", "warmup": 50},
         "precision": "fp32",
     },
     "augmentation": {
@@ -77,16 +77,13 @@ SUPERVISED: dict[str, Any] = {
     },
 }
 HYBRID_STEM = {"kind": "resnet", "layers": (1, 1), "width_factor": 0.5}
-HYBRID = merged(
-    SUPERVISED,
-    {"model": {"stem": HYBRID_STEM}, "training": {"length": "300 steps"}},
-)
-HYBRID = merged(HYBRID, {"training": {"schedule": {"warmup": 30}}})
+SHORT = {"length": "300 steps", "peak_lr": 1e-3, "schedule": {"warmup": 30}}
+HYBRID = merged(SUPERVISED, {"model": {"stem": HYBRID_STEM, "depth": 3}, "training": SHORT})
 DINO_RECIPE = merged(
     SUPERVISED,
     {
-        "model": {"num_classes": None},
-        "training": {"length": "300 steps", "schedule": {"warmup": 30}},
+        "model": {"num_classes": None, "depth": 3},
+        "training": SHORT,
         "augmentation": {
             "random_resized_crop": None,
             "policy": None,
@@ -103,11 +100,12 @@ RECIPES = {"supervised": SUPERVISED, "hybrid": HYBRID, "dino": DINO_RECIPE}
 class Detail(NamedTuple):
     """One difference between codebases.
 
-    settings: of the recipe that are switched. patches: what is done while it is trained.
+    part: of the design. settings: of the recipe that are switched. patches: what is done while it is trained.
     """
 
     name: str
     recipe: str
+    part: int
     settings: Tree = MappingProxyType({})
     patches: tuple[Callable[[], Any], ...] = ()
     model: Callable[[nn.Module, int], None] | None = None  # what is changed of the initial weights
@@ -215,22 +213,23 @@ def long_prototypes(objective: Any, seed: int) -> None:
 
 CROP = "random_resized_crop"
 DETAILS = (
-    Detail("crop sampler", "supervised", {"augmentation": {CROP: {"sampler": "tensorflow"}}}),
-    Detail("antialias", "supervised", {"augmentation": {CROP: {"antialias": False}}}),
-    Detail("truncation", "supervised", {"augmentation": {CROP: {"truncate": True}}}),
-    Detail("area resizing", "supervised", by_area=True),
-    Detail("first moment", "supervised", patches=(first_moments_in_bfloat16,)),
-    Detail("warm-up", "supervised", {"training": {"schedule": {"warmup_start": 0.0}}}),
-    Detail("steps by epoch", "supervised", {"training": {"schedule": {"per_epoch": True}}}),
-    Detail("decay of tokens", "supervised", {"training": {"optimizer": {"decayed": "tokens"}}}),
-    Detail("repeated augmentation", "supervised", patches=(copies_apart,)),
-    Detail("center of the shear", "supervised", patches=(shear_about_the_center,)),
-    Detail("CutMix's boxes", "supervised", patches=(rounded_boxes,)),
-    Detail("query, key, value", "supervised", model=packed_attention),
-    Detail("gn3", "hybrid", model=last_norms_at_one),
-    Detail("frozen prototypes", "dino", patches=(gradients_of_zero,)),
-    Detail("length of prototypes", "dino", model=long_prototypes),
+    Detail("crop sampler", "supervised", 1, {"augmentation": {CROP: {"sampler": "tensorflow"}}}),
+    Detail("antialias", "supervised", 1, {"augmentation": {CROP: {"antialias": False}}}),
+    Detail("first moment", "supervised", 1, patches=(first_moments_in_bfloat16,)),
+    Detail("warm-up", "supervised", 1, {"training": {"schedule": {"warmup_start": 0.0}}}),
+    Detail("steps by epoch", "supervised", 1, {"training": {"schedule": {"per_epoch": True}}}),
+    Detail("decay of tokens", "supervised", 1, {"training": {"optimizer": {"decayed": "tokens"}}}),
+    Detail("truncation", "supervised", 2, {"augmentation": {CROP: {"truncate": True}}}),
+    Detail("area resizing", "supervised", 2, by_area=True),
+    Detail("repeated augmentation", "supervised", 2, patches=(copies_apart,)),
+    Detail("center of the shear", "supervised", 2, patches=(shear_about_the_center,)),
+    Detail("CutMix's boxes", "supervised", 2, patches=(rounded_boxes,)),
+    Detail("query, key, value", "supervised", 2, model=packed_attention),
+    Detail("gn3", "hybrid", 3, model=last_norms_at_one),
+    Detail("frozen prototypes", "dino", 3, patches=(gradients_of_zero,)),
+    Detail("length of prototypes", "dino", 3, model=long_prototypes),
 )
+PARTS = (1, 2, 3)
 AS_IT_IS, ANOTHER_SEED = "as it is", "another seed"
 
 
@@ -331,15 +330,17 @@ def evaluated(pixels: np.ndarray, *, by_area: bool) -> torch.Tensor:
 
 
 def trainings(seeds: list[int]) -> Iterator[tuple[str, str, int, Detail, int]]:
-    """(recipe, variant, split, detail, seed) of every training, seed by seed, so that what is unfinished is
-    unfinished in all variants alike."""
-    for split in seeds:
-        for recipe in RECIPES:
-            plain = Detail(AS_IT_IS, recipe)
-            yield recipe, AS_IT_IS, split, plain, split
-            yield recipe, ANOTHER_SEED, split, plain, split + 1
-        for detail in DETAILS:
-            yield detail.recipe, detail.name, split, detail, split
+    """(recipe, variant, split, detail, seed) of every training: part by part, and in each seed by seed, so
+    that what is unfinished of a part is unfinished in all of its variants alike."""
+    for part in PARTS:
+        details = [each for each in DETAILS if each.part == part]
+        for split in seeds:
+            for recipe in dict.fromkeys(each.recipe for each in details):
+                plain = Detail(AS_IT_IS, recipe, part)
+                yield recipe, AS_IT_IS, split, plain, split
+                yield recipe, ANOTHER_SEED, split, plain, split + 1
+            for detail in details:
+                yield detail.recipe, detail.name, split, detail, split
 
 
 def summary(rows: Mapping[str, Mapping[str, Mapping[str, float]]], seeds: list[int]) -> list[dict[str, Any]]:
@@ -359,9 +360,14 @@ def summary(rows: Mapping[str, Mapping[str, Mapping[str, float]]], seeds: list[i
             row["deviation"] = round(float(pairs.std(ddof=1)), 5)
             row["p_value"] = p_value(pairs)
         found.append(row)
-    tested = [row for row in found if row["detail"] != ANOTHER_SEED and "p_value" in row]
-    for row, adjusted in zip(tested, holm([row["p_value"] for row in tested]), strict=True):
-        row["p_value_holm"] = adjusted
+    parts = {each.name: each.part for each in DETAILS}
+    tested = [row for row in found if row["detail"] in parts and "p_value" in row]
+    for part in PARTS:
+        of_part = [row for row in tested if parts[row["detail"]] == part]
+        for row, adjusted in zip(of_part, holm([row["p_value"] for row in of_part]), strict=True):
+            row["p_value_holm"] = adjusted
+    for row in tested:
+        adjusted = row["p_value_holm"]
         low, high = row["mean"] - row["half_width"], row["mean"] + row["half_width"]
         row["verdict"] = "unfinished"
         if row["seeds"] == SEEDS:
