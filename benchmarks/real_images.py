@@ -74,7 +74,7 @@ import vitreous as vt
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.sources import open_data
-from vitreous.evaluation.classical import shown, squashed
+from vitreous.evaluation.classical import described, shown, squashed
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.preprocessing import Preprocessing
@@ -468,7 +468,7 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
     prepared = squashed(splits.summary.channels)
     learned, asked = (shown(part, prepared) for part in (splits.train, splits.test))
     kind = "gradients"
-    seen = learned.described(kind, mirrored=True)
+    seen = described(learned.pixels, kind, mirrored=True)
     assert seen.mirrored is not None
     values = np.concatenate([seen.values.numpy(), seen.mirrored.numpy()])
     targets = np.tile(splits.train.targets.strata(learned.rows), 2)
@@ -484,7 +484,7 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
             hits += int((machine.predict(values[others]) == targets[others]).sum())
         scores[cost] = hits / count
     best = max(scores, key=lambda cost: scores[cost])
-    answers = SVC(C=best).fit(values, targets).predict(asked.described(kind).values.numpy())
+    answers = SVC(C=best).fit(values, targets).predict(described(asked.pixels, kind).values.numpy())
     return {**accuracy_of(answers == splits.test.targets.strata(asked.rows)), "C": best}
 
 

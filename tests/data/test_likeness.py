@@ -142,7 +142,7 @@ def test_noise_with_copies_is_at_chance(tmp_path):
     for each in methods.baselines(splits.test):
         assert each.interval[0] < 0.5 < each.interval[1], each
     for each in methods.methods:  # by cross-fitting
-        assert methods.problem.measures.of(each.answers, methods.truth) < 0.6, each.name
+        assert methods.problem.measures.of(each.answers, methods.learned.truth) < 0.6
     for rows, others in folds_of(splits.train.targets.strata(), splits.train.together()):
         assert not set(splits.train.together(rows)) & set(splits.train.together(others))
 

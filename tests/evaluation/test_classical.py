@@ -65,8 +65,8 @@ def test_shape_and_color_tell_classes_apart_and_noise_does_not() -> None:
     data = splits(ArrayImages(pixels, targets, classes, name="made"), test=80)
     fitted = fit_classical(data)
     assert fitted.best is not None
-    assert fitted.best.name == "SVM on HOG and color"
-    assert fitted.problem.measures.of(fitted.best.answers, fitted.truth) > 0.95
+    assert fitted.best.method.name == "SVM on HOG and color"
+    assert fitted.problem.measures.of(fitted.best.answers, fitted.learned.truth) > 0.95
     assert fitted.baselines(data.test)[0].accuracy > 0.95
     null = splits(ArrayImages(pixels, rng.permutation(targets), classes, name="made"), test=80)
     assert fit_classical(null).baselines(null.test)[0].accuracy < 0.5
@@ -106,10 +106,10 @@ def test_a_machine_answers_as_scikit_learn_s(seen: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     targets = np.array(seen)[rng.integers(len(seen), size=150)]
     values = (rng.normal(size=(150, 7)) + 0.5 * targets[:, None]).astype(np.float32)
-    fitted = support_vectors(
+    fitted: Any = support_vectors(
         "", "", Seen(torch.from_numpy(values)), torch.from_numpy(targets), Problem("classification", 4)
     )
-    cost, gamma = (float(each.split()[1]) for each in fitted.settings.split(","))
+    cost, gamma = fitted.method.setting.cost, fitted.method.setting.gamma
     machine = fitted.head
     theirs = SVC(C=cost, gamma=machine.config.gamma).fit(values, targets)
     assert gamma == pytest.approx(machine.config.gamma, rel=1e-2)

@@ -18,7 +18,15 @@ from vitreous.checkpoints import hub_encoders
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.evaluation.classical import Problem, Seen, linear, mirroring_of, try_mirroring
+from vitreous.evaluation.classical import (
+    Method,
+    NeighborsSetting,
+    Problem,
+    Seen,
+    linear,
+    mirroring_of,
+    try_mirroring,
+)
 from vitreous.evaluation.measures import MEASURES
 from vitreous.evaluation.result import Metric
 from vitreous.evaluation.scores import Interval
@@ -28,9 +36,16 @@ from vitreous.tasks import task_named, trials
 from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.trial import is_open
+from vitreous.training.callbacks import Callback
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _small_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No encoder of photographs, whose features take seconds."""
+    monkeypatch.setattr(trials, "installed_encoder_names", list)
 
 
 def draw(folder: Path, count: int, *, arrows: bool = False, gray: bool = False) -> Path:
@@ -187,11 +202,13 @@ def test_the_loss_breaks_a_tie() -> None:
 
 def table_of(**answers: list[float]) -> Table:
     """A table of two classes; `answers` are the logits of the second class of each image, by family."""
-    data: Any = open_data("digits", DataConfig()).test
+    data: Any = open_data("digits", DataConfig())
     truth = torch.tensor([1] * 5 + [0] * 5)
-    table = Table(Problem("classification", 2), data, "validation", truth)
+    table = Table(data, Problem("classification", 2), data.test, "validation", truth)
     for name, logits in answers.items():
-        part = Part(name, "", None, None if name == "network" else Any, Any if name == "frozen" else None)  # type: ignore[arg-type]
+        setting = NeighborsSetting(neighbors=1, task="classification", outputs=2)
+        method = None if name == "network" else Method(name=name, sees="pixels", setting=setting)
+        part = Part(name=name, words="", method=method, begun={"task": ""} if name == "frozen" else None)
         second = torch.tensor(logits)
         table.add([part], torch.stack([-second, second], dim=1))
     return table
@@ -368,11 +385,12 @@ def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tm
 EPOCHS: dict[str, Any] = {"training": {"length": "2 epochs"}}
 
 
-def compare(data: Path, settings: dict[str, Any], tell: Any, **options: Any) -> trials.Decision:
-    """What the trials decide."""
+def compare(data: Path, settings: dict[str, Any], tell: Any, out: Path) -> tuple[trials.Decision, Table]:
+    """What the trials decide, and by which table."""
     task = task_named("classification")
     plan = task.plan(str(data), settings)
-    return trials.plan_by_trials(task, plan, settings, device=CPU, tell=tell, offline=True, **options)
+    tried = trials.Trials(task, settings, plan, CPU, tell, out, options={"offline": True})
+    return trials.plan_by_trials(tried), tried.table
 
 
 def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path) -> None:
@@ -389,12 +407,76 @@ def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path
             assert f"`vitreous predict {out} IMAGE` works from now on, and Ctrl-C keeps it" in sentence
 
     with pytest.raises(KeyboardInterrupt) as interrupt:
-        compare(data, EPOCHS, tell, out=out)
+        compare(data, EPOCHS, tell, out)
     assert said == ["1"]
     (note,) = interrupt.value.__notes__
     assert f"vitreous predict {out} IMAGE" in note
     assert f"vitreous train --resume {out}" in note
-    assert sorted(path.name for path in out.iterdir()) == ["config.toml", "model", "split.csv"]
+    files = ["config.toml", "model", "split.csv", "trials.safetensors"]
+    assert sorted(path.name for path in out.iterdir()) == files
+
+
+class Stopped(BaseException):
+    """As if the process were killed: nothing catches it, and nothing is written any more."""
+
+
+def killed(data: Path, out: Path, at: str, **options: Any) -> None:
+    """Begin a run, and kill it at the first step of its training, or when a sentence is said."""
+
+    class Kill(Callback):
+        def on_step_end(self, trainer: Any) -> None:
+            if at == "a step" and trainer.learner.step and "trial" not in str(trainer.checkpointer.folder):
+                raise Stopped
+
+    def speak(sentence: str) -> None:
+        if sentence.startswith(at) and (out / "model").exists():
+            raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vitreous.api.training.say", speak)
+        with pytest.raises(Stopped):
+            vt.train(data, out=out, callbacks=[Kill()], **options)
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return vt.load(run).state_dict()
+
+
+@pytest.mark.parametrize(("wins", "at"), [("an SVM", "a step"), ("a head", "fine-tuned")])
+def test_a_run_that_was_killed_ends_as_one_that_was_not(wins: str, at: str, tmp_path: Path) -> None:
+    """While its network learns, and while candidates are compared: the same candidates, the same model."""
+    data = draw(tmp_path / "photos", 12, gray=wins == "an SVM")
+    if wins == "an SVM":  # of small images, which no encoder suits
+        for path in data.rglob("*.png"):
+            Image.open(path).resize((28, 28)).save(path)
+    options: dict[str, Any] = {"settings": {"training": {"length": "2 steps"}}, "offline": True}
+    whole = vt.train(data, out=tmp_path / "whole", progress=False, **options)
+    killed(data, tmp_path / "run", at, **options)
+    run = vt.Run(tmp_path / "run").resume(progress=False)
+    rows, expected = ([each["name"] for each in each.result.more["candidates"]] for each in (run, whole))
+    assert rows == expected
+    assert run.evaluation.metrics == whole.evaluation.metrics
+    assert run.result.more["baselines"][0]["accuracy"] == whole.result.more["baselines"][0]["accuracy"]
+    found, theirs = weights(run.path), weights(whole.path)
+    assert found.keys() == theirs.keys()
+    assert all(torch.equal(found[name], theirs[name]) for name in theirs)
+    assert type(run.model).__name__ == type(whole.model).__name__
+
+
+def test_a_longer_run_is_compared_with_its_candidates_again(tmp_path: Path) -> None:
+    """Its network alone would be worse than what it had."""
+    data = draw(tmp_path / "photos", 20, gray=True)
+    for path in data.rglob("*.png"):
+        Image.open(path).resize((28, 28)).save(path)
+    options: dict[str, Any] = {"settings": {"training": {"length": "2 steps"}}, "offline": True}
+    run = vt.train(data, out=tmp_path / "run", progress=False, **options)
+    longer = run.resume(steps=4, progress=False)
+    assert [row["step"] for row in longer.metrics][-1] == 4
+    assert longer.evaluation.metrics == run.evaluation.metrics
+    assert len(longer.result.more["candidates"]) == len(run.result.more["candidates"])
+    next((data / "1").iterdir()).unlink()  # the candidates' answers are no longer those of these images
+    other = longer.resume(steps=6, progress=False)
+    assert type(other.model).__name__ == "ViT"
 
 
 def test_the_training_takes_the_place_of_the_first_model(tmp_path: Path) -> None:
@@ -501,15 +583,14 @@ def test_of_very_many_small_images_a_lighter_model_is_tried(
     data, said = draw(tmp_path / "photos", 40), list[str]()
     for path in data.rglob("*.png"):
         Image.open(path).resize((28, 28)).save(path)
-    decided = compare(data, EPOCHS, said.append, out=tmp_path / "few")
-    assert decided.settings == {}, "of few, the network that sees more detail needs no trial"
+    decided, _ = compare(data, EPOCHS, said.append, tmp_path / "few")
+    assert decided.training.settings == {}, "of few, the network that sees more detail needs no trial"
     for name, value in (("many small", 30.0), ("most tried", 24.0)):
         monkeypatch.setitem(trials.THRESHOLDS, name, trials.Threshold(value, ""))
     monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 4)
     held_out: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "2 epochs"}}
-    decided = compare(data, held_out, said.append, out=tmp_path / "many")
-    assert decided.table is not None
-    tried = {each.trial.name: each.trial for each in decided.table.candidates if len(each.parts) == 1}
+    decided, table = compare(data, held_out, said.append, tmp_path / "many")
+    tried = {each.trial.name: each.trial for each in table.candidates if len(each.parts) == 1}
     lighter, scratch = tried["from scratch with fewer, larger patches"], tried["from scratch"]
     better = lighter.merit > scratch.merit
-    assert decided.settings.get("model") == (trials.LIGHTER if better else None)
+    assert decided.training.settings.get("model") == (trials.LIGHTER if better else None)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vitreous.api.arguments import progress_bar
+from vitreous.api.arguments import progress_bar, say, silent
 from vitreous.checkpoints.runs import is_finished
 from vitreous.errors import InputError, LazyModule, nearest, own_warnings, printable, require_packages
 from vitreous.evaluation.result import Evaluation
@@ -26,6 +26,7 @@ from vitreous.tasks.result import RunResult
 from vitreous.tasks.training_run import Started, examined, open_run, resume_run, train_run
 from vitreous.training.callbacks import Callback, Display, Row
 from vitreous.training.clock import Clock
+from vitreous.training.config import length_of
 from vitreous.training.distributed import World, process_group
 from vitreous.training.memory import free_bytes
 from vitreous.training.precision import pick_device
@@ -33,9 +34,13 @@ from vitreous.training.trainer import Interrupted
 
 if TYPE_CHECKING:
     from matplotlib import figure as figures
-else:  # it is not installed everywhere
-    figures = LazyModule("matplotlib.figure")
 
+    from vitreous.tasks import trials
+else:  # it is not installed everywhere; few runs have compared candidates
+    figures = LazyModule("matplotlib.figure")
+    trials = LazyModule("vitreous.tasks.trials")
+
+TRIALS = "trials.safetensors"  # in a run that has compared candidates
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
 NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't start new thread"
@@ -135,17 +140,37 @@ class Run(Result):
         clock = Clock()
 
         def start(here: torch.device, world: World) -> Started:
+            where = None if data is None else str(data)
+            expected: dict[str, Any] = {
+                "command": command or str(self.config.command),
+                "task": task,
+                "data": where,
+            }
+            compared = (self.path / TRIALS).is_file()
+            if compared:
+                talk = say if progress and world.first else silent
+                begun = trials.resumed_trials(
+                    self.path,
+                    **expected,
+                    length=length_of(epochs=epochs, steps=steps, minutes=minutes),
+                    shard=shard,
+                    device=here,
+                    world=world,
+                    tell=talk,
+                )
+                if begun is not None:
+                    return begun
             opened = resume_run(
                 self.path,
-                command=command or str(self.config.command),
-                task=task,
+                **expected,
                 world=world,
                 shard=shard,
                 epochs=None if epochs is None else float(epochs),
                 steps=steps,
                 minutes=minutes,
-                data=None if data is None else str(data),
             )
+            if compared:
+                opened = trials.with_kept_trials(opened, here, world)
             return opened._replace(clock=clock)
 
         return train_in_processes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -12,19 +12,16 @@ import torch
 from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
-from vitreous.data.findings import Finding
-from vitreous.errors import InputError, LazyModule, check_free, check_utf8
+from vitreous.errors import InputError, LazyModule
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
-from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyTask, Tree
-from vitreous.tasks.training_run import Started, examined, start_run
+from vitreous.tasks.training_run import Started, start_run
 from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try, is_open
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
 from vitreous.training.distributed import WAITING, World
-from vitreous.training.run import otherwise
 
 if TYPE_CHECKING:
     from vitreous.tasks import trials
@@ -213,7 +210,17 @@ def start_training(
         recipe, begun, note, length = options.get("recipe"), init, "", None
         talk = say if options.get("progress", True) and world.first else silent
         if is_open(named, source, settings, recipe, init):
-            return start_by_trials(named, source, settings, options, here, world, talk, clock)
+            return trials.start_by_trials(
+                named,
+                source,
+                settings,
+                out=None if out is None else Path(out),
+                options={name: options.get(name) for name in ("offline", "fit_memory")},
+                device=here,
+                world=world,
+                tell=talk,
+                clock=clock,
+            )
         tried = init or ""
         if not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
             tried = encoder_to_try(named, source, settings, recipe, init) or ""
@@ -256,62 +263,3 @@ def start_training(
         waiting=waiting,
         **evaluation,
     )
-
-
-def start_by_trials(
-    task: AnyTask,
-    source: str | None,
-    settings: Tree,
-    options: Tree,
-    device: torch.device,
-    world: World,
-    tell: Callable[[str], None],
-    clock: Clock,
-) -> Started:
-    """Compare candidates in the first process, and make the run that they decide in all: each of several
-    processes then trains the same method.
-
-    Args:
-        options: of `train`.
-        clock: of the command.
-    """
-    out = None if options.get("out") is None else Path(options["out"])
-    if out is not None and world.first:  # before minutes are spent on it
-        check_free(out, otherwise(out, "train"))
-        check_utf8(str(out), "`out`")
-    plan = task.plan(source, settings)
-    task = task_named(plan.config.task)  # several labels make another task of classification
-    decision: Any = None
-    known: list[Finding] | None = None
-    if world.first:
-        known = examined(task, plan.data, tell)  # before minutes are spent on it
-        decision = trials.plan_by_trials(
-            task,
-            plan,
-            settings,
-            device=device,
-            tell=tell,
-            offline=bool(options.get("offline")),
-            out=out,
-            clock=clock,
-        )
-    theirs: trials.Decision = world.broadcast(decision and decision.for_others())
-    started = start_run(
-        task,
-        plan.data,
-        settings,
-        init=theirs.init,
-        out=out,
-        over=theirs.out,
-        device=device,
-        world=world,
-        fit_memory=options.get("fit_memory", False),
-        length=theirs.length,
-        base=theirs.settings,
-    )
-    choosing = trials.choosing(task, decision.table if decision else None, decision and decision.chosen)
-    if decision:
-        write_candidates(started.run.path, decision.table.rows())
-        for note in decision.notes:
-            tell(note)
-    return started._replace(choosing=choosing, clock=clock, known=known)

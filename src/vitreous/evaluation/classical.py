@@ -13,14 +13,15 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor, nn
 
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
@@ -31,6 +32,7 @@ from vitreous.evaluation.features import image_bytes
 from vitreous.evaluation.measures import MEASURES, Measures, Outputs, Truth
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.scores import Interval
+from vitreous.models.config_parts import Config, Positive
 from vitreous.models.descriptors import DESCRIPTORS
 from vitreous.models.ensemble import (
     KernelConfig,
@@ -107,11 +109,6 @@ class Shown(NamedTuple):
     pixels: Tensor  # uint8 (N, C, 64, 64)
     rows: Rows  # their numbers in the dataset
 
-    def described(self, kind: str, *, mirrored: bool = False) -> Seen:
-        """Return them as a descriptor has them."""
-        values = seen_by_classical(self.pixels, kind)
-        return Seen(values, seen_by_classical(self.pixels.flip(-1), kind) if mirrored else None)
-
 
 def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
     """Return how images are prepared for classical methods alone: all of them, at 64 x 64 pixels."""
@@ -142,42 +139,14 @@ def seen_by_classical(pixels: Tensor, kind: str) -> Values:
     return torch.cat([DESCRIPTORS[kind].describe(some.float()) for some in torch.split(pixels, TOGETHER)])
 
 
+def described(pixels: Tensor, kind: str, *, mirrored: bool = False) -> Seen:
+    """Return uint8 images (N, C, 64, 64), and their mirror images, as a descriptor has them."""
+    return Seen(
+        seen_by_classical(pixels, kind), seen_by_classical(pixels.flip(-1), kind) if mirrored else None
+    )
+
+
 # ---- Methods
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A method with the setting that cross-fitting has chosen.
-
-    Attributes:
-        name: in the catalog `methods` of the pages.
-        sees: a descriptor, or the name of an encoder.
-        config, head: a part of `vitreous.models.ensemble`.
-        answers: to the images that it was fitted on, each by a head that was fitted without it.
-        again: fits a head of this setting on other images.
-        settings: in words.
-        mirrored: whether it learns from mirror images, too.
-    """
-
-    name: str
-    sees: str
-    config: HeadConfig
-    head: nn.Module
-    answers: Outputs
-    again: Callable[[Seen, Truth], tuple[HeadConfig, nn.Module]]
-    settings: str
-    seconds: float
-    mirrored: bool = False
-
-    @torch.inference_mode()
-    def ask(self, values: Values) -> Outputs:
-        """Return the answers to other images."""
-        return torch.cat([self.head(some) for some in torch.split(values, 4 * TOGETHER)])
-
-    def refitted(self, seen: Seen, truth: Truth) -> Fitted:
-        """Return the method with the same setting, fitted on other images."""
-        config, head = self.again(seen, truth)
-        return replace(self, config=config, head=head)
 
 
 class Problem(NamedTuple):
@@ -205,90 +174,19 @@ class Problem(NamedTuple):
         return folds_without_classes(np.arange(len(truth)) if self.groups is None else self.groups)
 
 
-class Setting(NamedTuple):
-    """One setting of a method, in words; and how a head is fitted with it."""
-
-    words: str
-    fit: Callable[[Seen, Truth], tuple[HeadConfig, nn.Module]]
-
-
-def best_setting(
-    name: str, sees: str, settings: Sequence[Setting], seen: Seen, truth: Truth, problem: Problem
-) -> Fitted:
-    """Choose the setting of a method by what it answers to images that it was not fitted on: by the score,
-    and by the loss where that is equal. Fit it on all of them."""
-    began = time.perf_counter()
-    measures, folds = problem.measures, problem.folds(truth)
-    best: tuple[float, float] | None = None
-    for setting in settings:
-        answers = torch.zeros(len(truth), problem.outputs)
-        for known, others in folds:
-            _, head = setting.fit(seen.at(known), truth[known])
-            with torch.inference_mode():
-                answers[others] = head(seen.values[others])
-        merit = measures.of(answers, truth), -measures.loss(answers, truth)
-        if best is None or merit > best:
-            best, chosen, best_answers = merit, setting, answers
-    config, head = chosen.fit(seen, truth)
-    spent = time.perf_counter() - began
-    return Fitted(name, sees, config, head, best_answers, chosen.fit, chosen.words, spent)
-
-
-def support_vectors(
-    name: str,
-    sees: str,
-    seen: Seen,
-    truth: Truth,
-    problem: Problem,
-    gammas: Sequence[float] = GAMMAS[:1],
-) -> Fitted:
-    """Fit a support vector machine with a Gaussian kernel, on mirror images as well where that is better. All
-    distances are computed once."""
-    began = time.perf_counter()
-    scale = 1 / (seen.values.shape[1] * max(float(seen.values.var(correction=0)), 1e-12))
-    folds = problem.folds(truth)
-    views = [Seen(seen.values)] if seen.mirrored is None else [Seen(seen.values), seen]
-    best: tuple[float, float] | None = None
-    for view in views:
-        values, of = view.and_mirrored(truth)
-        distance = squared_distances(values, values)
-        for cost in COSTS:
-            for gamma in gammas:
-                how = MachineSetting(cost, scale * gamma, problem.outputs, mirrored=view.mirrored is not None)
-                scores = torch.zeros(len(truth), problem.outputs)
-                for known, others in folds:
-                    learned = known if view.mirrored is None else np.concatenate([known, known + len(truth)])
-                    near = torch.exp(-how.gamma * distance[learned][:, learned])
-                    machine, support = how.machine(near, of.numpy()[learned], values[learned])
-                    asked = torch.exp(-how.gamma * distance[others][:, learned[support]])
-                    with torch.inference_mode():
-                        scores[others] = machine.scores(asked)
-                sharpness = min(
-                    SHARPNESS, key=lambda each: problem.measures.loss(float(each) * scores, truth)
-                )
-                answers = float(sharpness) * scores
-                merit = problem.measures.of(answers, truth), -problem.measures.loss(answers, truth)
-                if best is None or merit > best:
-                    best, chosen, best_answers = merit, how._replace(sharpness=float(sharpness)), answers
-    config, head = chosen.fit(seen, truth)
-    spent = time.perf_counter() - began
-    return Fitted(
-        name, sees, config, head, best_answers, chosen.fit, chosen.words, spent, mirrored=chosen.mirrored
-    )
-
-
-class MachineSetting(NamedTuple):
-    """A setting of a support vector machine.
+class MachineSetting(Config):
+    """A support vector machine with a Gaussian kernel.
 
     Attributes:
         mirrored: whether it learns from mirror images as well.
         sharpness: of its scores as logits.
     """
 
+    kind: Literal["machine"] = "machine"
     cost: float
     gamma: float
-    classes: int
-    mirrored: bool
+    classes: Positive
+    mirrored: bool = False
     sharpness: float = 1.0
 
     @property
@@ -336,41 +234,208 @@ class MachineSetting(NamedTuple):
         return machine, support
 
 
+class NeighborsSetting(Config):
+    """The mean of the labels of the nearest images, of so many."""
+
+    kind: Literal["neighbors"] = "neighbors"
+    neighbors: Positive
+    task: str
+    outputs: Positive
+
+    @property
+    def words(self) -> str:
+        """It in words."""
+        return f"neighbors {self.neighbors}"
+
+    def fit(self, seen: Seen, truth: Truth) -> tuple[NeighborsConfig, Neighbors]:
+        """Keep the images."""
+        labels = truth.float().reshape(len(truth), -1)
+        if self.task == "classification":
+            labels = F.one_hot(truth, self.outputs).float()
+        config = NeighborsConfig(neighbors=min(self.neighbors, len(truth)), examples=len(truth))
+        head = Neighbors(config, seen.values.shape[1], self.outputs, self.task)
+        with torch.no_grad():
+            head.examples.copy_(seen.values)
+            head.labels.copy_(labels)
+        return config, head
+
+
+class LogisticSetting(Config):
+    """Logistic regression with an l2 penalty, on standardized numbers."""
+
+    kind: Literal["logistic"] = "logistic"
+    penalty: float
+    classes: Positive
+
+    @property
+    def words(self) -> str:
+        """It in words."""
+        return f"penalty {self.penalty:g}"
+
+    def fit(self, seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
+        """Fit a linear map on images."""
+        values = seen.values.numpy()
+        mean, std = values.mean(axis=0), values.std(axis=0) + 1e-6
+        weight, bias = fit_penalized(self.penalty, (values - mean) / std, truth.numpy(), self.classes)
+        weight = weight / std
+        return LinearConfig(), linear_head(torch.from_numpy(weight), torch.from_numpy(bias - weight @ mean))
+
+
+class RidgeSetting(Config):
+    """Ridge regression. slope, shift: make its answers logits."""
+
+    kind: Literal["ridge"] = "ridge"
+    penalty: float
+    task: str
+    outputs: Positive
+    slope: float = 1.0
+    shift: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """It in words."""
+        return f"penalty {self.penalty:g}"
+
+    def fit(self, seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
+        """Fit a linear map on images."""
+        std = spread_of(seen.values, self.task)
+        wanted = wanted_of(truth, self.task, self.outputs)
+        [(weight, bias)] = ridges(seen.values.double() / std, wanted, (self.penalty,))
+        return LinearConfig(), linear_head(self.slope * weight / std, self.slope * bias + self.shift)
+
+
+Setting = MachineSetting | NeighborsSetting | LogisticSetting | RidgeSetting
+
+
+class Method(Config):
+    """A method with the setting that cross-fitting has chosen: all that is needed to fit it again.
+
+    Attributes:
+        name: in the catalog `methods` of the pages.
+        sees: a descriptor, or the name of an encoder.
+        seconds: that the choice took.
+    """
+
+    name: str
+    sees: str
+    setting: Annotated[Setting, Field(discriminator="kind")]
+    seconds: float = 0.0
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether it learns from mirror images, too."""
+        return isinstance(self.setting, MachineSetting) and self.setting.mirrored
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A method that is fitted on images.
+
+    Attributes:
+        head: a part of `vitreous.models.ensemble`.
+        answers: to these images, each by a head that was fitted without it.
+    """
+
+    method: Method
+    head: nn.Module
+    answers: Outputs
+
+    @torch.inference_mode()
+    def ask(self, values: Values) -> Outputs:
+        """Return the answers to other images."""
+        return torch.cat([self.head(some) for some in torch.split(values, 4 * TOGETHER)])
+
+
+def best_setting(
+    name: str, sees: str, settings: Sequence[Setting], seen: Seen, truth: Truth, problem: Problem
+) -> Fitted:
+    """Choose the setting of a method by what it answers to images that it was not fitted on: by the score,
+    and by the loss where that is equal. Fit it on all of them."""
+    began = time.perf_counter()
+    measures, folds = problem.measures, problem.folds(truth)
+    best: tuple[float, float] | None = None
+    for setting in settings:
+        answers = torch.zeros(len(truth), problem.outputs)
+        for known, others in folds:
+            _, head = setting.fit(seen.at(known), truth[known])
+            with torch.inference_mode():
+                answers[others] = head(seen.values[others])
+        merit = measures.of(answers, truth), -measures.loss(answers, truth)
+        if best is None or merit > best:
+            best, chosen, best_answers = merit, setting, answers
+    _, head = chosen.fit(seen, truth)
+    method = Method(name=name, sees=sees, setting=chosen, seconds=time.perf_counter() - began)
+    return Fitted(method, head, best_answers)
+
+
+def support_vectors(
+    name: str,
+    sees: str,
+    seen: Seen,
+    truth: Truth,
+    problem: Problem,
+    gammas: Sequence[float] = GAMMAS[:1],
+) -> Fitted:
+    """Fit a support vector machine with a Gaussian kernel, on mirror images as well where that is better. All
+    distances are computed once."""
+    began = time.perf_counter()
+    scale = 1 / (seen.values.shape[1] * max(float(seen.values.var(correction=0)), 1e-12))
+    folds = problem.folds(truth)
+    views = [Seen(seen.values)] if seen.mirrored is None else [Seen(seen.values), seen]
+    best: tuple[float, float] | None = None
+    for view in views:
+        values, of = view.and_mirrored(truth)
+        distance = squared_distances(values, values)
+        for cost in COSTS:
+            for gamma in gammas:
+                how = MachineSetting(
+                    cost=cost,
+                    gamma=scale * gamma,
+                    classes=problem.outputs,
+                    mirrored=view.mirrored is not None,
+                )
+                scores = torch.zeros(len(truth), problem.outputs)
+                for known, others in folds:
+                    learned = known if view.mirrored is None else np.concatenate([known, known + len(truth)])
+                    near = torch.exp(-how.gamma * distance[learned][:, learned])
+                    machine, support = how.machine(near, of.numpy()[learned], values[learned])
+                    asked = torch.exp(-how.gamma * distance[others][:, learned[support]])
+                    with torch.inference_mode():
+                        scores[others] = machine.scores(asked)
+                sharpness = min(
+                    SHARPNESS, key=lambda each: problem.measures.loss(float(each) * scores, truth)
+                )
+                answers = float(sharpness) * scores
+                merit = problem.measures.of(answers, truth), -problem.measures.loss(answers, truth)
+                if best is None or merit > best:
+                    chosen = how.model_copy(update={"sharpness": float(sharpness)})
+                    best, best_answers = merit, answers
+    _, head = chosen.fit(seen, truth)
+    method = Method(name=name, sees=sees, setting=chosen, seconds=time.perf_counter() - began)
+    return Fitted(method, head, best_answers)
+
+
 def nearest_neighbors(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
     """Choose how many of the nearest images answer."""
-
-    def setting(count: int) -> Setting:
-        def fit(some: Seen, of: Truth) -> tuple[NeighborsConfig, Neighbors]:
-            labels = of.float().reshape(len(of), -1)
-            if problem.task == "classification":
-                labels = F.one_hot(of, problem.outputs).float()
-            config = NeighborsConfig(neighbors=min(count, len(of)), examples=len(of))
-            head = Neighbors(config, some.values.shape[1], problem.outputs, problem.task)
-            with torch.no_grad():
-                head.examples.copy_(some.values)
-                head.labels.copy_(labels)
-            return config, head
-
-        return Setting(f"neighbors {count}", fit)
-
-    return best_setting(name, sees, [setting(count) for count in NEIGHBORS], seen, truth, problem)
+    settings: list[Setting] = []
+    for count in NEIGHBORS:
+        settings.append(NeighborsSetting(neighbors=count, task=problem.task, outputs=problem.outputs))
+    return best_setting(name, sees, settings, seen, truth, problem)
 
 
 def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
     """Fit a linear map: ridge regression for numbers and several labels; for classes logistic regression, or
     where an image has many numbers ridge regression, which is as accurate within a point at a hundredth of
     the time."""
-    if problem.task == "classification" and seen.values.shape[1] <= MOST_LOGISTIC:
-        settings = [logistic_setting(penalty, problem.outputs) for penalty in PENALTIES]
+    classes = problem.task == "classification"
+    if classes and seen.values.shape[1] <= MOST_LOGISTIC:
+        settings: list[Setting] = []
+        for penalty in PENALTIES:
+            settings.append(LogisticSetting(penalty=penalty, classes=problem.outputs))
         return best_setting(name, sees, settings, seen, truth, problem)
     began = time.perf_counter()
-    classes = problem.task == "classification"
-    known_values = seen.values.double()
-    std = torch.ones(known_values.shape[1])
-    if classes:  # a number that hardly varies is not enlarged: of other images it may be any
-        spread = known_values.std(dim=0, correction=0)
-        std = spread.clamp_min(max(LEAST_SPREAD * float(spread.mean()), 1e-6))
-    values, targets = known_values / std, wanted_of(truth, problem)
+    values = seen.values.double() / spread_of(seen.values, problem.task)
+    targets = wanted_of(truth, problem.task, problem.outputs)
     answers = torch.zeros(len(RIDGES), len(truth), problem.outputs, dtype=torch.float64)
     for known, others in problem.folds(truth):
         for place, (weight, bias) in enumerate(ridges(values[known], targets[known], RIDGES)):
@@ -379,41 +444,33 @@ def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> 
     best = int(np.argmin(errors))
     if classes:  # of equally many right answers those that are nearer to the truth
         best = max(range(len(RIDGES)), key=lambda at: (problem.measures.of(answers[at], truth), -errors[at]))
-    penalty, chosen = RIDGES[best], answers[best]
-    slope, shift = 1.0, 0.0
+    chosen, slope, shift = answers[best], 1.0, 0.0
     if problem.task == "multilabel":
         slope, shift = as_probabilities(chosen, targets)
     if classes:
         slope = float(min(SLOPES, key=lambda each: problem.measures.loss(float(each) * chosen, truth)))
-
-    def fit(some: Seen, of: Truth) -> tuple[LinearConfig, nn.Module]:
-        [(weight, bias)] = ridges(some.values.double() / std, wanted_of(of, problem), (penalty,))
-        return LinearConfig(), linear_head(slope * weight / std, slope * bias + shift)
-
-    config, head = fit(seen, truth)
-    spent = time.perf_counter() - began
-    words = f"penalty {penalty:g}"
-    return Fitted(name, sees, config, head, (slope * chosen + shift).float(), fit, words, spent)
+    setting = RidgeSetting(
+        penalty=RIDGES[best], task=problem.task, outputs=problem.outputs, slope=slope, shift=shift
+    )
+    _, head = setting.fit(seen, truth)
+    method = Method(name=name, sees=sees, setting=setting, seconds=time.perf_counter() - began)
+    return Fitted(method, head, (slope * chosen + shift).float())
 
 
-def wanted_of(truth: Truth, problem: Problem) -> Float[Tensor, "N outputs"]:
+def spread_of(values: Values, task: str) -> Float[Tensor, " D"]:
+    """Return what ridge regression divides numbers by: for classes the spread of each; one that hardly varies
+    is not enlarged, as it may be any of other images."""
+    if task != "classification":
+        return torch.ones(values.shape[1])
+    spread = values.double().std(dim=0, correction=0)
+    return spread.clamp_min(max(LEAST_SPREAD * float(spread.mean()), 1e-6))
+
+
+def wanted_of(truth: Truth, task: str, outputs: int) -> Float[Tensor, "N outputs"]:
     """Return what ridge regression learns: numbers, shares of labels, or 1 for the class of an image."""
-    if problem.task == "classification":
-        return F.one_hot(truth, problem.outputs).double()
+    if task == "classification":
+        return F.one_hot(truth, outputs).double()
     return truth.double().reshape(len(truth), -1)
-
-
-def logistic_setting(penalty: float, classes: int) -> Setting:
-    """Return logistic regression with a penalty."""
-
-    def fit(seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
-        values = seen.values.numpy()
-        mean, std = values.mean(axis=0), values.std(axis=0) + 1e-6
-        weight, bias = fit_penalized(penalty, (values - mean) / std, truth.numpy(), classes)
-        weight = weight / std
-        return LinearConfig(), linear_head(torch.from_numpy(weight), torch.from_numpy(bias - weight @ mean))
-
-    return Setting(f"penalty {penalty:g}", fit)
 
 
 def fit_penalized(
@@ -474,10 +531,10 @@ def as_probabilities(scores: Tensor, targets: Tensor) -> tuple[float, float]:
 # ---- Which methods suit the images
 
 
-Method = tuple[str, str, Callable[..., Fitted]]  # its name, what it sees, and what fits it
+Suited = tuple[str, str, Callable[..., Fitted]]  # its name, what it sees, and what fits it
 
 
-def methods_for(data: DataSummary, problem: Problem, counts: Rows) -> list[Method]:
+def methods_for(data: DataSummary, problem: Problem, counts: Rows) -> list[Suited]:
     """Return which methods suit images of such a size, and so many classes, the most promising ones first.
 
     Args:
@@ -495,7 +552,7 @@ def methods_for(data: DataSummary, problem: Problem, counts: Rows) -> list[Metho
     if (counts > 0).sum() < 2 or counts.max() < 2:  # nothing to choose between, or to leave out
         return []
     few = (counts > 0).sum() <= MOST_CLASSES
-    methods: list[Method] = []
+    methods: list[Suited] = []
     if few and shorter >= SMALLEST:
         methods.append((SVM, "gradients", support_vectors))
     methods.append(nearest)
@@ -526,49 +583,87 @@ class Baseline(NamedTuple):
     seconds: float
 
 
+class Learned(NamedTuple):
+    """Images to learn from as classical methods see them (of many, some), with what is known of each.
+
+    Attributes:
+        groups: which of them are equal or look alike.
+        of: so many images.
+    """
+
+    pixels: Tensor  # uint8 (N, C, 64, 64)
+    rows: Rows
+    truth: Truth
+    groups: Rows
+    prepared: Preprocessing
+    of: int
+
+    def seen_by(self, method: Method) -> Seen:
+        """Return them as a method sees them; with mirror images where it learns from these."""
+        return described(self.pixels, method.sees, mirrored=method.mirrored)
+
+    def and_others(self, others: Learned) -> Learned:
+        """Return these images and others."""
+        return self._replace(
+            pixels=torch.cat([self.pixels, others.pixels]),
+            rows=np.concatenate([self.rows, others.rows]),
+            truth=torch.cat([self.truth, others.truth]),
+            groups=np.concatenate([self.groups, others.groups]),
+            of=self.of + others.of,
+        )
+
+
 class Classical(NamedTuple):
     """The methods that suit some images, fitted on all images to learn from (of many, on some)."""
 
     methods: tuple[Fitted, ...]
-    shown: Shown
-    truth: Truth
+    learned: Learned
     problem: Problem
-    of: int  # images to learn from
-    prepared: Preprocessing
 
     @property
     def best(self) -> Fitted | None:
         """Return the method of the highest cross-fitted score."""
         measures = self.problem.measures
-        return max(self.methods, key=lambda each: measures.of(each.answers, self.truth), default=None)
+        return max(self.methods, key=lambda each: measures.of(each.answers, self.learned.truth), default=None)
 
     def baselines(self, held_out: ImageDataset) -> tuple[Baseline, ...]:
         """Evaluate the methods, and the answer that knows no image, on images that none of them was fitted
         on."""
-        began = time.perf_counter()
-        if len(held_out) > MOST_ASKED:
-            held_out = held_out.subset(np.array(held_out.sample(MOST_ASKED)))
-        images = shown(held_out, self.prepared)
-        truth = held_out.targets.tensor(images.rows)
-        reading = time.perf_counter() - began
-        values: dict[str, Values] = {}
-        results = []
-        for each in self.methods:
-            began = time.perf_counter()
-            if each.sees not in values:
-                values[each.sees] = seen_by_classical(images.pixels, each.sees)
-            answers = each.ask(values[each.sees])
-            spent = each.seconds + reading + time.perf_counter() - began
-            results.append(self.baseline(each.name, answers, truth, each.settings, spent))
-        name, answers = without_images(self.truth, self.problem, len(truth))
-        return (*results, self.baseline(name, answers, truth, "", 0.0))
+        fitted = [(each.method, each.head) for each in self.methods]
+        return baselines_on(held_out, fitted, self.learned, self.problem)
 
-    def baseline(self, name: str, answers: Outputs, truth: Truth, settings: str, seconds: float) -> Baseline:
-        """Return the score of answers with its interval."""
-        measures = self.problem.measures
-        return Baseline(
-            name, measures.of(answers, truth), measures.interval(answers, truth), settings, seconds
-        )
+
+def baselines_on(
+    held_out: ImageDataset, fitted: Sequence[tuple[Method, nn.Module]], learned: Learned, problem: Problem
+) -> tuple[Baseline, ...]:
+    """Evaluate methods with their heads, and the answer that knows no image, on images that none of them was
+    fitted on."""
+    began = time.perf_counter()
+    if len(held_out) > MOST_ASKED:
+        held_out = held_out.subset(np.array(held_out.sample(MOST_ASKED)))
+    images = shown(held_out, learned.prepared)
+    truth = held_out.targets.tensor(images.rows)
+    reading = time.perf_counter() - began
+    of = f", on {len(learned.truth):,} of {learned.of:,} images" if len(learned.truth) < learned.of else ""
+    values: dict[str, Values] = {}
+    results: list[Baseline] = []
+    for method, head in fitted:
+        began = time.perf_counter()
+        if method.sees not in values:
+            values[method.sees] = seen_by_classical(images.pixels, method.sees)
+        answers = Fitted(method, head, values[method.sees]).ask(values[method.sees])
+        spent = method.seconds + reading + time.perf_counter() - began
+        results.append(baseline(method.name, answers, truth, problem, method.setting.words + of, spent))
+    name, answers = without_images(learned.truth, problem, len(truth))
+    return (*results, baseline(name, answers, truth, problem))
+
+
+def baseline(
+    name: str, answers: Outputs, truth: Truth, problem: Problem, settings: str = "", seconds: float = 0.0
+) -> Baseline:
+    """Return the score of answers with its interval."""
+    measures = problem.measures
+    return Baseline(name, measures.of(answers, truth), measures.interval(answers, truth), settings, seconds)
 
 
 def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Outputs]:
@@ -584,6 +679,26 @@ def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Out
     return "majority class", shares.log().float().expand(count, -1)
 
 
+def images_to_learn(
+    parts: Sequence[ImageDataset], prepared: Preprocessing, most: int | None = None
+) -> Learned:
+    """Read images to learn from; of more than `most` some of each part. Raises InputError: none can be
+    read."""
+    most = most or MOST_FITTED
+    count = sum(map(len, parts))
+    found: Learned | None = None
+    for part in parts:
+        some = part
+        if count > most:
+            some = part.subset(np.array(part.sample(max(most * len(part) // count, 1))))
+        read = shown(some, prepared)
+        truth, groups = some.targets.tensor(read.rows), some.together(read.rows)
+        one = Learned(read.pixels, read.rows, truth, groups, prepared, len(part))
+        found = one if found is None else found.and_others(one)
+    assert found is not None
+    return found
+
+
 def fit_classical(
     splits: Splits, problem: Problem | None = None, *, mirrored: bool = False, everything: bool = True
 ) -> Classical:
@@ -595,37 +710,22 @@ def fit_classical(
         everything: whether the validation part is learned from.
     """
     problem = problem or Problem("classification", len(splits.train.classes))
-    prepared = squashed(splits.summary.channels, splits.summary.value_range)
     parts = [splits.train]
     if everything and splits.validation is not None and len(splits.validation):
         parts.append(splits.validation)
-    count = sum(map(len, parts))
-    pixels, truth = [], []
-    rows: list[NDArray[np.int64]] = []
-    groups: list[NDArray[np.int64]] = []
-    for part in parts:
-        some = part
-        if count > MOST_FITTED:
-            some = part.subset(np.array(part.sample(max(MOST_FITTED * len(part) // count, 1))))
-        read = shown(some, prepared)
-        groups.append(some.together(read.rows))
-        pixels.append(read.pixels)
-        truth.append(some.targets.tensor(read.rows))
-        rows.append(read.rows)
-    images = Shown(torch.cat(pixels), np.concatenate(rows))
-    known = torch.cat(truth)
-    problem = problem._replace(groups=np.concatenate(groups))
-    counts = np.bincount(known.numpy(), minlength=1) if problem.task == "classification" else np.zeros(1, int)
-    of = f", on {len(known):,} of {count:,} images" if len(known) < count else ""
+    learned = images_to_learn(parts, squashed(splits.summary.channels, splits.summary.value_range))
+    problem = problem._replace(groups=learned.groups)
+    counts = np.zeros(1, int)
+    if problem.task == "classification":
+        counts = np.bincount(learned.truth.numpy(), minlength=1)
+    mirrored &= problem.task == "classification" and len(learned.truth) <= MOST_MIRRORED
     values: dict[str, Seen] = {}
     methods: list[Fitted] = []
     for name, sees, fit in methods_for(splits.summary, problem, counts):
         if sees not in values:
-            both = mirrored and problem.task == "classification" and len(known) <= MOST_MIRRORED
-            values[sees] = images.described(sees, mirrored=both and sees == "gradients")
-        fitted = fit(name, sees, values[sees], known, problem)
-        methods.append(replace(fitted, settings=fitted.settings + of))
-    return Classical(tuple(methods), images, known, problem, count, prepared)
+            values[sees] = described(learned.pixels, sees, mirrored=mirrored and sees == "gradients")
+        methods.append(fit(name, sees, values[sees], learned.truth, problem))
+    return Classical(tuple(methods), learned, problem)
 
 
 # ---- Whether mirror images help
@@ -686,7 +786,7 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
     folds, classes = folds_of(targets, some.together(images.rows)), len(some.classes)
     found = []
     for count in (1, 2, 4)[: len(views) // 2 + 1]:
-        how = MachineSetting(COSTS[0], scale, classes, mirrored=False)
+        how = MachineSetting(cost=COSTS[0], gamma=scale, classes=classes)
         right = np.zeros(len(targets), dtype=bool)
         for known, others in folds:
             learned = Seen(torch.cat([each[known] for each in values[:count]]))

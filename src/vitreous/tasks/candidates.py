@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,17 +21,18 @@ from vitreous.data.workers import loading_workers
 from vitreous.evaluation.classical import (
     MOST_FITTED,
     Baseline,
-    Classical,
     Fitted,
+    Learned,
+    Method,
     Problem,
     Rows,
     Seen,
-    Shown,
+    baselines_on,
     fit_classical,
+    images_to_learn,
     linear,
     nearest_neighbors,
     seen_by_classical,
-    shown,
     squashed,
     support_vectors,
     without_images,
@@ -41,6 +42,7 @@ from vitreous.evaluation.measures import Outputs, Truth, candidate_title
 from vitreous.evaluation.outputs import Batching, compute_outputs, number_outputs
 from vitreous.evaluation.scores import Interval
 from vitreous.languages.terminal import said, said_time
+from vitreous.models.config_parts import Config
 from vitreous.models.ensemble import (
     DescribedConfig,
     Ensemble,
@@ -53,9 +55,11 @@ from vitreous.models.ensemble import (
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent
+from vitreous.tasks import task_named
 from vitreous.tasks.task import AnyTask, Trained
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
+from vitreous.training.settings import validated
 
 FEWEST = 30  # validation images, from which on they decide; with fewer, folds of the training part do
 
@@ -114,22 +118,30 @@ class Trial:
         return said("{line}, in {time}", line=line, time=said_time(self.seconds)) if self.seconds else line
 
 
-class Part(NamedTuple):
-    """One that answers, alone or in a mean.
+class Part(Config):
+    """One that answers, alone or in a mean: all that is needed to make it again.
 
     Attributes:
         words, init: its name, as in `Trial`.
-        fitted: the method; None: a network that learns by steps.
-        frozen: the encoder whose features the method sees; None: it sees a descriptor.
+        method: None: a network that learns by steps.
+        begun: the configuration of a run that begins with the encoder whose features the method sees; None:
+            it sees a descriptor.
         columns: of the features, where it does not see all of them.
     """
 
     name: str
     words: str
-    init: str | None
-    fitted: Fitted | None = None
-    frozen: Frozen | None = None
+    init: str | None = None
+    method: Method | None = None
+    begun: dict[str, Any] | None = None
     columns: tuple[int, int] | None = None
+
+    @property
+    def family(self) -> str:
+        """Return "network", "frozen" (a head on frozen features) or "descriptor"."""
+        if self.method is None:
+            return "network"
+        return "descriptor" if self.begun is None else "frozen"
 
 
 @dataclass(frozen=True)
@@ -144,20 +156,14 @@ class Candidate:
     @property
     def learns(self) -> bool:
         """Whether a network that learns by steps is among them."""
-        return any(part.fitted is None for part in self.parts)
+        return any(part.method is None for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """An encoder as it is, its configuration for these images, and what it gives of them.
+    """An encoder as it is, and what it gives of the training images, and of those that decide where they are
+    others: of those that could be read."""
 
-    Attributes:
-        train, other: of the training images, and of those that decide where they are others.
-        rows, other_rows: the numbers of those that could be read.
-    """
-
-    name: str
-    config: RunConfig
     model: Model
     train: Seen
     rows: Rows
@@ -173,30 +179,42 @@ class Table:
         images: the validation part; where that is small, the training part, whose images are answered by
             what was fitted without them.
         truth: what is known of them.
+        content: a hash of the images, once it is asked for (`vitreous.tasks.kept_trials`).
+        learned, others, frozen: what candidates see of the images to learn from, and of those that decide
+            where they are others; read when it is needed.
     """
 
+    data: Splits
     problem: Problem
     images: ImageDataset
     measured_on: str
     truth: Truth
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     candidates: list[Candidate] = field(default_factory=list)
     reference: Trial | None = None  # the answer that knows no image
-    classical: Classical | None = None
-    other: Shown | None = None  # the images that decide as classical methods see them, where they are others
-    frozen: Frozen | None = None
+    content: str = ""
+    learned: Learned | None = None
+    others: Learned | None = None
+    frozen: dict[str, Frozen] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, data: Splits, problem: Problem) -> Table:
+    def of(cls, data: Splits, problem: Problem, device: torch.device) -> Table:
         """Return a table without candidates."""
+        images, measured_on = data.train, "cross-fitted"
         if has_validation(data):
             assert data.validation is not None
-            return cls(problem, data.validation, "validation", data.validation.targets.tensor())
-        return cls(problem, data.train, "cross-fitted", data.train.targets.tensor())
+            images, measured_on = data.validation, "validation"
+        return cls(data, problem, images, measured_on, images.targets.tensor(), device)
 
     @property
     def held_out(self) -> bool:
         """Whether the images are others than the training images."""
         return self.measured_on == "validation"
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the candidates."""
+        return {each.trial.name for each in self.candidates}
 
     def add(self, parts: Sequence[Part], outputs: Outputs, *, seconds: float = 0, speed: float = 0) -> Trial:
         """Measure a candidate, and return its row."""
@@ -265,27 +283,36 @@ def problem_of(config: RunConfig, data: Splits) -> Problem:
 # ---- Methods without steps
 
 
-def add_classical(table: Table, data: Splits, *, mirrored: bool, tell: Callable[[str], None]) -> None:
+def add_classical(table: Table, *, mirrored: bool, tell: Callable[[str], None]) -> None:
     """Add the methods that see a descriptor, and the answer that knows no image.
 
     Args:
         mirrored: whether they may learn from mirror images, as the network does.
     """
     began = time.monotonic()
-    table.classical = classical = fit_classical(data, table.problem, mirrored=mirrored, everything=False)
-    table.other = other = shown(table.images, classical.prepared) if table.held_out else None
-    reading = time.monotonic() - began - sum(each.seconds for each in classical.methods)
+    classical = fit_classical(table.data, table.problem, mirrored=mirrored, everything=False)
+    table.learned = learned = classical.learned
+    others = read_others(table, learned.prepared)
+    reading = time.monotonic() - began - sum(each.method.seconds for each in classical.methods)
     for fitted in classical.methods:
-        if other is None:
-            outputs = scattered(fitted.answers, classical.shown.rows, len(table.images))
+        method = fitted.method
+        if others is None:
+            outputs = scattered(fitted.answers, learned.rows, len(table.images))
         else:
-            values = seen_by_classical(other.pixels, fitted.sees)
-            outputs = scattered(fitted.ask(values), other.rows, len(table.images))
-        part = Part(fitted.name, f"baselines.{fitted.name}", None, fitted)
-        tell(table.add([part], outputs, seconds=reading + fitted.seconds).sentence())
-    name, outputs = without_images(classical.truth, table.problem, len(table.images))
+            values = seen_by_classical(others.pixels, method.sees)
+            outputs = scattered(fitted.ask(values), others.rows, len(table.images))
+        part = Part(name=method.name, words=f"baselines.{method.name}", method=method)
+        tell(table.add([part], outputs, seconds=reading + method.seconds).sentence())
+    name, outputs = without_images(learned.truth, table.problem, len(table.images))
     table.reference = table.measured([name], outputs, words=(f"baselines.{name}",), init=(None,))
     tell(table.reference.sentence())
+
+
+def read_others(table: Table, prepared: Preprocessing) -> Learned | None:
+    """Read the images that decide as classical methods see them, where they are not training images."""
+    if table.held_out:
+        table.others = images_to_learn([table.images], prepared, most=len(table.images))
+    return table.others
 
 
 def scattered(outputs: Outputs, rows: Rows, count: int) -> Outputs:
@@ -297,11 +324,9 @@ def scattered(outputs: Outputs, rows: Rows, count: int) -> Outputs:
 
 def add_frozen(
     table: Table,
-    data: Splits,
     name: str,
     config: RunConfig,
     *,
-    device: torch.device,
     tell: Callable[[str], None],
     columns: tuple[int, int] | None = None,
 ) -> None:
@@ -313,8 +338,9 @@ def add_frozen(
         columns: those of its features that a support vector machine sees, where it has several maps.
     """
     began = time.monotonic()
-    table.frozen = frozen = frozen_features(table, data, name, config, device)
+    table.frozen[name] = frozen = frozen_features(table, config)
     reading = time.monotonic() - began
+    begun, data = config.model_dump(mode="json"), table.data
     truth = data.train.targets.tensor(frozen.rows)
     kinds: list[tuple[str, Callable[..., Fitted]]] = [("linear", linear)]
     if table.problem.task == "classification" and len(data.train.classes) <= 200:
@@ -327,23 +353,40 @@ def add_frozen(
         answers, rows = fitted.answers, frozen.rows
         if frozen.other is not None and frozen.other_rows is not None:
             answers, rows = fitted.ask(frozen.other.columns(some).values), frozen.other_rows
-        part = Part(f"{kind} on {name}", f"candidates.{kind}", name, fitted, frozen, some)
+        part = Part(
+            name=f"{kind} on {name}",
+            words=f"candidates.{kind}",
+            init=name,
+            method=fitted.method,
+            begun=begun,
+            columns=some,
+        )
         outputs = scattered(answers, rows, len(table.images))
-        tell(table.add([part], outputs, seconds=reading + fitted.seconds).sentence())
+        tell(table.add([part], outputs, seconds=reading + fitted.method.seconds).sentence())
 
 
-def frozen_features(table: Table, data: Splits, name: str, config: RunConfig, device: torch.device) -> Frozen:
+def frozen_of(table: Table, part: Part) -> Frozen:
+    """Return the encoder whose features a part sees, with these."""
+    assert part.begun is not None
+    name = str(part.init)
+    if name not in table.frozen:
+        kind: type[RunConfig] = task_named(part.begun["task"]).config
+        table.frozen[name] = frozen_features(table, validated(part.begun, kind))
+    return table.frozen[name]
+
+
+def frozen_features(table: Table, config: RunConfig) -> Frozen:
     """Return what an encoder gives of the images; of many training images, of some."""
-    model = starting_model(config, data.train.classes)
-    images, known = data.train, np.arange(len(data.train))
+    images, known = table.data.train, np.arange(len(table.data.train))
+    model = starting_model(config, images.classes)
     if len(images) > MOST_FITTED:
         known = np.array(images.sample(MOST_FITTED))
         images = images.subset(known)
-    train, rows = features_of(model, images, config, device)
+    train, rows = features_of(model, images, config, table.device)
     if not table.held_out:
-        return Frozen(name, config, model, train, known[rows])
-    other, other_rows = features_of(model, table.images, config, device)
-    return Frozen(name, config, model, train, known[rows], other, other_rows)
+        return Frozen(model, train, known[rows])
+    other, other_rows = features_of(model, table.images, config, table.device)
+    return Frozen(model, train, known[rows], other, other_rows)
 
 
 def features_of(
@@ -365,10 +408,8 @@ def add_means(table: Table) -> list[Trial]:
     families: dict[str, Candidate] = {}
     for each in table.ranked():
         if len(each.parts) == 1:
-            [part] = each.parts
-            family = "network" if part.fitted is None else "descriptor" if part.frozen is None else "frozen"
-            families.setdefault(family, each)
-    known = {each.trial.name for each in table.candidates}
+            families.setdefault(each.parts[0].family, each)
+    known = table.names
     added: list[Trial] = []
     best = list(families.values())
     for place, first in enumerate(best):
@@ -396,35 +437,32 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     part, held_out = task.held_out_part(data)
     if held_out is None:
         return ()
-    if isinstance(trained.compared, Table) and part == "test" and trained.compared.classical is not None:
-        return fitted_on_all(trained.compared, trained.compared.classical).baselines(held_out)
+    if isinstance(trained.compared, Table) and part == "test":
+        return baselines_of_table(trained.compared, held_out)
     learned = data if part == "test" else data._replace(validation=None)
     mirrored = any(config.augmentation.flip)
     return fit_classical(learned, problem_of(config, data), mirrored=mirrored).baselines(held_out)
 
 
-def fitted_on_all(table: Table, classical: Classical) -> Classical:
-    """Return methods with the settings that they have, fitted on the images that decided as well."""
-    pixels, truth = images_to_learn(table, classical, everything=True)
-    methods: list[Fitted] = []
-    for each in classical.methods:
-        methods.append(each.refitted(seen_with_mirrors(pixels, each), truth))
-    return classical._replace(methods=tuple(methods), truth=truth)
+def baselines_of_table(table: Table, held_out: ImageDataset) -> tuple[Baseline, ...]:
+    """Return what the methods of a table that see a descriptor get on other images, with the settings that
+    they have: fitted on the images that decided as well."""
+    learned = all_described(table, squashed(table.data.summary.channels, table.data.summary.value_range))
+    fitted: list[tuple[Method, nn.Module]] = []
+    for each in table.candidates:
+        method = each.parts[0].method
+        if len(each.parts) == 1 and method is not None and each.parts[0].begun is None:
+            fitted.append((method, method.setting.fit(learned.seen_by(method), learned.truth)[1]))
+    return baselines_on(held_out, fitted, learned, table.problem)
 
 
-def images_to_learn(table: Table, classical: Classical, *, everything: bool) -> tuple[torch.Tensor, Truth]:
-    """Return the training images as classical methods see them, with what is known of each; with `everything`
-    also those that decide, where they are others."""
-    if table.other is None or not everything:
-        return classical.shown.pixels, classical.truth
-    pixels = torch.cat([classical.shown.pixels, table.other.pixels])
-    return pixels, torch.cat([classical.truth, table.images.targets.tensor(table.other.rows)])
-
-
-def seen_with_mirrors(pixels: torch.Tensor, fitted: Fitted) -> Seen:
-    """Return images as a method sees them; with mirror images where it learns from these."""
-    values = seen_by_classical(pixels, fitted.sees)
-    return Seen(values, seen_by_classical(pixels.flip(-1), fitted.sees) if fitted.mirrored else None)
+def all_described(table: Table, prepared: Preprocessing) -> Learned:
+    """Return all images to learn from as methods that see a descriptor see them: from images that are
+    prepared for these methods, or for a model."""
+    if table.learned is None or table.learned.prepared != prepared:
+        table.learned = images_to_learn([table.data.train], prepared)
+        read_others(table, prepared)
+    return table.learned if table.others is None else table.learned.and_others(table.others)
 
 
 # ---- Networks
@@ -447,70 +485,61 @@ def network_outputs(
 # ---- The model
 
 
-def final_model(
-    table: Table, chosen: Candidate, data: Splits, config: RunConfig, network: Model | None
-) -> Model:
-    """Return what was chosen as a model: methods without steps fitted on all images to learn from, the
-    validation part among them.
+def final_model(table: Table, chosen: Candidate, network: Model | None = None) -> Model:
+    """Return what was chosen as a model: methods without steps fitted on all images to learn from, those that
+    decided among them.
 
     Args:
         network: that was trained, where one answers.
     """
-    single = chosen.parts[0] if len(chosen.parts) == 1 else None
-    if single and single.fitted is None:
+    if len(chosen.parts) == 1 and chosen.learns:
         assert network is not None
         return network
-    if (
-        single
-        and single.frozen
-        and single.columns is None
-        and isinstance(single.fitted and single.fitted.config, LinearConfig)
-    ):
-        return encoder_with_head(single, table, data)
-    prepared = preprocessing_of(chosen, config, network, data)
+    prepared = preprocessing_of(table, chosen, network)
     members: list[MemberConfig] = []
     heads: list[nn.Module] = []
     networks: list[Model | None] = []
     for part in chosen.parts:
-        if part.fitted is None:
+        if part.method is None:
             assert network is not None
             members.append(MemberConfig(features=network_config(network), head=LinearConfig()))
             heads.append(network.head)
             networks.append(network)
             continue
-        if part.frozen:
-            encoder = part.frozen.model
-            seen, truth = all_frozen(part.frozen, table, data)
-            fitted = part.fitted.refitted(seen.columns(part.columns), truth)
-            members.append(
-                MemberConfig(features=network_config(encoder), head=fitted.config, columns=part.columns)
-            )
-            networks.append(encoder)
+        if part.begun:
+            frozen = frozen_of(table, part)
+            seen, truth = all_frozen(frozen, table)
+            config, head = part.method.setting.fit(seen.columns(part.columns), truth)
+            if len(chosen.parts) == 1 and part.columns is None and isinstance(head, nn.Linear):
+                return encoder_with_head(frozen.model, head, table.problem)
+            features: NetworkConfig | DescribedConfig = network_config(frozen.model)
+            networks.append(frozen.model)
         else:
-            fitted = part.fitted.refitted(*all_described(part.fitted, table, data, prepared))
-            described = DescribedConfig(kind=part.fitted.sees)
-            members.append(MemberConfig(features=described, head=fitted.config))
+            learned = all_described(table, prepared)
+            config, head = part.method.setting.fit(learned.seen_by(part.method), learned.truth)
+            features = DescribedConfig(kind=part.method.sees)
             networks.append(None)
-        heads.append(fitted.head)
-    return assembled(table.problem, members, heads, networks, prepared, data)
+        members.append(MemberConfig(features=features, head=config, columns=part.columns))
+        heads.append(head)
+    return assembled(table, members, heads, networks, prepared)
 
 
 def assembled(
-    problem: Problem,
+    table: Table,
     members: Sequence[MemberConfig],
     heads: Sequence[nn.Module],
     networks: Sequence[Model | None],
     prepared: Preprocessing,
-    data: Splits,
 ) -> Ensemble:
     """Return an ensemble of members with these heads and networks."""
+    problem = table.problem
     ensemble_config = EnsembleConfig(
         image_size=prepared.size,
         channels=prepared.channels,
         num_classes=problem.outputs,
         members=tuple(members),
     )
-    labels = None if problem.task == "regression" else list(data.train.classes)
+    labels = None if problem.task == "regression" else list(table.data.train.classes)
     model = Ensemble(ensemble_config, preprocessing=prepared, labels=labels, task=problem.task)
     with torch.no_grad():
         for own, head in zip(model.head.heads, heads, strict=True):
@@ -532,60 +561,31 @@ def network_config(model: Model) -> NetworkConfig:
     return NetworkConfig(network=without_head, mean=how.mean, std=how.std)
 
 
-def preprocessing_of(
-    chosen: Candidate, config: RunConfig, network: Model | None, data: Splits
-) -> Preprocessing:
+def preprocessing_of(table: Table, chosen: Candidate, network: Model | None) -> Preprocessing:
     """Return how images are prepared for an ensemble: as for its network, or for classical methods."""
     for part in chosen.parts:
-        if part.fitted is None:
+        if part.method is None:
             assert network is not None
             return network.preprocessing
-        if part.frozen:
-            return part.frozen.config.prepared
-    return squashed(data.summary.channels, data.summary.value_range)
+        if part.begun:
+            return frozen_of(table, part).model.preprocessing
+    return squashed(table.data.summary.channels, table.data.summary.value_range)
 
 
-def encoder_with_head(part: Part, table: Table, data: Splits) -> Model:
+def encoder_with_head(encoder: Model, head: nn.Module, problem: Problem) -> Model:
     """Return an encoder whose head is a linear map that was fitted on its features."""
-    assert part.frozen is not None
-    assert part.fitted is not None
-    model = deepcopy(part.frozen.model)
-    model.task = table.problem.task
-    if table.problem.task == "regression":
+    model = deepcopy(encoder)
+    model.task = problem.task
+    if problem.task == "regression":
         model.labels = None
-    fitted = part.fitted.refitted(*all_frozen(part.frozen, table, data))
-    model.get_submodule("head").load_state_dict(fitted.head.state_dict())
+    model.get_submodule("head").load_state_dict(head.state_dict())
     return model.eval()
 
 
-def all_frozen(frozen: Frozen, table: Table, data: Splits) -> tuple[Seen, Truth]:
+def all_frozen(frozen: Frozen, table: Table) -> tuple[Seen, Truth]:
     """Return the features of all images to learn from, and what is known of them."""
-    truth = data.train.targets.tensor(frozen.rows)
+    truth = table.data.train.targets.tensor(frozen.rows)
     if frozen.other is None or frozen.other_rows is None:
         return frozen.train, truth
-    both = zip(frozen.train, frozen.other, strict=True)
-    values, mirrored = (None if a is None or b is None else torch.cat([a, b]) for a, b in both)
-    assert values is not None
-    return Seen(values, mirrored), torch.cat([truth, table.images.targets.tensor(frozen.other_rows)])
-
-
-def all_described(fitted: Fitted, table: Table, data: Splits, prepared: Preprocessing) -> tuple[Seen, Truth]:
-    """Return what a descriptor gives of all images to learn from, as a model sees them: for a model of a
-    network its images, which are read again."""
-    classical = table.classical
-    if classical is not None and prepared == classical.prepared:
-        everything = data.validation is not None
-        pixels, truth = images_to_learn(table, classical, everything=everything)
-        return seen_with_mirrors(pixels, fitted), truth
-    parts = [part for part in (data.train, data.validation) if part is not None and len(part)]
-    count = sum(map(len, parts))
-    read_pixels: list[torch.Tensor] = []
-    known: list[Truth] = []
-    for part in parts:
-        some = part
-        if count > MOST_FITTED:
-            some = part.subset(np.array(part.sample(max(MOST_FITTED * len(part) // count, 1))))
-        read = shown(some, prepared)
-        read_pixels.append(read.pixels)
-        known.append(some.targets.tensor(read.rows))
-    return seen_with_mirrors(torch.cat(read_pixels), fitted), torch.cat(known)
+    values = torch.cat([frozen.train.values, frozen.other.values])
+    return Seen(values), torch.cat([truth, table.images.targets.tensor(frozen.other_rows)])

@@ -147,6 +147,20 @@ def start_run(
     return Started(kind, run, data, tuple(notes))
 
 
+def task_to_resume(path: Path, command: str = "train", task: str | None = None) -> AnyTask:
+    """Return the task of a run that is to be continued. Raises InputError: as `resume_run`."""
+    kind = task_of_run(path)
+    if (theirs := kind.config.command) != command:
+        if "pretrain" in (theirs, command):
+            raise InputError(of_another_command(path, theirs))
+        raise InputError(
+            f"{path} is a run of `task` {kind.name}: resume it with vitreous {theirs} --resume {path}"
+        )
+    if task is not None and task != kind.name:
+        raise InputError(f"{path} is a run of `task` {kind.name}, not {task}: leave out `task`")
+    return kind
+
+
 def resume_run(
     path: Path,
     *,
@@ -170,15 +184,7 @@ def resume_run(
     Raises:
         InputError: it is not a run, or of another command or task; or its data are gone.
     """
-    kind = task_of_run(path)
-    if (theirs := kind.config.command) != command:
-        if "pretrain" in (theirs, command):
-            raise InputError(of_another_command(path, theirs))
-        raise InputError(
-            f"{path} is a run of `task` {kind.name}: resume it with vitreous {theirs} --resume {path}"
-        )
-    if task is not None and task != kind.name:
-        raise InputError(f"{path} is a run of `task` {kind.name}, not {task}: leave out `task`")
+    kind = task_to_resume(path, command, task)
     run, note = open_run(path).with_data(data), ""
     opened = kind.open_data(run.config, run.split)
     if world.first and data is not None:
@@ -318,6 +324,7 @@ def learn(
     validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     tell: Callable[[str], None] | None = None,
     clock: Clock | None = None,
+    resumable: bool = True,
 ) -> Trained[Any, Any]:
     """Train a run's model from its newest checkpoint, or from the beginning, and save it; do not evaluate it.
 
@@ -325,6 +332,7 @@ def learn(
         validate: measures the model while it learns, in every process; by default as the task does.
         clock: of the command, whose minutes count from its beginning to its report; None: they are those of
             the training alone.
+        resumable: whether checkpoints are saved, and events for TensorBoard.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
@@ -395,6 +403,7 @@ def learn(
 
         # ---- Loop
 
+        recorders = run.callbacks(learner.step, events=resumable) if world.first else []
         trainer = Trainer(
             learner,
             material.loader,
@@ -402,8 +411,8 @@ def learn(
             training,
             seed=config.seed,
             world=world,
-            checkpointer=run.states,
-            callbacks=[*(run.callbacks(learner.step) if world.first else ()), *callbacks],
+            checkpointer=run.states if resumable else None,
+            callbacks=[*recorders, *callbacks],
             validate=validate,
             validate_every=config.evaluation.every_epochs if isinstance(config, RunConfig) else 1,
             bad=bad,

@@ -89,7 +89,7 @@ def better_beginning(
             run = Run.create(Path(folder) / "trial", with_precision(shortened(config), device))
             with warnings.catch_warnings(action="ignore"):  # that its time is short
                 try:
-                    learn(run, data, device=device)
+                    learn(run, data, device=device, resumable=False)
                     score = score_of(run.metrics()[-1])
                 except NotFinite:  # this beginning is not the best; another may learn
                     score = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
@@ -19,10 +19,13 @@ from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
 from vitreous.checkpoints.installed_encoders import installed_encoder_names
 from vitreous.data.dataset import Splits
-from vitreous.errors import InputError
+from vitreous.data.findings import Finding
+from vitreous.errors import InputError, check_free, check_utf8
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
+from vitreous.models.settings import set_leaf
 from vitreous.rng import numpy_generator
+from vitreous.tasks import task_named
 from vitreous.tasks.candidates import (
     Candidate,
     Part,
@@ -35,15 +38,27 @@ from vitreous.tasks.candidates import (
     network_outputs,
     problem_of,
 )
+from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyTask, Plan, Trained, Tree
-from vitreous.tasks.training_run import Choosing, learn, recorded_parts, with_precision
+from vitreous.tasks.training_run import (
+    Choosing,
+    Started,
+    examined,
+    learn,
+    open_run,
+    recorded_parts,
+    start_run,
+    task_to_resume,
+    with_precision,
+)
 from vitreous.tasks.trial import shortened
 from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
+from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.run import Run, default_path, with_training
+from vitreous.training.run import Run, default_path, otherwise, with_training
 from vitreous.training.trainer import NotFinite
 
 
@@ -93,31 +108,24 @@ class Training:
     @property
     def part(self) -> Part:
         """It as one that answers."""
-        return Part(self.name, f"candidates.{self.words}", self.init)
+        return Part(name=self.name, words=f"candidates.{self.words}", init=self.init)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the trials decide: the plan of the training, sentences about it, and the table.
+    """What the trials decide.
 
     Attributes:
-        settings: under the user's own.
+        training: of the network; the first one where nothing is left to train.
         length: of the training, where it is not as the settings say.
+        notes: sentences about it.
         out: the run directory, where it has a first model already.
-        chosen: the training that is done; None where nothing is left to train.
     """
 
-    init: str | None
-    settings: Tree
+    training: Training
     length: str | None
-    notes: tuple[str, ...]
-    table: Table | None
-    out: Path | None
-    chosen: Training | None
-
-    def for_others(self) -> Decision:
-        """Return it for the processes that did not try anything."""
-        return Decision(self.init, self.settings, self.length, (), None, self.out, self.chosen)
+    notes: tuple[str, ...] = ()
+    out: Path | None = None
 
 
 def limit(name: str) -> float:
@@ -125,40 +133,137 @@ def limit(name: str) -> float:
     return THRESHOLDS[name].value
 
 
-def plan_by_trials(
+def start_by_trials(
     task: AnyTask,
-    plan: Plan[RunConfig, Splits],
+    source: Any,
     settings: Tree,
     *,
-    device: torch.device,
-    tell: Callable[[str], None],
-    offline: bool,
     out: Path | None = None,
-    clock: Clock | None = None,
-) -> Decision:
-    """Try the candidates one after the other, and decide. The best so far is the model of the run directory,
-    so that there is one after seconds.
+    options: Mapping[str, Any],
+    device: torch.device,
+    world: World,
+    tell: Callable[[str], None],
+    clock: Clock,
+    kept: KeptTrials | None = None,
+) -> Started:
+    """Compare candidates in the first process, and make the run that they decide in all: each of several
+    processes then trains the same method.
 
     Args:
-        plan: of a training from scratch on the data.
-        settings: the user's own.
-        tell: takes a sentence about each candidate.
-        offline: never ask the hub.
-        out: the run directory; by default a new one in runs/.
-        clock: of the command; by default one that begins now.
-
-    Raises:
-        InputError: as `Task.plan`.
+        kept: trials of `out` that were interrupted, and go on.
+        options: offline and fit_memory, of `train`.
+        clock: of the command.
     """
-    config, data = plan.config, plan.data
-    trials = Trials(task, settings, plan, device, tell, out, clock or Clock())
-    table = trials.table
+    if out is not None and kept is None and world.first:  # before minutes are spent on it
+        check_free(out, otherwise(out, "train"))
+        check_utf8(str(out), "`out`")
+    plan = task.plan(source, settings)
+    task = task_named(plan.config.task)  # several labels make another task of classification
+    decision: Decision | None = None
+    trials: Trials | None = None
+    known: list[Finding] | None = None
+    if world.first:
+        known = examined(task, plan.data, tell)
+        trials = Trials(task, settings, plan, device, tell, out, clock, options)
+        trials.go_on(kept)
+        decision = plan_by_trials(trials)
+    theirs = world.broadcast(decision)
+    assert theirs is not None
+    started = start_run(
+        task,
+        plan.data,
+        settings,
+        init=theirs.training.init,
+        out=out,
+        over=theirs.out,
+        device=device,
+        world=world,
+        fit_memory=bool(options.get("fit_memory")),
+        length=theirs.length,
+        base=theirs.training.settings,
+    )
+    if trials:
+        write_candidates(started.run.path, trials.table.rows())
+        trials.keep(started.run.path, theirs)
+        for note in theirs.notes:
+            tell(note)
+    choose = choosing(task, trials.table if trials else None, theirs.training)
+    return started._replace(choosing=choose, clock=clock, known=known)
+
+
+def resumed_trials(
+    path: Path,
+    *,
+    command: str,
+    task: str | None,
+    data: str | None,
+    length: str | None,
+    shard: bool | None,
+    **place: Any,
+) -> Started | None:
+    """Begin again with the trials of a run that was interrupted while candidates were compared; None where it
+    was not.
+
+    Args:
+        command, task, data, length, shard: as of `vitreous.tasks.training_run.resume_run`.
+        place: device, world and tell, as of `start_by_trials`.
+    """
+    kept = kept_trials(path)
+    if kept is None or kept.decision is not None:
+        return None
+    named = task_to_resume(path, command, task)
+    run = open_run(path).with_data(data)
+    settings: dict[str, Any] = dict(kept.settings)
+    for leaf, value in (("training.length", length), ("training.machine.shard", shard)):
+        if value is not None:
+            set_leaf(settings, leaf, value)
+    settings["source"] = run.config.source
+    return start_by_trials(
+        named,
+        named.open_data(run.config, run.split),
+        settings,
+        out=path,
+        options=kept.options,
+        clock=Clock.after(kept.seconds),
+        kept=kept,
+        **place,
+    )
+
+
+def with_kept_trials(started: Started, device: torch.device, world: World) -> Started:
+    """Return a run that goes on, with the candidates among which its answer is chosen at the end."""
+    kept = kept_trials(started.run.path) if world.first else None
+    table, training = None, None
+    if kept is not None and kept.decision is not None:
+        config: Any = started.run.config
+        table = Table.of(started.data, problem_of(config, started.data), device)
+        training = Training(**kept.decision)
+        if not kept.fill(table):
+            sentence = said(
+                "the images are not those on which candidates were compared: the network alone answers"
+            )
+            return started._replace(notes=(*started.notes, sentence))
+    if not world.broadcast(table is not None):
+        return started
+    return started._replace(choosing=choosing(started.task, table, training))
+
+
+def plan_by_trials(trials: Trials) -> Decision:
+    """Try the candidates one after the other, and decide. The best so far is the model of the run directory,
+    so that there is one after seconds. Raises InputError: as `Task.plan`."""
+    task, data, settings, table, tell = (
+        trials.task,
+        trials.data,
+        trials.settings,
+        trials.table,
+        trials.tell,
+    )
     tell(said("comparing candidates on {count:,} training images", count=len(data.train)))
 
     # ---- Methods that are fitted in seconds; the best of them is the first model
 
-    mirrored = any(config.augmentation.flip)
-    add_classical(table, data, mirrored=mirrored, tell=tell)
+    if not table.candidates:
+        add_classical(table, mirrored=any(trials.plan.config.augmentation.flip), tell=tell)
     trials.keep_best()
 
     # ---- Heads on the features of an encoder
@@ -167,6 +272,7 @@ def plan_by_trials(
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
     early = trials.is_within("frozen until")
+    offline = bool(trials.options.get("offline"))
     if not is_small and early and (encoder := encoder_at_hand(task, data, settings, tell, offline=offline)):
         if encoder.name in installed_encoder_names():
             trials.add_photos(encoder.name)
@@ -182,10 +288,7 @@ def plan_by_trials(
             both: dict[str, Any] = {"training": {**linear.get("training", {}), **LORA}}
             trainings.insert(1, Training(f"LoRA of {encoder.name}", "lora", encoder.name, both))
         begun = task.plan(data, settings, init=tuned.init, base=tuned.settings)
-        add_frozen(table, data, encoder.name, begun.config, device=device, tell=tell)
-        for row in add_means(table):
-            tell(row.sentence())
-        trials.keep_best()
+        trials.add_heads(encoder.name, begun.config)
 
     # ---- Short trainings of networks
 
@@ -196,6 +299,8 @@ def plan_by_trials(
         trainings.append(Training("from scratch at 128x128", "finer", None, {"model": FINER}))
     if len(trainings) > 1 or (table.best and not is_small):
         for training in trainings:
+            if training.name in table.names:  # before it was interrupted
+                continue
             if not trials.is_within("trials until", trials.last):
                 break
             try:
@@ -229,18 +334,36 @@ class Trials:
         plan: Plan[RunConfig, Splits],
         device: torch.device,
         tell: Callable[[str], None],
-        out: Path | None,
-        clock: Clock,
+        out: Path | None = None,
+        clock: Clock | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.task, self.settings, self.plan, self.device, self.tell = task, settings, plan, device, tell
-        self.out, self.clock = out, clock
+        self.out, self.clock, self.options = out, clock or Clock(), options or {}
         self.data = plan.data
-        self.table = Table.of(plan.data, problem_of(plan.config, plan.data))
+        self.table = Table.of(plan.data, problem_of(plan.config, plan.data), device)
         self.run: Run[RunConfig] | None = None  # with the best model so far
         asked = "length" in settings.get("training", {})
         self.minutes = plan.config.training.minutes if asked else limit("minutes")
         self.asked = asked
         self.last = 0.0  # seconds of the last short trial: the next one may take as long
+
+    def go_on(self, kept: KeptTrials | None) -> None:
+        """Take the candidates of trials that were interrupted."""
+        if kept is not None and self.out is not None:
+            self.run = Run.open(self.out, type(self.plan.config))
+            kept.fill(self.table)  # of other images none of them holds
+
+    def keep(self, folder: Path, decision: Decision | None = None) -> None:
+        """Keep the candidates, and what they decided, in the run directory."""
+        keep_trials(
+            folder,
+            self.table,
+            settings=self.settings,
+            options=self.options,
+            seconds=self.clock.seconds,
+            decision=asdict(decision.training) if decision else None,
+        )
 
     def is_within(self, name: str, more: float = 0.0) -> bool:
         """Return whether there is time for something that takes so many seconds, by a threshold."""
@@ -261,8 +384,8 @@ class Trials:
             config = with_training(self.plan.config, length=length_of(steps=0))
             parts = recorded_parts(self.data)
             self.run = Run.create(self.out or default_path(self.plan.name), config, parts)
-        model = final_model(self.table, best, self.data._replace(validation=None), self.plan.config, None)
-        self.run.save_model(model)
+        self.run.save_model(final_model(self.table, best))
+        self.keep(self.run.path)
         if first:
             self.tell(
                 said(
@@ -271,6 +394,15 @@ class Trials:
                     command=predicting(self.run.path),
                 )
             )
+
+    def add_heads(self, name: str, config: RunConfig, columns: tuple[int, int] | None = None) -> None:
+        """Add heads on the features of an encoder as it is, and their means with others."""
+        if f"linear on {name}" in self.table.names:  # before it was interrupted
+            return
+        add_frozen(self.table, name, config, tell=self.tell, columns=columns)
+        for row in add_means(self.table):
+            self.tell(row.sentence())
+        self.keep_best()
 
     def add_photos(self, name: str) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
@@ -282,18 +414,8 @@ class Trials:
                 break
             begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
             widths = list(begun.config.model.stem.taken.values())
-            add_frozen(
-                self.table,
-                self.data,
-                f"{name} ({side}x{side})",
-                begun.config,
-                device=self.device,
-                tell=self.tell,
-                columns=(widths[0], sum(widths[:2])),
-            )
-            for row in add_means(self.table):
-                self.tell(row.sentence())
-            self.keep_best()
+            columns = widths[0], sum(widths[:2])
+            self.add_heads(f"{name} ({side}x{side})", begun.config, columns)
 
     def tuned_photos(self, name: str) -> Training:
         """Return the training of its Transformer layers, which leaves the stem as it is."""
@@ -331,6 +453,8 @@ class Trials:
             speed = max(speed, per_second)
         self.last = self.clock.seconds - began
         row = table.add([training.part], outputs, seconds=self.last, speed=speed)
+        if self.run is not None:
+            self.keep(self.run.path)
         self.tell(row.sentence())
 
     def note_interrupt(self, stopped: KeyboardInterrupt) -> None:
@@ -341,7 +465,7 @@ class Trials:
         stopped.add_note(
             said(
                 "stopped while candidates were compared: {run} has the best so far, {name}; use it with "
-                "{command}, or evaluate it with vitreous train --resume {path}",
+                "{command}, or go on with vitreous train --resume {path}",
                 run=self.run.path,
                 name=best.trial.title(),
                 command=predicting(self.run.path),
@@ -377,12 +501,12 @@ class Trials:
                     name=tried[name].trial.title(),
                 )
             )
-            return self.decision(training, length_of(steps=0), notes, out)
+            return Decision(training, length_of(steps=0), tuple(notes), out)
         if name in tried:
             notes.append(
                 said("training {name}, the best of the short trials", name=tried[name].trial.title())
             )
-        return self.decision(training, self.length(training, ahead), notes, out)
+        return Decision(training, self.length(training, ahead), tuple(notes), out)
 
     def length(self, training: Training, ahead: Candidate | None) -> str | None:
         """Return how long the training is: as it was asked for; else as the time allows, of which less is
@@ -392,12 +516,6 @@ class Trials:
         minutes = limit("minutes without gain") if ahead else limit("minutes")
         planned = self.task.plan(self.data, self.settings, init=training.init, base=training.settings)
         return within(planned.config.training.length, minutes)
-
-    def decision(
-        self, training: Training, length: str | None, notes: list[str], out: Path | None
-    ) -> Decision:
-        """Return what was decided."""
-        return Decision(training.init, training.settings, length, tuple(notes), self.table, out, training)
 
 
 def predicting(run: Path | None) -> str:
@@ -446,7 +564,7 @@ def trained_answers(
     with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):  # that its time is short
         run = Run.create(Path(folder) / "trial", with_precision(config, device))
         try:
-            model = learn(run, data, device=device).model.to(device)
+            model = learn(run, data, device=device, resumable=False).model.to(device)
             outputs = network_outputs(
                 model,
                 data.validation,
@@ -470,13 +588,14 @@ def choosing(task: AnyTask, table: Table | None, training: Training | None) -> C
     """
 
     def choose(trained: Trained[RunConfig, Splits], **options: Any) -> tuple[Any, list[str]]:
-        world, run, config = options["world"], trained.run, trained.run.config
+        world, run = options["world"], trained.run
         sentences, alone = list[str](), True
         if world.first and table is not None and training is not None:
             chosen = last_comparison(table, training, trained, options)
             alone = chosen is None or (chosen.learns and len(chosen.parts) == 1)
             if not alone and chosen is not None:
-                model = final_model(table, chosen, trained.data, config, network_in(trained))
+                network: Any = trained.model
+                model = final_model(table, chosen, network)
                 run.save_model(model)
                 trained = trained._replace(model=model)
             if chosen is not None:
@@ -518,12 +637,7 @@ def last_comparison(
 
 def of_training(candidate: Candidate, training: Training) -> bool:
     """Return whether the network of a candidate is that of a training."""
-    return all(part.fitted is not None or part.name == training.name for part in candidate.parts)
-
-
-def network_in(trained: Trained[RunConfig, Splits]) -> Any:
-    """Return the network that was trained."""
-    return trained.model
+    return all(part.method is not None or part.name == training.name for part in candidate.parts)
 
 
 def kept(table: Table, chosen: Candidate) -> str:

@@ -146,7 +146,7 @@ class Checkpointer:
     def files_of_run(self) -> list[Path]:
         """Return what a resumed run reads: each checkpoint's JSON file after its tensors, as on the disk."""
         run = self.folder.parent
-        facts = [run / name for name in ("config.toml", "split.csv", "metrics.jsonl")]
+        facts = [run / name for name in ("config.toml", "split.csv", "trials.safetensors", "metrics.jsonl")]
         shards = sorted(path for path in self.folder.glob("step-*.shards/*") if path.is_file())
         return [*filter(Path.is_file, facts), *shards, *sorted(self.folder.glob("step-*.json"))]
 

@@ -15,6 +15,11 @@ class Clock:
     began: float = field(default_factory=time.perf_counter)
     used: float = field(default_factory=time.process_time)
 
+    @classmethod
+    def after(cls, seconds: float) -> Clock:
+        """Return the clock of a command that had taken so many seconds when it was interrupted."""
+        return cls(time.perf_counter() - seconds, time.process_time() - seconds)
+
     @property
     def seconds(self) -> float:
         """Seconds since then."""

@@ -258,9 +258,10 @@ class Run(Generic[ConfigT]):
         self.states.restore(learner, world)
         return learner
 
-    def callbacks(self, step: int) -> list[Callback]:
-        """Open what records the metrics from a step on."""
-        return [MetricsFile(self.path / "metrics.jsonl", step=step), TensorBoard(self.path, step=step)]
+    def callbacks(self, step: int, *, events: bool = True) -> list[Callback]:
+        """Open what records the metrics from a step on. events: whether TensorBoard has them, too."""
+        metrics = MetricsFile(self.path / "metrics.jsonl", step=step)
+        return [metrics, TensorBoard(self.path, step=step)] if events else [metrics]
 
     @contextmanager
     def tracked(self) -> Iterator[tuple[Tracker, ...]]:

@@ -1,0 +1,122 @@
+"""What a run keeps of its trials: the candidates with their answers, and what they decided. A run that was
+interrupted goes on with it, and ends as one that was not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from vitreous.data.dataset import ImageDataset
+from vitreous.evaluation.scores import Interval
+from vitreous.tasks.candidates import Candidate, Part, Table, Trial
+from vitreous.tasks.task import Tree
+from vitreous.whole_files import whole
+
+FILE = "trials.safetensors"  # in a run
+
+
+@dataclass(frozen=True)
+class KeptTrials:
+    """The trials of a run, as they are kept.
+
+    Attributes:
+        settings: the user's own.
+        options: of the command, by their names.
+        seconds: that the command had taken.
+        decision: the fields of a `vitreous.tasks.trials.Decision`; None before it.
+        tree: the rest, which `fill` reads.
+    """
+
+    settings: Tree
+    options: Mapping[str, Any]
+    seconds: float
+    decision: Mapping[str, Any] | None
+    tree: Mapping[str, Any]
+    file: Path
+
+    def fill(self, table: Table) -> bool:
+        """Give a table the candidates. Return False, and give it none, where it is of other images."""
+        if self.tree["content"] != content_of(table):
+            return False
+        if reference := self.tree["reference"]:
+            table.reference = trial_of(reference)
+        with safe_open(self.file, "pt") as answers:
+            for number, each in enumerate(self.tree["candidates"]):
+                parts = tuple(Part(**part) for part in each["parts"])
+                outputs = answers.get_tensor(str(number))
+                table.candidates.append(Candidate(parts, outputs, trial_of(each["trial"])))
+        return True
+
+
+def keep_trials(
+    folder: Path,
+    table: Table,
+    *,
+    settings: Tree,
+    options: Mapping[str, Any],
+    seconds: float,
+    decision: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the trials into a run. The rest is as of `KeptTrials`."""
+    answers: dict[str, torch.Tensor] = {}
+    candidates: list[dict[str, Any]] = []
+    for number, each in enumerate(table.candidates):
+        answers[str(number)] = each.outputs.float().contiguous()
+        parts = [part.model_dump(mode="json") for part in each.parts]
+        candidates.append({"parts": parts, "trial": asdict(each.trial)})
+    tree = {
+        "settings": settings,
+        "options": options,
+        "seconds": seconds,
+        "decision": decision,
+        "content": content_of(table),
+        "candidates": candidates,
+        "reference": asdict(table.reference) if table.reference else None,
+    }
+    with whole(folder / FILE) as partial:
+        save_file(answers, partial, metadata={"trials": json.dumps(tree, default=str)})
+
+
+def kept_trials(folder: Path) -> KeptTrials | None:
+    """Return the trials of a run; None where there were none, or the file is damaged."""
+    file = folder / FILE
+    try:
+        with safe_open(file, "pt") as answers:
+            tree = json.loads((answers.metadata() or {})["trials"])
+        return KeptTrials(
+            tree["settings"], tree["options"], float(tree["seconds"]), tree["decision"], tree, file
+        )
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError):
+        return None
+
+
+def trial_of(tree: Mapping[str, Any]) -> Trial:
+    """Return a row of the table as it was."""
+    lists = {name: tuple(tree[name]) for name in ("words", "init")}
+    return Trial(**{**tree, **lists, "interval": Interval(*tree["interval"])})
+
+
+def content_of(table: Table) -> str:
+    """Return a hash of the images that candidates learned from, and of those that decided."""
+    if table.content:
+        return table.content
+    digest = hashlib.blake2b(table.measured_on.encode(), digest_size=20)
+    parts: list[ImageDataset] = [table.data.train]
+    if table.held_out:
+        parts.append(table.images)
+    for images in parts:
+        rows = np.arange(len(images))
+        names = [images.name(row) for row in range(len(images))]
+        digest.update(json.dumps([names, images.fingerprints(rows)]).encode())
+        digest.update(images.targets.tensor().numpy().tobytes())
+    table.content = digest.hexdigest()
+    return table.content
