@@ -19,10 +19,11 @@ import vitreous
 from vitreous.api.training import OF_IMAGES
 from vitreous.checkpoints.formats import formats as checkpoint_formats
 from vitreous.cli import COMMANDS, app
+from vitreous.extensions import tasks
 from vitreous.languages.terminal import meaning_of, summary_of
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
-from vitreous.tasks import TASKS, task_named
+from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
 from vitreous.training.config import RunConfig
 
@@ -148,7 +149,7 @@ def configurations() -> list[type[BaseModel]]:
             for part in classes_in(field.annotation):
                 add(part)
 
-    for name in TASKS:
+    for name in tasks():
         add(task_named(name).config)
     for kind in (BiTConfig, vitreous.Preprocessing, vitreous.SegmenterConfig, vitreous.TransformerConfig):
         add(kind)
@@ -167,14 +168,14 @@ class TaskOptions(Generated):
 
     def run(self) -> list[nodes.Node]:
         option, yes, no = self.heads("task-options")
-        tasks = [task for task in map(task_named, TASKS) if task.config.command == "train"]
-        known = {task.name: task.about.options.get("train", frozenset()) for task in tasks}
+        trained = [task for task in map(task_named, tasks()) if task.config.command == "train"]
+        known = {task.name: task.about.options.get("train", frozenset()) for task in trained}
         alike: dict[tuple[str, ...], list[str]] = {}  # options by what the tasks say
         for name in (*OF_IMAGES, "batch_size auto"):
-            cells = tuple(yes if name in known[task.name] else no for task in tasks)
+            cells = tuple(yes if name in known[task.name] else no for task in trained)
             alike.setdefault(cells, []).append(f"`--{name.replace('_', '-')}`")
         rows = [[", ".join(names), *cells] for cells, names in alike.items() if no in cells]
-        heads = (option, *(f"`{task.name}`" for task in tasks))
+        heads = (option, *(f"`{task.name}`" for task in trained))
         return [table(heads, [list(map(paragraph, row)) for row in rows])]
 
 
@@ -183,7 +184,7 @@ class TaskConfigurations(Generated):
 
     def run(self) -> list[nodes.Node]:
         rows = []
-        for task in map(task_named, TASKS):
+        for task in map(task_named, tasks()):
             fields, usual = task.config.model_fields, RunConfig.model_fields
             own = ", ".join(
                 f"`{path}`" for name in fields if name not in usual for path in groups(name, fields)

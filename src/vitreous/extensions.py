@@ -1,9 +1,10 @@
-"""What is added to the core: the table of the add-ons, and what one of them can contribute.
+"""The tables that everything else is found by: of the tasks, and of the add-ons with what one of them can
+contribute. They import nothing heavy; what they name by an address "module:name" is imported with `imported`
+where it is needed.
 
 An add-on is a folder of `vitreous/addons/`. It imports the core, and the core knows it by a row of `ADDONS`
-alone. `ADDON` in its `__init__.py`, which imports nothing heavy, says what it contributes, by addresses
-"module:name"; the core asks `addons()` where it lists commands, public names, tasks and so on, and imports
-what it needs with `imported`.
+alone. `ADDON` in its `__init__.py` says what it contributes; the core asks `addons()` where it lists
+commands, public names, tasks and so on.
 """
 
 from __future__ import annotations
@@ -13,24 +14,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
 ADDONS = (
     *("optimize", "serving", "segmentation", "text"),
     *("self_supervision", "studies", "learn_page"),
 )
-
-
-# Tasks of the core that train a head; the outputs of the last are numbers in the unit of the labels.
-NUMBERS = "regression"
-HEADED = ("classification", "multilabel", NUMBERS)
-
-
-def gives_numbers(model: object) -> bool:
-    """Return whether the outputs of a model are numbers in the unit of its labels. They are computed in
-    float32: bfloat16 has three digits of them, int8 two."""
-    return getattr(getattr(model, "model", model), "task", None) == NUMBERS
 
 
 class Command(NamedTuple):
@@ -77,11 +67,19 @@ class Kind(NamedTuple):
     overridable: bool = True
 
 
-class AddedTask(NamedTuple):
-    """A task: where it is, and what the core asks of it before it is imported.
+# What the outputs of a model's head are: logits of classes that exclude each other or that do not, numbers in
+# the unit of the labels, or something that only its task can read.
+Outputs = Literal["softmax", "sigmoid", "number", "own"]
+CLASSES: tuple[Outputs, ...] = ("softmax", "sigmoid")
+
+
+class TaskRow(NamedTuple):
+    """A row of the table of tasks: where a task is, and what is asked of it before it is imported.
 
     Attributes:
         module: in whose `DEFINED` it is.
+        outputs: what the outputs of its models are: whatever has a model and no task (exported files, the
+            programs that run them, averages of views) reads answers by this.
         command: that trains it.
         pipeline: what the Hugging Face hub calls it.
         check: the address of a function (data, workers=) that returns the report of `data check`; "" where
@@ -93,12 +91,25 @@ class AddedTask(NamedTuple):
     """
 
     module: str
+    outputs: Outputs = "own"
     command: str = "train"
     pipeline: str = ""
     check: str = ""
     folders: tuple[tuple[str, ...], ...] = ()
     of_texts: bool = False
     data_help: str = ""
+
+
+# The tasks of the core, to which a program can add its own; those of add-ons are in their rows. The first is
+# that of a head without a task.
+IMAGE_CLASSES = "vitreous.tasks.classification"
+TASKS = {
+    "classification": TaskRow(IMAGE_CLASSES, outputs="softmax", pipeline="image-classification"),
+    "multilabel": TaskRow(IMAGE_CLASSES, outputs="sigmoid", pipeline="image-classification"),
+    "regression": TaskRow("vitreous.tasks.regression", outputs="number"),
+    "masked-patch": TaskRow("vitreous.tasks.pretraining.task", command="pretrain"),
+    "mae": TaskRow("vitreous.tasks.pretraining.task", command="pretrain"),
+}
 
 
 class DataKind(NamedTuple):
@@ -140,7 +151,7 @@ class Addon:
 
     commands: Mapping[str, Command] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    tasks: Mapping[str, AddedTask] = field(default_factory=dict)
+    tasks: Mapping[str, TaskRow] = field(default_factory=dict)
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     formats: tuple[str, ...] = ()
     sources: Mapping[str, DataKind] = field(default_factory=dict)
@@ -186,16 +197,31 @@ def imported(address: str) -> Any:
     return getattr(import_module(module), name)
 
 
-@cache
-def added_tasks() -> Mapping[str, AddedTask]:
-    """Return the tasks of all add-ons."""
-    return {name: task for addon in addons().values() for name, task in addon.tasks.items()}
+def tasks() -> Mapping[str, TaskRow]:
+    """Return every task by its name, those of the core first."""
+    rows = dict(TASKS)
+    for addon in addons().values():
+        rows |= addon.tasks
+    return rows
 
 
 def objectives() -> tuple[str, ...]:
-    """Return the objectives of pre-training; the first is that of a run which names none."""
-    added = (name for name, task in added_tasks().items() if task.command == "pretrain")
-    return (*added, "masked-patch", "mae")
+    """Return the objectives of pre-training, those of add-ons first; the first is that of a run which names
+    none."""
+    names = [name for name, row in tasks().items() if row.command == "pretrain"]
+    return tuple(sorted(names, key=TASKS.__contains__))
+
+
+def outputs_of(model: object) -> Outputs:
+    """Return what the outputs of a model are, or of what has one as `model`; of a head without a task those
+    of a classifier, of a task that is in no table its own."""
+    return outputs_of_task(getattr(getattr(model, "model", model), "task", None))
+
+
+def outputs_of_task(name: str | None) -> Outputs:
+    """Return what the outputs of a model for a task are."""
+    row = tasks().get(next(iter(TASKS)) if name is None else name)
+    return row.outputs if row else "own"
 
 
 def recipe_files(command: str) -> list[Path]:
@@ -208,7 +234,7 @@ def recipe_files(command: str) -> list[Path]:
 
 def task_of_folders(classes: Collection[str]) -> str | None:
     """Return the task of an add-on, where what was taken for classes are the folders of its data."""
-    for name, task in added_tasks().items():
+    for name, task in tasks().items():
         kinds = [set(classes) & set(names) for names in task.folders]
         if kinds and all(kinds) and len(classes) == len(kinds):
             return name
@@ -217,7 +243,7 @@ def task_of_folders(classes: Collection[str]) -> str | None:
 
 def task_of_texts() -> str:
     """Return the task of an add-on that learns labels that are texts; "" where there is none."""
-    return next((name for name, task in added_tasks().items() if task.of_texts), "")
+    return next((name for name, task in tasks().items() if task.of_texts), "")
 
 
 def contributed(what: str) -> Iterator[Any]:

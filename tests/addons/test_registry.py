@@ -62,7 +62,6 @@ def test_the_core_works_without_addons() -> None:
 import vitreous.extensions
 vitreous.extensions.ADDONS = ()
 vitreous.extensions.addons.cache_clear()
-vitreous.extensions.added_tasks.cache_clear()
 import importlib
 importlib.reload(vitreous)
 from vitreous.cli import COMMANDS, CORE, run
@@ -70,8 +69,8 @@ assert COMMANDS == CORE and run(["--help"]) == 0
 import vitreous as vt
 for name in vt.__all__:
     assert getattr(vt, name) is not None, name
-from vitreous.tasks import TASKS, task_named
-for name in TASKS:
+from vitreous.tasks import task_named
+for name in vitreous.extensions.tasks():
     task_named(name)
 assert vt.list_formats() and vt.list_models()
 import sys

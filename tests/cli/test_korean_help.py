@@ -20,7 +20,7 @@ from rich.cells import cell_len
 
 import vitreous
 from vitreous.cli import ADDED, COMMANDS, CORE, app, run
-from vitreous.extensions import ADDONS, added_tasks, addons
+from vitreous.extensions import ADDONS, addons, tasks
 from vitreous.languages import speaking, unreadable
 from vitreous.languages.terminal import catalog, meaning_of
 
@@ -59,7 +59,7 @@ def test_no_sentence_about_an_option_is_left_over() -> None:
         assert sentences.keys() - {"summary"} <= names, command
         shared |= names - sentences.keys()
     assert KOREAN["options"].keys() <= shared
-    of_data = {name for name, task in added_tasks().items() if task.data_help}
+    of_data = {name for name, task in tasks().items() if task.data_help}
     assert KOREAN["data"].keys() == of_data
 
 

@@ -26,8 +26,8 @@ from rich.console import Console
 import vitreous
 from environments import environment, extras_in, packages_in
 from vitreous.cli import COMMANDS, app
-from vitreous.extensions import ADDONS
-from vitreous.tasks import TASKS, task_named
+from vitreous.extensions import ADDONS, tasks
+from vitreous.tasks import task_named
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(
@@ -185,7 +185,7 @@ def headings(page: str, language: str) -> set[str]:
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("page", PAGES)
 def test_settings_that_a_page_names_exist(page: str, language: str) -> None:
-    text, configs = text_of(page, language), [task_named(name).config for name in TASKS]
+    text, configs = text_of(page, language), [task_named(name).config for name in tasks()]
     names = {name for config in configs for name in config.model_fields}
     written = r"((?:%s)(?:\.[a-z_0-9]+)+)"
     named = set(re.findall(rf"--set ['\"]?{written % '|'.join(names)}=", text))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from vitreous.errors import InputError
+from vitreous.extensions import tasks
 from vitreous.models.bit import BiTConfig
-from vitreous.tasks import TASKS, task_named
+from vitreous.tasks import task_named
 from vitreous.training.config import RunConfig
 from vitreous.training.recipes import NAMES, recipe
 from vitreous.training.settings import configure, leaves, to_toml, validated
@@ -181,7 +182,7 @@ def test_every_field_of_every_configuration_is_described() -> None:
                 for each in held(field.annotation):
                     add(each)
 
-    for kind in (*(task_named(name).config for name in TASKS), BiTConfig):
+    for kind in (*(task_named(name).config for name in tasks()), BiTConfig):
         add(kind)
     assert len(kinds) > 20
     missing = [

@@ -15,7 +15,7 @@ from vitreous.data.examinations import DataReport, Diagnosis
 from vitreous.data.packing import Packed, Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule, nearest, require_packages, utf8_name, writing_to
-from vitreous.extensions import added_tasks, imported
+from vitreous.extensions import imported, tasks
 from vitreous.languages import speaking
 from vitreous.outside import local_path, read_regular, read_text
 from vitreous.tasks.doctor import examine_data, examine_run
@@ -66,7 +66,7 @@ def check_data(
             of such a report would be replaced.
     """
     data = data_source(data) if is_frame(data) else data
-    checks = {name: imported(task.check) for name, task in added_tasks().items() if task.check}
+    checks = {name: imported(task.check) for name, task in tasks().items() if task.check}
     if task == "classification":
         found = check_classes(data, None if report is None else Path(report), workers, language)
     elif task not in checks:

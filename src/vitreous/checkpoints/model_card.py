@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vitreous import __version__
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.errors import InputError
-from vitreous.extensions import added_tasks
+from vitreous.extensions import tasks
 from vitreous.models.config import Origin
 from vitreous.models.model import Model
 
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from vitreous.checkpoints.format import Format
 
 LIBRARIES = {"timm": "timm", "huggingface": "transformers"}  # whose from_pretrained opens the folder
-PIPELINES: dict[str | None, str] = {
-    None: "image-feature-extraction",
-    "classification": "image-classification",
-    "multilabel": "image-classification",
-}
 USES = {
     "timm": 'model = timm.create_model("local-dir:{path}", pretrained=True)',
     "huggingface": 'model = transformers.AutoModel.from_pretrained("{path}")',
@@ -68,9 +63,10 @@ def header(model: Model, license: str | None, library: str) -> Iterator[str]:
     yield f"library_name: {library}"
     if license:
         yield f"license: {license}"
-    pipelines = {name: task.pipeline for name, task in added_tasks().items() if task.pipeline}
-    if tag := (PIPELINES | pipelines).get(model.task):
-        yield f"pipeline_tag: {tag}"
+    row = tasks().get(model.task or "")
+    pipeline = "image-feature-extraction" if model.task is None else row.pipeline if row else ""
+    if pipeline:
+        yield f"pipeline_tag: {pipeline}"
     if model.origin and (source := re.match(r"hf:([\w.-]+/[\w.-]+)", model.origin.source)):
         yield f"base_model: {source[1]}"
     yield "tags: [vision-transformer, vitreous]"

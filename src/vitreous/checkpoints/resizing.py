@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, nearest
-from vitreous.extensions import HEADED
+from vitreous.extensions import outputs_of
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model, WithEncoder
 from vitreous.models.vit import ViT
@@ -160,7 +160,9 @@ def with_head(model: Model, num_classes: int | None) -> Model:
             "`init`"
         )
     config = model.config.checked(model.config.model_dump(), {"num_classes": num_classes})
-    task = None if num_classes is None else model.task if model.task in HEADED else "classification"
+    # Outputs that only their task can read are not those of a head of zeros: it is a classifier's.
+    named = (model.task if outputs_of(model) != "own" else None) or "classification"
+    task = None if num_classes is None else named
     changed: Model = meta_model(config, preprocessing=model.preprocessing, task=task, origin=model.origin)
     weights = {name: weight for name, weight in stored(model).items() if not name.startswith("head.")}
     like = next(iter(weights.values()))

@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 
 from vitreous.errors import InputError
-from vitreous.extensions import added_tasks
+from vitreous.extensions import tasks
 from vitreous.languages.terminal import said
 from vitreous.outside import read_text
 
@@ -96,9 +96,7 @@ def check_data_present(source: str, path: Path, otherwise: str) -> None:
 
 def command_of(tree: Mapping[str, object]) -> str:
     """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
-    if "pretraining" in tree:
-        return "pretrain"
-    task = added_tasks().get(str(tree.get("task")))
+    task = tasks().get(str(tree.get("task")))
     return task.command if task else "train"
 
 

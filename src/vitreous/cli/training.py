@@ -26,7 +26,7 @@ from vitreous.cli.options import (
 )
 from vitreous.cli.printing import print_json, print_metrics, print_named
 from vitreous.errors import InputError
-from vitreous.extensions import HEADED, added_tasks
+from vitreous.extensions import tasks
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
 
@@ -141,10 +141,7 @@ DATA_HELP = (
     "digits (the default), a folder with a sub-folder for each class, a manifest (CSV, TSV, Parquet), "
     "shards, cifar10:PATH, hf:NAME"
 )
-TASKS = (
-    *HEADED[1:],
-    *(name for name, task in added_tasks().items() if task.command == "train"),
-)
+TASKS = [name for name, task in tasks().items() if task.command == "train"]
 AUTO_BATCH = Annotated[
     int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
 ]
@@ -232,7 +229,7 @@ class ImageOptions(TypedDict, total=False):
 class OwnTrainOptions(TypedDict, total=False):
     task: Annotated[
         Text,
-        Parameter(help=f"classification (the default), {', '.join(TASKS)}"),
+        Parameter(help=f"{TASKS[0]} (the default), {', '.join(TASKS[1:])}"),
     ]
     recipe: Annotated[
         Text,
@@ -260,9 +257,7 @@ def train(
     data: Annotated[
         str | None,
         Parameter(
-            help="; ".join(
-                (DATA_HELP, *(task.data_help for task in added_tasks().values() if task.data_help))
-            )
+            help="; ".join((DATA_HELP, *(task.data_help for task in tasks().values() if task.data_help)))
         ),
     ] = None,
     /,

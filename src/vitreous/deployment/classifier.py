@@ -13,7 +13,8 @@ from vitreous.checkpoints.weights import check_finite
 from vitreous.deployment.answers import Choice, Prediction, label_columns
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import AveragedViews
-from vitreous.models.model import Runnable, WithEncoder
+from vitreous.extensions import outputs_of
+from vitreous.models.model import Runnable, WithEncoder, as_probabilities
 
 
 def output_labels(model: Runnable | AveragedViews) -> list[str]:
@@ -35,7 +36,7 @@ class ClassPredictor:
     """A model ready to classify.
 
     Args:
-        model: with a head. Where its task is "multilabel", each class is a question of its own, and the
+        model: with a head. Where each class is a question of its own, as those of several labels are, the
             probabilities need not sum to one.
         device: where to compute.
 
@@ -57,7 +58,7 @@ class ClassPredictor:
         return self.activated(check_finite(self.model(images.to(self.device)).float()))
 
     def activated(self, logits: Float[Tensor, "B classes"]) -> Float[Tensor, "B classes"]:
-        return logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1)
+        return as_probabilities(logits, outputs_of(self.model))
 
     def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, object]:
         """Return the most probable label of each preprocessed image, its probability, and those of all."""

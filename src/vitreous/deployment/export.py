@@ -31,8 +31,8 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.int8 import with_int8_products
 from vitreous.deployment.programs import PIXELS, format_named, formats
 from vitreous.errors import InputError, require_packages, writing_to
-from vitreous.extensions import contributed
-from vitreous.models.model import Model, WithEncoder, modes_restored
+from vitreous.extensions import CLASSES, contributed, outputs_of
+from vitreous.models.model import Model, WithEncoder, as_probabilities, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import upright
 from vitreous.results import Result
@@ -370,7 +370,7 @@ class FromPixels(nn.Module):
                 f"`with_preprocessing` cannot express {how.resize} and {how.interpolation}: it can crop and "
                 "squash, bilinear and bicubic, for classifiers"
             )
-        if model.task not in ("classification", "multilabel") or model.config.num_classes is None:
+        if outputs_of(model) not in CLASSES or model.config.num_classes is None:
             raise InputError(
                 "`with_preprocessing` writes a program that gives probabilities, and the model has none: "
                 f"its task is {model.task}, with {model.config.num_classes or 'no'} classes"
@@ -401,7 +401,7 @@ class FromPixels(nn.Module):
         images = torch.where(lost_rows > torch.clamp_min(2 * lost_columns, 0.0), rows_first, columns_first)
         factor, shift = self.get_buffer("factor"), self.get_buffer("shift")
         logits = self.model(images.float() * factor + shift)
-        return (logits.sigmoid() if self.model.task == "multilabel" else logits.softmax(dim=-1),)
+        return (as_probabilities(logits, outputs_of(self.model)),)
 
     def weights(self, count: int, size: Tensor, target: Tensor, kept: int) -> Float[Tensor, "kept count"]:
         """The weight of each of `count` lines in each of the `kept` lines in the middle of `target`."""

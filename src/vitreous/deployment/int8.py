@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitreous.errors import InputError
-from vitreous.extensions import gives_numbers
+from vitreous.extensions import outputs_of
 
 INT8 = 127  # the largest number of int8 whose negative is one, too
 TINIEST = 1e-12  # of a scale: rows of zeros have one
@@ -42,7 +42,7 @@ def with_int8_products(model: nn.Module) -> nn.Module:
     """Return a copy whose linear layers multiply in int8; a head that gives numbers stays as it is, as in
     bf16. Raises InputError: it has none before the head."""
     copied = copy.deepcopy(model)
-    numbers = gives_numbers(copied)
+    numbers = outputs_of(copied) == "number"
     layers = []
     for path, module in copied.named_modules():
         for name, child in module.named_children():

@@ -19,11 +19,11 @@ from vitreous.data.workers import in_order, worker_count
 from vitreous.deployment.answers import Choice, Columns, Prediction, label_columns
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
 from vitreous.errors import utf8_name
+from vitreous.extensions import CLASSES, outputs_of_task
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import BadImage, Stored, upright
 
 Prepared = Image.Image | NDArray[np.float32]  # upright; or as the model takes it, (C, H, W)
-TASKS = ("classification", "multilabel")
 MANY = 4000  # images: for more, loading PyTorch and compiled loops is worth it
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
 
@@ -99,7 +99,8 @@ def open_torchless(file: Path) -> Exported | None:
     if format is None or format.package is None:
         return None
     found = open_exported(file)
-    return found if found.about["task"] in TASKS and found.about["model"].get("num_classes") else None
+    of_classes = outputs_of_task(found.about["task"]) in CLASSES
+    return found if of_classes and found.about["model"].get("num_classes") else None
 
 
 def prepared(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
@@ -122,7 +123,7 @@ def probabilities(found: Exported, images: Sequence[Prepared]) -> Float[np.ndarr
         return np.concatenate(rows)
     batch = np.stack([image for image in images if isinstance(image, np.ndarray)])
     logits = found.compute(batch, 1)[0].astype(np.float32)
-    if found.about["task"] == "multilabel":
+    if outputs_of_task(found.about["task"]) == "sigmoid":
         return np.exp(-np.logaddexp(0, -logits))  # without an overflow
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)

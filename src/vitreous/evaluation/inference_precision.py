@@ -15,7 +15,7 @@ from torch import nn
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageList
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.extensions import gives_numbers
+from vitreous.extensions import outputs_of
 from vitreous.languages.terminal import said
 from vitreous.models.bit import BiT
 from vitreous.models.model import Runnable
@@ -58,7 +58,7 @@ def automatic_precision(
     """
     if wanted != "auto" or weights_type(model) != torch.float32:
         return answering_precision(wanted, device, model)
-    comparable = isinstance(model, ViT | BiT) and not gives_numbers(model)
+    comparable = isinstance(model, ViT | BiT) and outputs_of(model) != "number"
     if not comparable or pick_precision("auto", device, getattr(model.config, "width", WIDE)) == "fp32":
         return "fp32"
     record = None if folder is None else folder / AGREED

@@ -21,7 +21,7 @@ from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError, utf8_name
-from vitreous.extensions import gives_numbers
+from vitreous.extensions import outputs_of
 from vitreous.models.model import Runnable, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import BadImage, Stored
@@ -306,10 +306,11 @@ class AveragedViews(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
         shown = views(images, mirrored=self.mirrored)
-        if gives_numbers(self):
+        meaning = outputs_of(self.model)
+        if meaning == "number":
             return torch.stack([number_outputs(self.model, view) for view in shown]).mean(dim=0)
         outputs = torch.stack([self.model(view).float() for view in shown])
-        if self.task == "multilabel":
+        if meaning == "sigmoid":
             return outputs.sigmoid().mean(dim=0).logit(eps=1e-7)
         return outputs.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs))
 

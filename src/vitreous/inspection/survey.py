@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from vitreous.evaluation.outputs import Progress
+from vitreous.extensions import CLASSES, outputs_of
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.measures import (
     attention_distance,
@@ -145,6 +146,7 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
     token = config.num_prefix_tokens + patch[0] * config.grid[1] + patch[1]
     images = images.to(next(model.parameters()).device)
     weights = readout_of(model, images)
+    of_classes = config.num_classes is not None and outputs_of(model) in CLASSES
     flows: list[Tensor] = []  # of all layers so far, as one
     features, predictions = [], []
 
@@ -161,7 +163,7 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
     with capture_attention(model, reduce=measures) as attention:
         for z in layer_tokens(model, images):
             features.append(z[:, config.num_prefix_tokens :].mean(dim=1).float().cpu())
-            if config.num_classes is not None:
+            if of_classes:
                 predictions.append(logit_lens(model, z).float().cpu())
     measured = [torch.stack(layers, dim=1) for layers in zip(*attention.maps, strict=True)]
     distance, entropy, reading, asked = measured

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from vitreous.extensions import HEADED, added_tasks, addons, objectives
+from vitreous.extensions import addons, objectives, tasks
 from vitreous.languages import extend, language_of_locale
 from vitreous.results import duration
 
@@ -80,12 +80,13 @@ def values_of_options(language: str) -> dict[str, str]:
     """Return what add-ons contribute to sentences about options of the core."""
     words = catalog(language)
     first, *others = objectives()
-    added = {name: task for name, task in added_tasks().items() if task.command == "train"}
+    _, *trained = (name for name, task in tasks().items() if task.command == "train")
+    data = {name: task.data_help for name, task in tasks().items() if task.data_help}
     return {
         "objective": first,
         "objectives": ", ".join(others),
-        "tasks": ", ".join((*HEADED[1:], *added)),
-        "data": "".join(f"; {words['data'].get(name, task.data_help)}" for name, task in added.items()),
+        "tasks": ", ".join(trained),
+        "data": "".join(f"; {words['data'].get(name, english)}" for name, english in data.items()),
     }
 
 

@@ -17,6 +17,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.extensions import Outputs, outputs_of_task
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config, Positive, Sides, setting
@@ -243,13 +244,14 @@ class Neighbors(nn.Module):
         nearest = distance.topk(count, dim=1, largest=False).indices
         votes = torch.linspace(1 + DECIDING, 1, count, device=distance.device)
         mean = (self.labels[nearest] * (votes / votes.sum())[:, None]).sum(dim=1)
-        return mean if self.task == "regression" else as_logits(mean, self.task, count)
+        meaning = outputs_of_task(self.task)
+        return mean if meaning == "number" else as_logits(mean, meaning, count)
 
 
-def as_logits(shares: Float[Tensor, "B classes"], task: str | None, count: int) -> Float[Tensor, "B classes"]:
+def as_logits(shares: Float[Tensor, "B classes"], meaning: Outputs, count: int) -> Float[Tensor, "B classes"]:
     """Return the logits of shares among so many votes; one vote more is spread over all classes, so that none
     is impossible."""
-    if task == "multilabel":
+    if meaning == "sigmoid":
         smooth = (shares * count + 0.5) / (count + 1)
         return smooth.log() - (1 - smooth).log()
     return ((shares * count + 1 / shares.shape[1]) / (count + 1)).log()
@@ -300,7 +302,7 @@ class Together(nn.Module):
             for head, part, columns in zip(self.heads, parts, self.columns, strict=True):
                 found.append(head(part if columns is None else part[:, columns[0] : columns[1]]))
             outputs = torch.stack(found)
-            return self.scale * mean_answer(outputs, self.task)
+            return self.scale * mean_answer(outputs, outputs_of_task(self.task))
 
 
 def head_of(member: MemberConfig, width: int, outputs: int, task: str | None) -> nn.Module:
@@ -312,13 +314,13 @@ def head_of(member: MemberConfig, width: int, outputs: int, task: str | None) ->
     return nn.Linear(width, outputs)
 
 
-def mean_answer(outputs: Float[Tensor, "M B outputs"], task: str | None) -> Float[Tensor, "B outputs"]:
+def mean_answer(outputs: Float[Tensor, "M B outputs"], meaning: Outputs) -> Float[Tensor, "B outputs"]:
     """Return what several say together: the mean of numbers, or the logits of the mean of probabilities."""
     if len(outputs) == 1:
         return outputs[0]
-    if task == "regression":
+    if meaning == "number":
         return outputs.mean(dim=0)
-    if task == "multilabel":
+    if meaning == "sigmoid":
         yes, no = F.logsigmoid(outputs).logsumexp(dim=0), F.logsigmoid(-outputs).logsumexp(dim=0)
         return yes - no
     return outputs.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs))

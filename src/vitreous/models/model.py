@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.extensions import imported, kind_of
+from vitreous.extensions import Outputs, imported, kind_of
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
@@ -58,6 +58,15 @@ class WithEncoder(nn.Module):
     def features(self, images: Images) -> Float[Tensor, "B D"]:
         """The pooled tokens of the encoder."""
         return self.encoder.features(images)
+
+
+def as_probabilities(logits: Float[Tensor, "B classes"], outputs: Outputs) -> Float[Tensor, "B classes"]:
+    """Return the probability of each class. Raises InputError: such outputs are not of classes."""
+    if outputs == "sigmoid":
+        return logits.sigmoid()
+    if outputs == "softmax":
+        return logits.softmax(dim=-1)
+    raise InputError("the model does not give classes: `vitreous.predict` reads what its task gives")
 
 
 def encoder_of(model: nn.Module) -> nn.Module:

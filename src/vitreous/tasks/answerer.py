@@ -11,9 +11,9 @@ from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews
-from vitreous.extensions import addons, kinds
+from vitreous.extensions import addons, kinds, tasks
 from vitreous.outside import Hub, Local, local_path, parse_place
-from vitreous.tasks import TASKS, task_named
+from vitreous.tasks import task_named
 from vitreous.tasks.task import AnyTask, module_of
 from vitreous.training.run import of_another_command
 
@@ -35,7 +35,7 @@ def task_of(model: object) -> AnyTask | None:
     """
     if not isinstance(model, str | Path):
         name = getattr(module_of(model), "task", None)
-        return task_named(name) if name in TASKS else None
+        return task_named(name) if name in tasks() else None
     place = parse_place(model)
     path = local_copy(place, DESCRIPTIONS) if isinstance(place, Hub) else local_path(model)
     check_finished(path)
@@ -49,7 +49,7 @@ def task_of(model: object) -> AnyTask | None:
             name = PUBLISHED.get(str(described.get("model_type")))
             if described.get("format") == "vitreous":
                 name = described.get("task")
-            return task_named(name) if name in TASKS else None
+            return task_named(name) if name in tasks() else None
     if path.exists():
         return None
     named = (kind.task for kind in kinds().values() if kind.prefix and str(model).startswith(kind.prefix))

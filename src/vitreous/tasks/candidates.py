@@ -41,6 +41,7 @@ from vitreous.evaluation.features import cached_features, feature_outputs
 from vitreous.evaluation.measures import Outputs, Truth, candidate_title
 from vitreous.evaluation.outputs import Batching, compute_outputs, number_outputs
 from vitreous.evaluation.scores import Interval
+from vitreous.extensions import outputs_of_task
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.config_parts import Config
 from vitreous.models.ensemble import (
@@ -424,7 +425,7 @@ def add_means(table: Table) -> list[Trial]:
 
 def mean_of(first: Outputs, second: Outputs, task: str) -> Outputs:
     """Return what two say together."""
-    return mean_answer(torch.stack([first, second]), task)
+    return mean_answer(torch.stack([first, second]), outputs_of_task(task))
 
 
 # ---- On the held-out part

@@ -26,7 +26,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.extensions import gives_numbers
+from vitreous.extensions import outputs_of
 from vitreous.inspection.drawing import draw
 from vitreous.inspection.page import framed, templates_of
 from vitreous.inspection.runs.report import label_of
@@ -35,6 +35,7 @@ from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.config import ViTConfig
+from vitreous.models.model import as_probabilities
 from vitreous.models.stored import ImageLike
 from vitreous.models.vit import ViT
 from vitreous.results import Result
@@ -125,7 +126,7 @@ def write_learn_page(
         "bundled": bundled,
         "temperature": model.temperature,
         "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
-        "multilabel": model.task == "multilabel",
+        "multilabel": outputs_of(model) == "sigmoid",
         "parameters": parameters,
         "config": {**model.config.model_dump(mode="json"), "head_dim": model.config.resolved_head_dim},
         "resize": {"kind": prepared.resize, "fraction": prepared.crop_fraction, "mean": prepared.mean},
@@ -205,7 +206,7 @@ def reason_against(model: nn.Module) -> str | None:
     if not isinstance(model, ViT):
         return f"it runs the encoder of the ViT paper in the page, and this is a {type(model).__name__}"
     config = model.config
-    if gives_numbers(model):
+    if outputs_of(model) == "number":
         return "it shows how the answer for a class forms, and this model predicts a number"
     if config.num_classes is None:
         return "it shows how an answer forms, and this model has no head"
@@ -231,8 +232,7 @@ def reason_against(model: nn.Module) -> str | None:
 
 @torch.inference_mode()
 def probabilities(model: ViT, images: Tensor) -> Tensor:
-    logits = model(images)
-    return logits.sigmoid() if model.task == "multilabel" else logits.softmax(dim=-1)
+    return as_probabilities(model(images), outputs_of(model))
 
 
 def tensors_of(model: ViT) -> Iterator[tuple[str, Tensor]]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from vitreous.deployment.programs import PIXELS
 from vitreous.errors import InputError, require_packages
-from vitreous.extensions import NUMBERS
+from vitreous.extensions import outputs_of_task
 
 if TYPE_CHECKING:
     import openvino
@@ -86,7 +86,7 @@ def exact_nodes(graph: GraphProto, task: str | None, *, prepares: bool) -> list[
 
     if prepares:
         return before(next(node for node in graph.node if casts_to_float32(node)))
-    if task != NUMBERS:
+    if outputs_of_task(task) != "number":
         return []
     logits, features = (before(makers[output.name]) for output in graph.output)
     return [name for name in logits if name not in features]
@@ -104,7 +104,7 @@ def exact_operations(graph: openvino.Model, task: str | None, *, prepares: bool)
 
     if prepares:
         return before(next(each for each in graph.get_ordered_ops() if converts_to_float32(each)))
-    if task != NUMBERS:
+    if outputs_of_task(task) != "number":
         return []
     logits, features = (before(output.get_node()) for output in graph.outputs)
     return [name for name in logits if name not in features]

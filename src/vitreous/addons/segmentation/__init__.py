@@ -1,6 +1,6 @@
 """A class for each pixel of an image (Segmenter, arXiv 2105.05633)."""
 
-from vitreous.extensions import AddedTask, Addon, Kind
+from vitreous.extensions import Addon, Kind, TaskRow
 
 HERE = "vitreous.addons.segmentation"
 
@@ -22,7 +22,7 @@ ADDON = Addon(
     },
     names={"Segmenter": f"{HERE}.model", "SegmenterConfig": f"{HERE}.model"},
     tasks={
-        "segmentation": AddedTask(
+        "segmentation": TaskRow(
             f"{HERE}.task",
             pipeline="image-segmentation",
             check=f"{HERE}.checking:check_masks",

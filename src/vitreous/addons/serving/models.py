@@ -15,7 +15,7 @@ from vitreous.deployment.answers import Prediction
 from vitreous.deployment.classifier import ClassPredictor, output_labels
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import number_outputs
-from vitreous.extensions import NUMBERS
+from vitreous.extensions import Outputs
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.inspection.measures import readout_attention, readout_of, rollout_map, to_grid
@@ -283,8 +283,8 @@ class Regressor(ServedModel):
         return answers
 
 
-# Which tasks can be served, and how.
-KINDS = {"classification": Classifier, "multilabel": Classifier, NUMBERS: Regressor}
+# How models are served, by what their outputs are.
+KINDS: dict[Outputs, type[ServedModel]] = {"softmax": Classifier, "sigmoid": Classifier, "number": Regressor}
 
 
 def attention_map(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vitreous import __version__
 from vitreous.addons.serving.models import Regressor, ServedModel
-from vitreous.extensions import NUMBERS
+from vitreous.extensions import outputs_of
 from vitreous.inspection.page import templates_of
 from vitreous.languages import phrase, words
 from vitreous.models.vit import ViT
@@ -34,7 +34,7 @@ def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
         "trained": about["trained"],
         "main": offered[0],  # predict; embed without a head
         "key": served.endpoints[0].key,
-        "exclusive": model.task != "multilabel",  # probabilities add up to 1
+        "exclusive": outputs_of(model) != "sigmoid",  # probabilities add up to 1
         "classes": len(served.labels),
         "named": bool(model.labels),  # else the labels are numbers
     }
@@ -47,7 +47,7 @@ def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
         .render(
             title=about["name"],
             about=about,
-            kind=NUMBERS if isinstance(served, Regressor) else "classification",
+            kind="regression" if isinstance(served, Regressor) else "classification",
             facts=facts,
             offered=offered,
             commands=EXAMPLE.format(name=offered[0]),

@@ -28,6 +28,7 @@ from vitreous.checkpoints.weights import meta_model
 from vitreous.data.workers import one_core, worker_count
 from vitreous.errors import InputError
 from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.extensions import outputs_of, outputs_of_task
 from vitreous.languages import speaking
 from vitreous.models.model import Program
 from vitreous.outside import local_path
@@ -51,14 +52,14 @@ def load(spec: str, *, device: str, precision: str, limits: Limits, language: st
     place = pick_device(device)
     fast = fastest(spec, precision, device, {})
     task, model = open_answerer(fast, fresh=True)
-    if task.name not in KINDS:
+    if outputs_of_task(task.name) not in KINDS:
         raise InputError(f"{task.about.noun} cannot be served: vitreous predict answers for files")
     path = local_path(spec)
     folder = path / "model" if (path / "model").is_dir() else path
     if isinstance(model, Program) and precision == "bf16":
         raise InputError(f"{model.path} computes in the precision it was written in: use fp32")
     chosen = automatic_precision(model, None, precision, place, folder=folder, say=say)
-    kind = ServedModel if model.config.num_classes is None else KINDS[task.name]
+    kind = ServedModel if model.config.num_classes is None else KINDS[outputs_of(model)]
     served = kind(model, place, precision=chosen, most_pixels=limits.pixels)
     counted = meta_model(model.config) if isinstance(model, Program) else model
     about = {

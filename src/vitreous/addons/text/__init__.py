@@ -1,6 +1,6 @@
 """Models that write text: the Transformer of 2017, which translates, and a decoder that reads images."""
 
-from vitreous.extensions import AddedTask, Addon, Command, Kind
+from vitreous.extensions import Addon, Command, Kind, TaskRow
 
 HERE = "vitreous.addons.text"
 BUILD = f"{HERE}.transformer:build_sequence_model"
@@ -47,13 +47,13 @@ ADDON = Addon(
         "Transformer": f"{HERE}.transformer",
     },
     tasks={
-        "captioning": AddedTask(
+        "captioning": TaskRow(
             f"{HERE}.captioning",
             check=f"{HERE}.captions:check_texts",
             of_texts=True,
             data_help="with --task captioning a manifest whose label is the text",
         ),
-        "translation": AddedTask(f"{HERE}.translation", command="translate train"),
+        "translation": TaskRow(f"{HERE}.translation", command="translate train"),
     },
     formats=(
         f"{HERE}.published:MARIAN",

@@ -190,7 +190,7 @@ def labels_of(source: Source) -> list[str] | None:
     return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels
 
 
-# What the outputs of a head mean, as config.json's `problem_type` names it.
+# The tasks of transformers' heads, as config.json's `problem_type` names it.
 PROBLEMS = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
