@@ -187,7 +187,7 @@ def test_shared_positions_are_one_table() -> None:
         ("vit-b16", {}, "did you mean 'ViT-B/16'?"),
         ("ViT-X/16", {}, "unknown size 'X'"),
         ("BiT-R51x1", {}, "did you mean 'R50'?"),
-        ("R50+ViT-B/8", {}, "not a multiple of the ResNet's stride"),
+        ("R50+ViT-B/8", {}, "not a multiple of the stem's stride"),
         ("R50+ViT-B/16", {"stem": {"kind": "resnet", "width_factor": 0.25}}, "not a multiple of 0.5"),
         ("BiT-R50x1", {"width_factor": 0.3}, "not a multiple of 0.5"),
         ("BiT-R50x1", {"layers": ()}, "model.layers: Tuple should have at least 1 item"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import printable
-from vitreous.languages import phrase, unreadable
+from vitreous.languages import named, phrase, unreadable
 from vitreous.languages.terminal import rates, said, word
 from vitreous.results import text_table, text_width
 
@@ -73,7 +73,7 @@ def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]]
         if metric.interval:
             low, high = map(metric.text, metric.interval)
             interval = said("{low} to {high}", low=low, high=high)
-        rows.append((phrase(f"metrics.{name}"), metric.text(), interval))
+        rows.append((named(f"metrics.{name}", metric.label), metric.text(), interval))
     first = next(iter(evaluation.metrics.values()))
     for each in baselines:
         low, high = map(first.text, each["interval"])

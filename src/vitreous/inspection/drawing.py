@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import InputError, LazyModule, nearest
 from vitreous.extensions import imported, kind_of
-from vitreous.languages import phrase, words
+from vitreous.languages import in_language, phrase, words
 from vitreous.models.config import ViTConfig
 
 if TYPE_CHECKING:
@@ -211,7 +211,8 @@ def draw_model(config: ViTConfig) -> Canvas:
     y = 184.0
     # Projection.
     canvas.line((WIDTH / 2, y - 6), (WIDTH / 2, y + 14))
-    stem = words("drawing.projection") if patches else words(f"drawing.stem-{config.stem.kind}")
+    title = in_language(config.stem.title)
+    stem = phrase("drawing.stem", stem=title) if title else words("drawing.projection")
     canvas.box(MARGIN, y + 16, WIDTH - 2 * MARGIN, 34, "patch", stem)
     canvas.line((WIDTH / 2, y + 52), (WIDTH / 2, y + 72))
     canvas.text(WIDTH / 2 + 10, y + 67, size(count, width), "soft", "start")

@@ -15,7 +15,7 @@ from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, rgb
 from vitreous.inspection.measures import map_words, to_grid
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.survey import Lens, Survey, survey
-from vitreous.languages import phrase, words
+from vitreous.languages import in_language, phrase, words
 from vitreous.layers.embedding import AddedPositions
 from vitreous.models.config import ViTConfig
 from vitreous.models.ensemble import Ensemble
@@ -33,8 +33,7 @@ def model_summary(model: Model) -> str:
         return ensemble_summary(model)
     if not isinstance(model, ViT | WithEncoder):
         return phrase("models.bit", c=model.config)
-    stem = words("models.stems")[model.config.stem.kind]
-    return phrase("models.vit", c=model.config, stem=f" {stem}" if stem else "")
+    return phrase("models.vit", c=model.config, stem=in_language(model.config.stem.title))
 
 
 def ensemble_summary(model: Ensemble) -> str:

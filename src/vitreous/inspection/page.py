@@ -21,7 +21,7 @@ from markupsafe import Markup
 from vitreous import __version__
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
-from vitreous.languages import CURRENT, filled, percentage, phrase, words
+from vitreous.languages import CURRENT, filled, named, percentage, phrase, words
 from vitreous.results import Result
 from vitreous.whole_files import whole, write_text
 
@@ -50,7 +50,13 @@ LOADER = PackageLoader("vitreous.inspection", "templates")
 TEMPLATES = Environment(loader=LOADER, autoescape=True, **OPTIONS)
 TEMPLATES.policies["json.dumps_function"] = finite_json
 TEMPLATES.filters |= {"data_uri": data_uri, "percent": percentage}
-TEMPLATES.globals |= {"phrase": phrase, "words": words, "language": CURRENT.get, "text_of": text_of}
+TEMPLATES.globals |= {
+    "phrase": phrase,
+    "named": named,
+    "words": words,
+    "language": CURRENT.get,
+    "text_of": text_of,
+}
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
 
 

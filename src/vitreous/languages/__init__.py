@@ -77,8 +77,22 @@ def words(path: str) -> Any:
     """Return what the catalog has at a dotted path, such as "exhibits.curves": a tree of words, or a text."""
     found = catalog(CURRENT.get())
     for name in path.split("."):
+        if name not in found:
+            raise KeyError(f"no {CURRENT.get()}.toml has {path}: add it beside its like, in every language")
         found = found[name]
     return found
+
+
+def named(path: str, otherwise: str, /, **values: object) -> str:
+    """Return the text at a dotted path of the catalog, with its values. A name that no catalog has, such as a
+    metric of someone's own task, has the words `otherwise`."""
+    group, _, name = path.partition(".")
+    return phrase(path, **values) if name in words(group) else filled(otherwise, values)
+
+
+def in_language(texts: Mapping[str, str] | None) -> str:
+    """Return the text that is spoken of a part that has its own, for each language; "" of None."""
+    return texts[CURRENT.get()] if texts else ""
 
 
 def phrase(path: str, /, **values: object) -> str:

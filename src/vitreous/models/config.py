@@ -196,29 +196,7 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
             )
         if size < patch and config.edge == "drop":
             yield f"image size {size} is less than one patch of {patch}: use at least {patch}"
-    stem, (rows, columns) = config.stem, config.patch_size
-    if stem.kind == "convolution" and {rows, columns} != {math.prod(stem.strides)}:
-        yield (
-            f"the convolution stem's strides multiply to {math.prod(stem.strides)}, the patch size is "
-            f"{rows}x{columns}: they must be equal"
-        )
-    if any(side % stem.cell for side in config.patch_size):
-        network = "ResNet" if stem.kind == "resnet" else "EfficientNet"
-        yield (
-            f"patch size {rows}x{columns} is not a multiple of the {network}'s stride {stem.cell}, the "
-            "pixels of one cell of its feature map"
-        )
-    if stem.kind == "efficientnet-lite" and not stem.projection:
-        if config.width != stem.channels:
-            yield (
-                f"without a projection the width is that of the feature map: set width to {stem.channels}, "
-                f"not {config.width}, or stem.projection to true"
-            )
-        if {rows, columns} != {stem.cell}:
-            yield (
-                f"without a projection a token is one cell of {stem.cell}x{stem.cell} pixels: set patch_size "
-                f"to {stem.cell}"
-            )
+    yield from config.stem.contradictions(config.patch_size, config.width)
 
     width, heads = config.width, config.heads
     if config.head_dim is None and width % heads:

@@ -4,7 +4,7 @@ positions."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
@@ -89,7 +89,30 @@ class Config(BaseModel):
             raise InputError(explain(error, "model", cls)) from None
 
 
-class PatchStemConfig(Config):
+class StemConfig(Config):
+    """What turns pixels into tokens. A stem says here everything that other parts of the package ask of it.
+
+    Attributes:
+        title: what is before the projection, in each language of the pages; None where nothing is.
+    """
+
+    title: ClassVar[Mapping[str, str] | None] = None
+
+    @property
+    def cell(self) -> int:
+        """Pixels from one cell, which patches are made of, to the next: more than 1 of a feature map."""
+        return 1
+
+    def contradictions(self, patch: tuple[int, int], width: int) -> Iterator[str]:
+        """A sentence for each reason why the stem cannot make tokens of this width of such patches."""
+        if any(side % self.cell for side in patch):
+            yield (
+                f"patch size {patch[0]}x{patch[1]} is not a multiple of the stem's stride {self.cell}, the "
+                "pixels of one cell of its feature map"
+            )
+
+
+class PatchStemConfig(StemConfig):
     """Patches of P x P pixels, projected linearly (Eq. 1)."""
 
     kind: Literal["patch"] = setting("patch", "one linear map of each patch")
@@ -99,7 +122,6 @@ class PatchStemConfig(Config):
     )
     norm_before: bool = setting(False, "LayerNorm on the flat patch (linear form)")
     norm_after: bool = setting(False, "LayerNorm on the projected patch (linear form)")
-    cell: ClassVar[int] = 1  # a patch is made of pixels
 
     @model_validator(mode="after")
     def _norms_of_the_linear_form(self) -> PatchStemConfig:
@@ -110,7 +132,7 @@ class PatchStemConfig(Config):
         return self
 
 
-class ConvolutionStemConfig(Config):
+class ConvolutionStemConfig(StemConfig):
     """3x3 convolutions before the tokens (arXiv 2106.14881); the strides' product is the patch size."""
 
     kind: Literal["convolution"] = setting("convolution", "a few convolutions before the tokens")
@@ -119,7 +141,7 @@ class ConvolutionStemConfig(Config):
     norm: Literal["layer", "instance"] = setting(
         "layer", "over all channels together, or each by itself: blind to brightness and contrast"
     )
-    cell: ClassVar[int] = 1
+    title = {"en": "convolutions", "ko": "합성곱"}
 
     @model_validator(mode="after")
     def _same_length(self) -> ConvolutionStemConfig:
@@ -128,6 +150,13 @@ class ConvolutionStemConfig(Config):
                 f"{len(self.widths)} widths but {len(self.strides)} strides: give as many of each"
             )
         return self
+
+    def contradictions(self, patch: tuple[int, int], width: int) -> Iterator[str]:
+        if {*patch} != {math.prod(self.strides)}:
+            yield (
+                f"the convolution stem's strides multiply to {math.prod(self.strides)}, the patch size is "
+                f"{patch[0]}x{patch[1]}: they must be equal"
+            )
 
 
 class ResNetConfig(Config):
@@ -172,7 +201,7 @@ class ResNetConfig(Config):
         return int(4 * 2 ** max(len(self.layers) - 1, 0))
 
 
-class ResNetStemConfig(ResNetConfig):
+class ResNetStemConfig(StemConfig, ResNetConfig):
     """A ResNet's feature map instead of pixels: the hybrids of section 3.1. The patch then counts cells of
     the feature map times the ResNet's stride, so `patch_size` stays in pixels."""
 
@@ -181,6 +210,7 @@ class ResNetStemConfig(ResNetConfig):
     widths: tuple[Positive, ...] | None = setting(
         None, "output channels of each stage; None: width_factor * 256, 512, 1024, 2048"
     )
+    title = {"en": "a ResNet", "ko": "ResNet"}
 
     @property
     def output_widths(self) -> tuple[int, ...]:
@@ -188,7 +218,6 @@ class ResNetStemConfig(ResNetConfig):
 
     @property
     def cell(self) -> int:
-        """Pixels from one cell of the feature map, which patches are made of, to the next."""
         return self.stride
 
 
@@ -207,7 +236,7 @@ LITE0_BLOCKS = sum(stage[0] for stage in LITE0_STAGES)
 LITE0_LAST_WIDTH = 1280  # channels of the 1x1 convolution after the last block
 
 
-class EfficientNetLiteStemConfig(Config):
+class EfficientNetLiteStemConfig(StemConfig):
     """The feature maps of EfficientNet-Lite0 instead of pixels: a hybrid as in section 3.1. The patch counts
     cells of them times their stride, so `patch_size` stays in pixels."""
 
@@ -228,6 +257,7 @@ class EfficientNetLiteStemConfig(Config):
     projection: bool = setting(
         True, "whether cells are projected to the width; without it the width is their number of channels"
     )
+    title = {"en": "an EfficientNet-Lite0", "ko": "EfficientNet-Lite0"}
 
     @model_validator(mode="after")
     def _all_blocks_for_several_maps(self) -> EfficientNetLiteStemConfig:
@@ -263,8 +293,22 @@ class EfficientNetLiteStemConfig(Config):
 
     @property
     def cell(self) -> int:
-        """Pixels from one cell of the feature map, which patches are made of, to the next."""
         return 2 * math.prod(stride for _, stride, _, _ in self.shapes)
+
+    def contradictions(self, patch: tuple[int, int], width: int) -> Iterator[str]:
+        yield from super().contradictions(patch, width)
+        if self.projection:
+            return
+        if width != self.channels:
+            yield (
+                f"without a projection the width is that of the feature map: set width to {self.channels}, "
+                f"not {width}, or stem.projection to true"
+            )
+        if {*patch} != {self.cell}:
+            yield (
+                f"without a projection a token is one cell of {self.cell}x{self.cell} pixels: set patch_size "
+                f"to {self.cell}"
+            )
 
 
 def with_kind(part: str, default: str | None = None) -> BeforeValidator:

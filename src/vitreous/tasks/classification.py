@@ -182,7 +182,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     def validation_scores(
         self, config: RunConfig, model: nn.Module, images: ImageDataset, **options: Unpack[Batching]
     ) -> Mapping[str, float]:
-        loss, share = LOSSES.get(config.training.loss, softmax_loss), ACCURACY[config.task]
+        loss, share = LOSSES.get(config.training.loss, softmax_loss), ACCURACY.get(config.task, accuracy)
 
         def scores(batch: Batch) -> Tensor:
             """The batch's means, for each image: processes exchange these and not their logits."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.extensions import outputs_of
+from vitreous.extensions import CLASSES, outputs_of
 from vitreous.inspection.drawing import draw
 from vitreous.inspection.page import framed, templates_of
 from vitreous.inspection.runs.report import label_of
@@ -53,6 +53,22 @@ SMALL = 1_000_000  # parameters of a model that has the page beside its report
 LARGEST = 5_000_000  # parameters whose weights are in the page
 EXACT = 100_000  # parameters that are stored as fp32; more as fp16
 RECORDED_BYTES = 12 << 20  # of the recorded results of one image
+# What vit.js computes: of each field that chooses a variant the values that it knows; None: without the part.
+RUNS: dict[str, tuple[object, ...]] = {
+    "stem.kind": ("patch", "convolution"),
+    "position.kind": ("learned", "learned-2d", "sincos-2d", "relative", "rotary-2d", "none"),
+    "rotary.kind": (None, "axial"),
+    "rotary.class_angles": (None, False),
+    "rotary.register_temperature": (None,),
+    "norm": ("pre",),
+    "norm_kind": ("layer",),
+    "final_norm": ("tokens", "pooled", "none"),
+    "qk_norm": ("none", "head"),
+    "extra_norms": ((), ("tokens",)),
+    "mlp": ("gelu", "gelu_tanh", "quick_gelu", "relu", "silu"),
+    "pooling.kind": ("class", "mean", "mean-all", "class+mean"),
+    "channels": (1, 3),
+}
 
 
 @dataclass(frozen=True)
@@ -206,28 +222,18 @@ def reason_against(model: nn.Module) -> str | None:
     if not isinstance(model, ViT):
         return f"it runs the encoder of the ViT paper in the page, and this is a {type(model).__name__}"
     config = model.config
-    if outputs_of(model) == "number":
-        return "it shows how the answer for a class forms, and this model predicts a number"
+    if outputs_of(model) not in CLASSES:
+        return "it shows how the answer for a class forms, and this model predicts something else"
     if config.num_classes is None:
         return "it shows how an answer forms, and this model has no head"
-    rotary = config.rotary
-    unsupported = {
-        "a deep convolutional network before the patches": config.stem.kind not in ("patch", "convolution"),
-        "LayerNorm after each branch (post-norm)": config.norm != "pre",
-        "queries and keys of unit length": config.qk_norm == "unit",
-        "a norm over the queries or keys of all heads": config.qk_norm == "layer",
-        "RMSNorm": config.norm_kind == "rms",
-        "biases of relative positions": config.position.kind == "relative-bias",
-        "LayerNorm inside attention or MLP": "attention" in config.extra_norms or "mlp" in config.extra_norms,
-        "rotary positions with learned frequencies": rotary is not None and rotary.kind == "mixed",
-        "rotary positions of registers": getattr(rotary, "register_temperature", None) is not None,
-        "a gated MLP (SwiGLU)": config.gated_mlp,
-        "attention pooling": config.pooling.kind.startswith("attention"),
-        "a distillation token": config.distillation_token,
-        "images of other bands than gray and color": config.channels not in (1, 3),
-    }
-    found = [part for part, present in unsupported.items() if present]
-    return f"its program in the page does not have {found[0]}" if found else None
+    for field, known in RUNS.items():
+        value: Any = config
+        for name in field.split("."):
+            value = getattr(value, name, None)
+        if value not in known:
+            values = ", ".join(map(str, known))
+            return f"its program in the page knows {field} {values}, and this model has {value}"
+    return None
 
 
 @torch.inference_mode()
