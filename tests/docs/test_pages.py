@@ -54,7 +54,8 @@ REASONS = {
 
 # Texts in the code of lessons that both languages have: an English sentence that is an example.
 UNTRANSLATED = {
-    "the old law near the river is very old, but its end is known to all",
+    "the small king that all people know lost many things, but protects",
+    " his name",
     "making the registration or voting process more difficult",
 }
 

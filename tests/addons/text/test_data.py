@@ -16,9 +16,11 @@ from vitreous.addons.text.text_pairs import (
     Pair,
     english,
     german,
+    grammar_words,
     korean,
     number_pairs,
     open_parallel,
+    pronoun_pairs,
 )
 from vitreous.addons.text.tokenizer import END, PAD, SMALLEST, START, Tokenizer, tokenizer_from_json
 from vitreous.data.held_out import held_out_names
@@ -93,11 +95,25 @@ def test_the_grammar_agrees_over_any_distance():
     assert law.target.startswith("das alte Gesetz am Fluss ist sehr alt, aber sein")
 
 
-def test_words_of_the_grammar_are_tokens_in_its_recipe():
+def test_the_pronoun_of_a_korean_sentence_is_that_of_its_noun():
+    words = grammar_words("pronouns")["noun"]
+    pairs = list(pronoun_pairs(600))
+    assert len({pair.source for pair in pairs}) == 600
+    for pair in pairs:
+        assert pair.source.split().count("자신의") == 1
+        read, written = set(pair.source.split()), set(pair.target.split())
+        ((pronoun, noun),) = ((each, word) for each in words for word in words[each] if word in read)
+        assert written & set(words) == {pronoun}
+        assert words[pronoun][noun] in written
+    assert {pair.target.split().index("her") for pair in pairs if " her " in pair.target} >= {8, 28}
+
+
+@pytest.mark.parametrize("grammar", ["grammar", "pronouns"])
+def test_words_of_a_grammar_are_tokens_in_its_recipe(grammar):
     from vitreous.tasks import task_named
 
-    config = task_named("translation").plan("grammar", {}).config
-    pairs = open_parallel("grammar", **config.split_options).train[:2000]
+    config = task_named("translation").plan(grammar, {}).config
+    pairs = open_parallel(grammar, **config.split_options).train[:2000]
     texts = [text for pair in pairs for text in pair[:2]]
     tokenizer = Tokenizer.train(texts, config.tokenizer.vocabulary)
     for text in texts:

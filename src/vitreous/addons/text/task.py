@@ -15,7 +15,7 @@ from torch import nn
 from vitreous.addons.text.batches import CaptionBatch, TextBatch
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.addons.text.models import TextModel
-from vitreous.addons.text.text_pairs import GRAMMAR, NUMBERS
+from vitreous.addons.text.text_pairs import BUNDLED
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
@@ -383,6 +383,6 @@ def next_token(smoothing: float) -> Objective:
 def absolute_sources(source: str) -> str:
     """Return a source with every path made absolute: it may be two files with a comma between. The names of
     texts that come with the package stay, also where this folder has a file of that name."""
-    if source in (NUMBERS, GRAMMAR):
+    if source in BUNDLED:
         return source
     return ",".join(absolute_source(part) for part in source.split(","))

@@ -80,10 +80,12 @@ def korean(number: int) -> str:
 LANGUAGES: dict[str, Callable[[int], str]] = {"ko": korean, "en": english, "de": german}
 
 
-NUMBERS, GRAMMAR = "numbers", "grammar"
+NUMBERS = "numbers"
 SENTENCE = ("adjective", "noun", "place", "clause", "predicate", "join", "thing", "fate")  # of the grammar
+KOREAN_SENTENCE = ("clause", "place", "adjective", "noun", "predicate", "thing", "fate")  # of the pronouns
 KINDS = (
-    "a TSV file of two columns, two text files SOURCE,TARGET of as many lines, hf:NAME, numbers, or grammar"
+    "a TSV file of two columns, two text files SOURCE,TARGET of as many lines, hf:NAME, numbers, grammar, or "
+    "pronouns"
 )
 
 
@@ -109,7 +111,7 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
 
     Args:
         spec: a TSV file; two text files with a comma between; "hf:NAME" or "hf:NAME:CONFIGURATION";
-            "numbers"; "grammar".
+            "numbers"; "grammar"; "pronouns".
         test_fraction: of the pairs; at least one, at most 2,000.
 
     Raises:
@@ -133,8 +135,8 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
 
 def numbered_pairs(spec: str) -> Iterator[Pair]:
     """Every pair, its sides stripped, each its own group but for the numbers."""
-    if spec in (NUMBERS, GRAMMAR):
-        yield from number_pairs() if spec == NUMBERS else grammar_pairs()
+    if spec in BUNDLED:
+        yield from BUNDLED[spec]()
         return
     if spec.startswith("hf:"):
         rows: Iterable[tuple[str, str]] = hugging_face(spec.removeprefix("hf:"))
@@ -217,36 +219,72 @@ def number_pairs(count: int = 20_000) -> Iterator[Pair]:
 
 
 @cache
-def grammar_words() -> dict[str, Any]:
-    """Return the words of the grammar, English with their German, by their places in a sentence."""
-    return tomllib.loads((Path(__file__).parent / "grammar.toml").read_text(encoding="utf-8"))
+def grammar_words(name: str = "grammar") -> dict[str, Any]:
+    """Return the words of a grammar with their translations, by their places in a sentence."""
+    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def sampled(choices: Mapping[str, str], rng: np.random.Generator) -> tuple[str, str]:
+    """Return words of a grammar, and their translation."""
+    source = list(choices)[int(rng.integers(len(choices)))]
+    return source, choices[source]
+
+
+def distinct(count: int, sentence: Callable[[], tuple[str, str]]) -> Iterator[Pair]:
+    """Call until so many sources differ."""
+    seen = set[str]()
+    while len(seen) < count:
+        source, target = (" ".join(text.replace(" ,", ",").split()) for text in sentence())
+        if source not in seen:
+            yield Pair(source, target, len(seen))
+            seen.add(source)
 
 
 def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
     """English sentences and their translations: "the old law near the river is very old, but its end is known
     to all" is "das alte Gesetz am Fluss ist sehr alt, aber sein Ende ist allen bekannt"."""
-    words, rng, seen = grammar_words(), np.random.default_rng(seed), set[str]()
+    words, rng = grammar_words(), np.random.default_rng(seed)
 
-    def one(choices: Mapping[str, str]) -> tuple[str, str]:
-        english_words = list(choices)[int(rng.integers(len(choices)))]
-        return english_words, choices[english_words]
-
-    while len(seen) < count:
+    def sentence() -> tuple[str, str]:
         gender, owned = ("mfn"[int(rng.integers(3))] for _ in range(2))
         known = {**words, "noun": words["noun"][gender], "thing": words["thing"][owned]}
-        adjective, noun, place, clause, predicate, join, thing, fate = (one(known[name]) for name in SENTENCE)
-        source = (
-            f"the {adjective[0]} {noun[0]} {place[0]} {clause[0]} {predicate[0]}, "
-            f"{join[0]} its {thing[0]} {fate[0]}"
+        adjective, noun, place, clause, predicate, join, thing, fate = (
+            sampled(known[name], rng) for name in SENTENCE
         )
-        source = " ".join(source.split())
-        if source in seen:
-            continue
         article, relative = words["articles"][gender]
         pronoun = ("ihr" if gender == "f" else "sein") + ("e" if owned == "f" else "")
-        target = (
+        return (
+            f"the {adjective[0]} {noun[0]} {place[0]} {clause[0]} {predicate[0]}, "
+            f"{join[0]} its {thing[0]} {fate[0]}",
             f"{article} {adjective[1]} {noun[1]} {place[1]}{clause[1].format(relative)} {predicate[1]}, "
-            f"{join[1]} {pronoun} {thing[1]} {fate[1]}"
+            f"{join[1]} {pronoun} {thing[1]} {fate[1]}",
         )
-        yield Pair(source, " ".join(target.replace(" ,", ",").split()), len(seen))
-        seen.add(source)
+
+    return distinct(count, sentence)
+
+
+def pronoun_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
+    """Korean sentences and their translations: "작은 왕은 많은 것을 잃었지만 자신의 이름을 지킵니다" is "the
+    small king lost many things, but protects his name"."""
+    words, rng = grammar_words("pronouns"), np.random.default_rng(seed)
+
+    def sentence() -> tuple[str, str]:
+        pronoun = ("his", "her", "its")[int(rng.integers(3))]
+        known = {**words, "noun": words["noun"][pronoun]}
+        clause, place, adjective, noun, predicate, thing, fate = (
+            sampled(known[name], rng) for name in KOREAN_SENTENCE
+        )
+        return (
+            f"{clause[0]} {place[0]} {adjective[0]} {noun[0]} {predicate[0]} 자신의 {thing[0]} {fate[0]}",
+            f"the {adjective[1]} {noun[1]} {place[1]} {clause[1]} {predicate[1]} {fate[1]} {pronoun} {thing[1]}",
+        )
+
+    return distinct(count, sentence)
+
+
+# The texts that come with the package.
+BUNDLED: dict[str, Callable[[], Iterator[Pair]]] = {
+    NUMBERS: number_pairs,
+    "grammar": grammar_pairs,
+    "pronouns": pronoun_pairs,
+}

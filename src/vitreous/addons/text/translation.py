@@ -20,7 +20,7 @@ from vitreous.addons.text.task import (
     TranslationConfig,
     pairs_config,
 )
-from vitreous.addons.text.text_pairs import GRAMMAR, NUMBERS, Pair, Parallel, open_parallel
+from vitreous.addons.text.text_pairs import BUNDLED, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.addons.text.transformer import Transformer
 from vitreous.tasks.recipe_choice import packaged_config
@@ -56,7 +56,7 @@ class Translation(TextTask[TranslationConfig, Parallel, Translator]):
         return open_parallel(source, **config.split_options)
 
     def recipe(self, source: str, data: Parallel) -> TranslationConfig:
-        if source in (NUMBERS, GRAMMAR):
+        if source in BUNDLED:
             return packaged_config(TranslationConfig, RECIPES / f"{source}.toml")
         return pairs_config(len(data.train))
 
