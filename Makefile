@@ -44,9 +44,10 @@ test: .venv/dev lint
 # The tests of pages need a browser: `apt-get install chromium` (Debian), `.venv/bin/python -m playwright install
 # --with-deps chromium`, or CHROMIUM=/path/to/it. Ubuntu's package is a snap, which does not see files in /tmp.
 # With SHARD (a number, `documents` or `rest`) a share of the slow tests; CI takes them in turns (tests/shards.py).
-# With MEASURE=1 it keeps how long each file took, from which the shares are dealt.
+# With MEASURE=1 it keeps how long each file took, from which the shares are dealt; ONLY is an expression of pytest's
+# -k that chooses among them.
 SHARDS ?= 4
-SLOW := $(BIN)/python -m pytest -rs --timeout 3600 $(if $(MEASURE),--measure)
+SLOW := $(BIN)/python -m pytest -rs --timeout 3600 $(if $(MEASURE),--measure) $(if $(ONLY),-k "$(ONLY)")
 test-slow: .venv/slow
 ifdef SHARD
 	$(SLOW) -n 2 --dist loadfile --shard $(if $(filter documents rest,$(SHARD)),$(SHARD),$(SHARD)/$(SHARDS))

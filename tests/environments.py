@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import venv
 from collections.abc import Iterable
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -16,7 +17,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-SOURCE = Path(__file__).parents[1] / "src"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+# Of the tree that is tested: where it is installed for editing, what was noted then may be older.
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+REQUIRED = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
 KERNEL = Requirement("ipykernel")  # what Jupyter brings to its programs
 
 
@@ -39,8 +44,11 @@ def needed(wanted: Iterable[Requirement]) -> dict[str, Distribution]:
         if package is None or (name, frozenset(requirement.extras)) in seen:
             continue
         seen.add((name, frozenset(requirement.extras)))
-        if name != "vitreous":
-            found[name] = package
+        if name == "vitreous":
+            waiting += map(Requirement, REQUIRED)
+            waiting += [Requirement(text) for extra in requirement.extras for text in EXTRAS[extra]]
+            continue
+        found[name] = package
         for text in package.requires or ():
             asked = Requirement(text)
             extras = requirement.extras or {""}
@@ -59,16 +67,22 @@ def environment(folder: Path, extras: Iterable[str], others: Iterable[str] = ())
         for file in package.files or ():
             if file.parts[0] not in ("..", "__pycache__") and not (packages / file.parts[0]).exists():
                 (packages / file.parts[0]).symlink_to(Path(str(package.locate_file(file.parts[0]))))
+        for each in package.entry_points.select(group="console_scripts"):
+            called = f"import sys; from {each.module} import {each.attr}; sys.exit({each.attr}())"
+            script(folder / "bin" / each.name, f'exec "{folder}/bin/python" -c "{called}" "$@"')
     (facts,) = {
         file.parts[0] for file in distribution("vitreous").files or () if "dist-info" in file.parts[0]
     }
     (packages / facts).symlink_to(Path(str(distribution("vitreous").locate_file(facts))))
     (packages / "vitreous.pth").write_text(f"{SOURCE}\n", encoding="utf-8")
     python = folder / "bin" / "python"
-    command = folder / "bin" / "vitreous"
-    command.write_text(f'#!/bin/sh\nexec "{python}" -m vitreous "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
+    script(folder / "bin" / "vitreous", f'exec "{python}" -m vitreous "$@"')
     return python
+
+
+def script(path: Path, line: str) -> None:
+    path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+    path.chmod(0o755)
 
 
 def kernel(folder: Path, python: Path, name: str) -> None:

@@ -156,6 +156,6 @@ from vitreous.training import precision  # noqa: E402
 
 here = precision.pick_device
 precision.pick_device = lambda name: GPU if name in ("auto", "cuda") else here(name)
-from vitreous.api import arguments  # noqa: E402
+from vitreous.api import model_source  # noqa: E402
 
-arguments.BATCH[GPU.type] = arguments.BATCH["cuda"]
+model_source.BATCH[GPU.type] = model_source.BATCH["cuda"]

@@ -1,5 +1,6 @@
 """The slow tests in turns: `pytest --shard 3/4` runs one of four shares of about equal time,
 `--shard documents` what shows that lessons and the site are as they say, `--shard rest` what is in no turn.
+`python tests/shards.py` prints how many turns there are, so that none takes much longer than TURN.
 
 slow_seconds.json names the files in the turns and the seconds of each in one process. `--measure` writes
 them: a file joins with a run of it in which nothing failed. A file is a unit, since its tests share runs and
@@ -20,6 +21,7 @@ import pytest
 
 SECONDS = Path(__file__).with_name("slow_seconds.json")
 PART = 240.0  # seconds; a file that takes longer is cut into several
+TURN = 600.0  # seconds, with two processes
 # They run whenever pages, templates or catalogs have changed.
 DOCUMENTS = ("tests/docs/test_site.py", "tests/docs/test_lessons.py")
 
@@ -50,6 +52,11 @@ def shares(seconds: Mapping[tuple[str, int], float], count: int) -> list[set[tup
         shares[least].add(part)
         totals[least] += seconds[part]
     return shares
+
+
+def turns(seconds: Mapping[str, float]) -> int:
+    """Return the number of shares of which none takes much longer than TURN."""
+    return ceil(sum(seconds.values()) / (2 * TURN))
 
 
 def selected(shard: str, tests: Sequence[str], seconds: Mapping[str, float]) -> list[bool]:
@@ -107,3 +114,7 @@ def keep(reports: Iterable[Any]) -> None:
     """Write what a run took beside what is known of other files."""
     known = json.loads(SECONDS.read_text("utf-8"))
     SECONDS.write_text(json.dumps(measured(reports, known), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    print(turns(json.loads(SECONDS.read_text("utf-8"))))

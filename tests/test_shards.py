@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shards import PART, SECONDS, measured, parts, selected, shares
+from shards import PART, SECONDS, TURN, measured, parts, selected, shares, turns
 
 ROOT = Path(__file__).parents[1]
 KNOWN = {"a": 30.0, "b": 3 * PART, "c": 200.0, "d": 90.0}
@@ -30,6 +30,11 @@ def test_turns_take_about_the_same_time() -> None:
     times = [sum(seconds[part] for part in share) for share in shares(seconds, 3)]
     assert max(times) - min(times) <= PART
     assert max(seconds.values()) <= PART
+
+
+def test_there_are_as_many_turns_as_keep_each_short() -> None:
+    assert turns({"a": 30.0}) == 1
+    assert turns({"a": 2 * TURN, "b": 1.0}) == 2
 
 
 def test_what_a_run_took_replaces_what_was_known_unless_it_failed() -> None:
