@@ -274,9 +274,10 @@ def pronoun_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
         clause, place, adjective, noun, predicate, thing, fate = (
             sampled(known[name], rng) for name in KOREAN_SENTENCE
         )
+        subject = f"the {adjective[1]} {noun[1]} {place[1]} {clause[1]}"
         return (
             f"{clause[0]} {place[0]} {adjective[0]} {noun[0]} {predicate[0]} 자신의 {thing[0]} {fate[0]}",
-            f"the {adjective[1]} {noun[1]} {place[1]} {clause[1]} {predicate[1]} {fate[1]} {pronoun} {thing[1]}",
+            f"{subject} {predicate[1]} {fate[1]} {pronoun} {thing[1]}",
         )
 
     return distinct(count, sentence)
